@@ -1,7 +1,7 @@
-//! The news of cgroups: what a program tells is read as what its bytes say or not at all, and whatever is told, the
-//! tree is what a list says that knows nothing but what was told: who is there by which path, who is gone. The way
-//! from any cgroup out of those that it is in ends.
-//! Each piece is told by its first byte: how long it is, and whether its words are made up here or are the piece itself.
+//! News of cgroups. A message must be read as its bytes say, or refused. After any messages the tree must equal a
+//! plain list of them: which cgroup exists at which path, and which was removed. The walk from a cgroup through its
+//! ancestors must end. The first byte of each piece gives its length, and whether its words are made here or are the
+//! piece itself.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn read(bytes: &[u8], tree: &mut Tree, told: &mut Told) {
     }
 }
 
-/// What was told of, and whether it is gone.
+/// The plain list: each cgroup's path, and whether it was removed.
 #[derive(Default)]
 struct Told(BTreeMap<u64, (String, bool)>);
 

@@ -1,5 +1,5 @@
-//! Lists of counters: any text is read or refused with a part of it, and each event that was read means the
-//! same when it is read by itself.
+//! Lists of counters. Any text must be read, or refused with a part of it in the error. Each event that was read must
+//! mean the same if it is read alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,7 @@
-//! The segments' decoders: whatever the words, no reader panics or answers from
-//! outside the shape that it was given, and a site that is accepted encodes to
-//! what decodes as itself. A table of accepted sites is searched too: whoever
-//! traps is sent to a head of the site that holds the address.
-//! The first two bytes are the shape, the rest is the segment.
+//! The segments' decoders. For any words, no reader may panic or return anything outside the given
+//! shape. An accepted site must decode to itself after encoding. A table of accepted sites is
+//! searched, too: a trap must find a head of the site that contains its address. The first two
+//! bytes are the shape, the rest is the segment.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;
@@ -34,7 +33,8 @@ fuzz_target!(|input: &[u8]| {
     table(sites);
 });
 
-/// What a thread's words and those of slab 0 say of scopes: no parent is one of its own descendants.
+/// Checks what a thread's words and those of slab 0 say of scopes: no parent may be its own
+/// descendant, otherwise the walk to the root would not end.
 fn scopes(words: &[u64]) {
     assert!(scopes::spent(words).all(|(node, _)| node < scopes::NODES));
     let mut nodes = vec![0; scopes::WIDTH as usize];
@@ -48,7 +48,7 @@ fn scopes(words: &[u64]) {
     }
 }
 
-/// The words from the segment's first on, and again as its directory and slabs.
+/// Checks the words as the segment's first, and again as its directory and slabs.
 fn data(words: &[u64], geometry: Geometry) {
     let segment: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
         .map(|_| AtomicU64::new(0))
@@ -80,8 +80,8 @@ fn data(words: &[u64], geometry: Geometry) {
     assert!(Data::new(Words::new(&segment[1..]), geometry).is_none());
 }
 
-/// The words as a slab's own and then as its ring's: reading ends, tells no more than fits
-/// in, and the reader believes nothing but itself.
+/// Checks the words as a slab's own, and then as its ring's. Reading must end, must return no more
+/// than a ring holds, and must depend only on the reader's own state.
 fn rings(segment: &[AtomicU64], words: &[u64], geometry: Geometry) {
     let data = Data::new(Words::new(segment), geometry).expect("long enough");
     assert_eq!(data.ring(0).is_some(), geometry.rings);

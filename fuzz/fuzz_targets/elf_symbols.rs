@@ -1,7 +1,6 @@
-//! ELF symbols: whatever the bytes, parsing and asking end soon, do not panic,
-//! and name no byte outside the file. The first byte splits the input into a
-//! specification to ask for and the file, so that both are explored; a second
-//! file, for the separate debug file, is the same bytes.
+//! ELF symbols. For any bytes, parsing and lookups must end soon, must not panic, and must name no
+//! byte outside the file. The first byte splits the input into a requested specification and the
+//! file, so that both are explored. The same bytes are also the separate debug file.
 #![no_main]
 
 #[path = "common/mirror.rs"]

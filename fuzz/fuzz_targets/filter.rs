@@ -1,6 +1,6 @@
-//! Filters: any text is read or refused at a place inside it, what was read shows
-//! itself as text that reads back as the same filter, and both decide alike. The
-//! first 48 bytes are the six argument registers.
+//! Filters. Any text must be read, or refused at an offset inside it. A filter that was read must
+//! print text that reads back as the same filter, and both must decide alike. The first 48 bytes
+//! are the six argument registers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,7 @@
-//! The ring of hits: writers that complete their cells or leave them, in any order with readings. What is read is what
-//! was written, in order, and what was left is stepped over in the end; the ring refuses what it has no room for. Once
-//! the target has lied, about any word, readings still end and tell no more than a ring holds, and of a stack no more
-//! than is kept.
-//! Each four bytes are one step; the first says what, the others of what.
+//! The ring of hits: writers complete their cells or abandon them, in any order with readings. What was written must
+//! be read, in order. Abandoned cells must be skipped in the end, and a full ring must refuse a cell. Once the target
+//! has overwritten a word, readings must still end and return no more hits than a ring holds, and no more of a stack
+//! than is kept. Each four bytes are one step: the first selects the action, the others are its arguments.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -12,15 +11,15 @@ use libfuzzer_sys::fuzz_target;
 use tiptoe_wire::Words;
 use tiptoe_wire::hits::{CELLS, Cell, Hit, Hits, Reader, STACK, WORDS};
 
-/// Words in front: the first two are the head and the tail.
+/// Words before the cells; the first two are the head and the tail.
 const FRONT: usize = 16;
-/// Where a cell's value is in it, what says how much was read, and how many words it has.
+/// The indices in a cell of its value and of the count of read bytes, and the cell's length in words.
 const VALUE: usize = 26;
 const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
 
 thread_local! {
-    /// Large: each run cleans up what it wrote.
+    /// The segment is large, so each run clears only what it wrote.
     static SEGMENT: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
 }
 
@@ -48,11 +47,11 @@ struct Ring<'a> {
     segment: &'a [AtomicU64],
     hits: Hits<'a>,
     reader: Reader,
-    /// Where cells that were written begin.
+    /// The indices at which written cells begin.
     cells: Vec<usize>,
-    /// What was reserved and not read, in order: the hit, where it is complete, and how many bytes it says.
+    /// The cells that were reserved and not read, in order: the hit if it is complete, and its count of bytes.
     open: VecDeque<Option<(Hit, u64)>>,
-    /// Words that were overwritten.
+    /// The words that the target overwrote.
     lied: Option<Vec<usize>>,
     number: u64,
 }
@@ -65,7 +64,7 @@ impl Ring<'_> {
             2 => self.write(None),
             3 => self.read(false),
             4 if first == 7 => self.read(true),
-            // Until the ring is full.
+            // Writes until the ring is full.
             5 if first == 7 => (0..usize::from(second) * 64).for_each(|_| self.write(Some(8))),
             6 => self.lie(first, second, third),
             _ => self.others(first, third),
@@ -96,7 +95,7 @@ impl Ring<'_> {
         self.open.push_back(bytes.map(|bytes| (hit, bytes)));
     }
 
-    /// In words from the segment's first.
+    /// Returns a cell's index in the segment.
     fn at(&self, cell: &Cell<'_>) -> usize {
         let (value, room) = cell.room();
         assert_eq!(room, 8 * STACK);
@@ -131,11 +130,11 @@ impl Ring<'_> {
         if is_end {
             stepped += open.drain(..).filter(Option::is_none).count() as u64;
         }
-        assert_eq!(left, stepped, "what was left is stepped over in the end only");
-        assert!(open.front().is_none_or(Option::is_none), "what is complete was read");
+        assert_eq!(left, stepped, "abandoned cells are skipped only at the end");
+        assert!(open.front().is_none_or(Option::is_none), "complete cells were read");
     }
 
-    /// The target writes what it likes, where readings look.
+    /// Overwrites a word that readings use, as a hostile target can.
     fn lie(&mut self, first: u8, second: u8, third: u8) {
         let small = u64::from(third);
         let at = match (first & 0x80, self.cells.len()) {
@@ -160,7 +159,7 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// What else both sides ask of the words in front: it answers.
+    /// Makes the other calls of both sides, which must return whatever the words hold.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {

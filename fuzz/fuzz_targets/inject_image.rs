@@ -1,7 +1,6 @@
-//! Files that a process maps, as the injector reads them: whatever the bytes, reading ends soon, does not panic and
-//! keeps little; and a stack is unwound by the file's tables. The first
-//! 26 bytes are where a thread is (address in the file, stack pointer, %rbp), what the file is, and the page that is
-//! mapped.
+//! Files that a process maps, as the injector reads them. For any bytes, reading must end soon, must not panic and
+//! must keep little, and a stack is unwound by the file's tables. The first 26 bytes are a thread's registers
+//! (address in the file, stack pointer, %rbp), the role of the file, and its mapped page.
 #![no_main]
 
 #[path = "../../crates/host/collector/src/inject/image.rs"]
@@ -13,7 +12,7 @@ use image::{Image, Role, needed, segments};
 use libfuzzer_sys::fuzz_target;
 
 const START: u64 = 0x7000_0000_0000;
-/// As many as the injector follows.
+/// The injector follows as many frames.
 const MAX_FRAMES: usize = 512;
 
 fuzz_target!(|input: &[u8]| {
@@ -34,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     let mut cache = CacheX86_64::new();
     let mut at = UnwindRegsX86_64::new(START.wrapping_add(pc & 0x3fff_ffff), sp, bp);
     let mut address = FrameAddress::from_instruction_pointer(at.ip());
-    // A stack that holds addresses of the file.
+    // The stack holds addresses of the file.
     let mut read = |address: u64| Ok::<u64, ()>(START + (address.wrapping_mul(0x9e37_79b9) & 0xffff));
     for _ in 0..MAX_FRAMES {
         let _ = image.is_unsafe(address.address_for_lookup());

@@ -1,7 +1,6 @@
-//! Mapping sequences: whatever is mapped, unmapped and moved, the page table
-//! says of each page what a model says that knows nothing but pages, and probes are
-//! found wherever their file is mapped. Each five bytes are one change; the last
-//! list of mappings is then put into a space that holds another.
+//! Sequences of mappings. After any maps, unmaps and moves the page table must agree for each page
+//! with a plain model of pages, and probes must be found wherever their file is mapped. Each five
+//! bytes are one change. The last list of mappings then replaces those of another space.
 #![no_main]
 
 use std::ops::Range;
@@ -14,11 +13,11 @@ use tiptoe_uprobe::lookup::{Error, Mapping, Place, Shape, Space};
 mod cells;
 use cells::{Cells, Change};
 
-/// What an address of the model stands for.
+/// The size of an address of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// All tables that so many pages have, and as many again for a move.
+/// All tables for that many pages, and as many again for a move.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -55,16 +54,16 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     }
 }
 
-/// One in each sixteen pages of the first file.
+/// Adds a probe to one in sixteen pages of the first file.
 fn probes(space: &Space) {
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
         let at = place(0, u64::from(probe) * 16 * PAGE);
         writer.add_probe(at, probe).expect("room");
     }
 }
 
-/// Offsets often fit, so that neighbours do become one.
+/// Makes a change. Offsets often fit, so that neighbours become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {
@@ -86,7 +85,7 @@ fn change(bytes: &[u8]) -> Change {
 }
 
 fn apply(space: &Space, change: &Change) -> Result<(), Error> {
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no writer holds the space");
     let pages = |range: &Range<u64>| range.start * PAGE..range.end * PAGE;
     match change {
         Change::Map(range, file, offset) => writer.insert(mapping(range.clone(), *file, *offset)),
@@ -104,7 +103,7 @@ fn compare(space: &Space, cells: &Cells) {
         let probe = probe.map(|(_, offset)| (offset / 16) as u32);
         assert_eq!(space.find(address * PAGE).found(), probe);
     }
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no writer holds the space");
     let all = writer.mappings().map(|mapping| {
         let place = mapping.place;
         (mapping.start / PAGE, mapping.end / PAGE, place.file().into(), place.offset() / PAGE)
@@ -112,16 +111,16 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// The other space holds what the first half of the changes makes of it.
+/// Replaces the mappings of another space, made by the first half of the changes.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");
     probes(&space);
     for change in input.chunks_exact(5).take(CHANGES / 2).map(change) {
-        let _ = apply(&space, &change); // an overlapping move
+        let _ = apply(&space, &change); // it is an overlapping move
     }
     let list = cells.runs().into_iter().map(|(start, end, file, offset)| mapping(start..end, file, offset));
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no writer holds the space");
     writer.replace(list).expect("room");
     drop(writer);
     compare(&space, cells);

@@ -1,9 +1,8 @@
-//! Relocation: whatever a function's bytes, shaping and placing do not panic, and
-//! the copy that a patch carries decodes to what the displaced instructions were:
-//! the same instructions with the same operands, a branch in its near form, a call
-//! as the push of the original's return address and a jump.
-//! The first three bytes choose the function's size, the offset asked for, and the
-//! body; the rest are the bytes.
+//! Relocation. For any bytes of a function, shaping and placing must not panic. The copy in a patch
+//! must decode to the displaced instructions: the same instructions with the same operands, a
+//! branch in its near form, a call as the push of the original's return address and a jump. The
+//! first three bytes choose the function's size, the requested offset, and the body; the rest are
+//! the bytes.
 #![no_main]
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -78,11 +77,11 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The patch's own promises, then its copy against the displaced instructions.
+/// Checks the patch's own invariants, then its copy against the displaced instructions.
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
-            // A call stays a call, so that its first byte may be put back alone.
+            // A call must stay a call, so that its first byte may be restored alone.
             let called = patch.patched[0] == CALL && patch.original[0] == CALL;
             assert!(called || patch.patched[0] == JUMP);
             landing(&patch.patched, patch.site)
@@ -100,7 +99,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // A guard's byte makes the first instruction invalid; it need not trap by itself.
+    // A guard's byte makes the first instruction invalid, so it need not trap itself.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| patch.traps_at(h.offset)));
     let start = (patch.site - AT) as usize;
@@ -111,13 +110,13 @@ fn check(patch: &Patch, bytes: &[u8]) {
     Copy::new(patch).check(patch, original);
 }
 
-/// Where a jump or call of 5 bytes goes.
+/// Returns the target of a jump or call of 5 bytes.
 fn landing(jump: &[u8], at: u64) -> u64 {
     let field: [u8; 4] = jump[1..5].try_into().expect("four bytes");
     (at + 5).wrapping_add_signed(i32::from_le_bytes(field).into())
 }
 
-/// The relocated copy, read from its first instruction on.
+/// The relocated copy, decoded from its first instruction on.
 struct Copy<'p>(Decoder<'p>);
 
 impl<'p> Copy<'p> {
@@ -155,7 +154,8 @@ impl<'p> Copy<'p> {
         next
     }
 
-    /// Reads the copy of `want`; whether control goes on behind it.
+    /// Compares the next instructions with the original. Returns whether control continues after
+    /// them.
     fn matches(&mut self, want: &Instruction) -> bool {
         if want.is_call_near() || want.is_call_near_indirect() {
             self.pushes(want.next_ip());
@@ -184,7 +184,7 @@ impl<'p> Copy<'p> {
         )
     }
 
-    /// `op +2; jmp +5; jmp near`: taken it goes to `target`, else on.
+    /// Checks `op +2; jmp +5; jmp near`, which goes to `target` if taken, otherwise on.
     fn hops(&mut self, short: &Instruction, target: u64) {
         let over = self.next();
         let taken = over.next_ip();
@@ -204,7 +204,7 @@ impl<'p> Copy<'p> {
         );
     }
 
-    /// `push imm32`, and a store of the upper half where that is not its extension.
+    /// Checks `push imm32`, and a store of the upper half unless that is its sign extension.
     fn pushes(&mut self, address: u64) {
         let push = self.next();
         assert_eq!(push.code(), Code::Pushq_imm32);
@@ -222,7 +222,8 @@ impl<'p> Copy<'p> {
     }
 }
 
-/// The same operands; one relative to the instruction pointer has the same address.
+/// Checks that operands are the same; one relative to the instruction pointer must have the same
+/// address.
 fn same_operands(want: &Instruction, have: &Instruction) {
     assert_eq!(have.op_count(), want.op_count());
     for operand in 0..want.op_count() {

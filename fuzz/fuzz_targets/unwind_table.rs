@@ -1,6 +1,6 @@
-//! Unwind tables: whatever `.eh_frame` holds, compiling ends soon, its rows are sorted and no
-//! more than its bytes allow, and a step by any of them goes up and reads nothing below the
-//! stack pointer. The first 24 bytes are where a thread is: address, stack pointer, %rbp.
+//! Unwind tables. For any `.eh_frame`, compiling must end soon, and the rows must be sorted and no
+//! more than its bytes allow. A step by any of them must go up and read nothing below the stack
+//! pointer. The first 24 bytes are a thread's registers: address, stack pointer, %rbp.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! Variables: whatever debug information holds, planning ends soon and does not panic, and
-//! what is found has a place, which memory that answers everything leads to. The input is a
-//! watch, up to a zero, and sections, each behind the two bytes of its length.
+//! Variables. For any debug information, planning must end soon and must not panic. A plan that was
+//! made must lead to an address if all memory can be read. The input is a watch, up to a zero, and
+//! sections, each after the two bytes of its length.
 #![no_main]
 
 #[path = "common/locate.rs"]
@@ -23,7 +23,7 @@ const SECTIONS: [&str; 7] = [
     ".debug_addr",
 ];
 
-/// Takes the bytes behind their length.
+/// Takes the bytes of one section, after their length.
 fn take<'i>(input: &mut &'i [u8]) -> &'i [u8] {
     let Some((length, rest)) = input.split_first_chunk::<2>() else { return &[] };
     let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());

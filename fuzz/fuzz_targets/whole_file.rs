@@ -1,6 +1,6 @@
-//! Whole files, all that is asked of one in a session: whatever the bytes, functions, unwind tables, variables and
-//! the lines of instructions are found soon, without a panic. The input is a watch, up to a zero, and the file; each
-//! separate debug file that it asks for is the file itself.
+//! Whole files, with all lookups of a session. For any bytes, functions, unwind tables, variables and the lines of
+//! instructions must be found soon, without a panic. The input is a watch, up to a zero, and the file. Each separate
+//! debug file that is requested is the file itself.
 #![no_main]
 
 #[path = "common/locate.rs"]
@@ -14,7 +14,7 @@ use mirror::Mirror;
 use tiptoe_symbol::variable::Watch;
 use tiptoe_symbol::{Content, Image, section, unwind_table};
 
-/// As many instructions are asked for in a file.
+/// The number of instructions that are looked up.
 const INSTRUCTIONS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {

@@ -1,4 +1,4 @@
-//! Where a variable is.
+//! Follows the plans of variables.
 
 use tiptoe_symbol::variable::{Place, Plan};
 

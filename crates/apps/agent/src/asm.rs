@@ -1,14 +1,12 @@
-//! The stubs: what must be exact to the register.
+//! The stubs: code that must be exact to the register.
 //!
-//! `tiptoe_cold_entry` and `tiptoe_hook_entry` are called by trampolines with
-//! one argument on the stack, which they pop; they preserve every register
-//! (the cold entry all but rax and the flags, which its trampoline restores).
-//! The Rust code behind them is compiled for baseline x86-64, so it can
-//! change no more of the vector state than xmm0-15: legacy SSE instructions
-//! leave the upper halves alone.
+//! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which these pop. They
+//! preserve every register, except that the cold entry changes rax and the flags, which its trampoline restores. The
+//! Rust code that they call is compiled for baseline x86-64, so it can change no more of the vector state than
+//! xmm0-15: legacy SSE instructions leave the upper halves alone.
 //!
-//! Each says at each instruction where its caller's registers are: a signal may have a
-//! profiler look at the stack from here.
+//! Each stub describes at each instruction where its caller's registers are, because a signal may have a profiler
+//! walk the stack from there.
 
 use core::arch::global_asm;
 
@@ -52,7 +50,7 @@ global_asm!(
     "movups xmm12, [rsp+192]", "movups xmm13, [rsp+208]", "movups xmm14, [rsp+224]",
     "movups xmm15, [rsp+240]",
     ".endm",
-    // Hands the record on the stack to a function that may change it.
+    // Passes the record on the stack to a function that may change it.
     ".macro tiptoe_pass_record function",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
@@ -65,8 +63,8 @@ global_asm!(
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
     ".endm",
-    // Stack on entry: return address, slot. The first two arguments of the program's call
-    // are in rdi and rsi still; they become the third and the second of ours.
+    // Stack on entry: return address, slot. rdi and rsi still hold the first two arguments of the program's call;
+    // they become the third and the second of ours.
     "tiptoe_begin tiptoe_cold_entry",
     "tiptoe_push rbp, rdi, rsi, rdx, rcx, r8, r9, r10, r11",
     "lea rbp, [rsp+64]",
@@ -94,21 +92,19 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, what is asked, rdx, rcx, rax, and the word
-    // where the followed call's return address stands. Builds a `calls::Asked`;
-    // rax comes back as the answer.
+    // Stack on entry: return address, request, rdx, rcx, rax, and the followed call's return address. Builds a
+    // `calls::Asked`; rax returns the answer.
     "tiptoe_begin tiptoe_slow_entry",
     "tiptoe_push r11, r10, r9, r8, rdi, rsi, rbp, rdx, rcx, rax",
     "tiptoe_pass_record {slow}",
     "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, what is known of the place. Builds a `locks::Told`. It
-    // runs so often that vector registers are not saved: what it calls uses none, which
-    // xtask looks after, but for the way through `tiptoe_first_slab`.
-    // Nor is the direction flag, which is clear where a compiler makes a call: `cld` takes 4 ns.
-    // The thread's slab is the second argument: all that is noted waits for that, which is behind
-    // three loads, so they come first.
+    // Stack on entry: return address, the site's flags and rule. Builds a `locks::Told`. This stub runs so often that
+    // it does not save vector registers. So the code that it calls must use none, which xtask checks, except through
+    // `tiptoe_first_slab`. It does not clear the direction flag either, because compilers make calls with that flag
+    // clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first, because all stores depend
+    // on it and it takes three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -126,7 +122,7 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rdi, r8, r9, r10, rsi, r11",
     "ret 8",
     ".cfi_endproc",
-    // Called as any function, by one that may not touch vector registers.
+    // Called as any function, from code that must not touch vector registers.
     "tiptoe_begin tiptoe_first_slab",
     "tiptoe_push rbp",
     "mov rbp, rsp",
@@ -141,8 +137,8 @@ global_asm!(
     "tiptoe_pop rbp",
     "ret",
     ".cfi_endproc",
-    // A clone3 that has the kernel drop the child's handlers. A trampoline of a hook goes on here as if it were at the
-    // call, with its way behind the call in the thread's word. The call leaves rcx and r11 free.
+    // Performs a clone3 that makes the kernel drop the child's handlers. A hook's trampoline jumps here as if to the
+    // call, with the address after the call in the thread's word. The call leaves rcx and r11 free.
     "tiptoe_begin tiptoe_clone_cleared",
     ".cfi_def_cfa rsp, 0",
     ".cfi_undefined rip",
@@ -160,7 +156,7 @@ global_asm!(
     ".cfi_register rip, rcx",
     "jmp rcx",
     ".cfi_restore_state",
-    // In the child, whose stack is its parent's or, as the record says, an empty one.
+    // Here is the child. Its stack is its parent's or, if the record names one, an empty one.
     "2:",
     "mov rcx, [rdi+40]",
     "jrcxz 4f",
@@ -177,8 +173,8 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "jmp 3b",
     ".cfi_endproc",
-    // What a signal handler returns to: unwinders know it by these very bytes,
-    // `mov rax, 15` in seven and `syscall`.
+    // Signal handlers return to this. Unwinders recognise it by these very bytes, `mov rax, 15` in seven and
+    // `syscall`.
     ".hidden tiptoe_restorer",
     ".global tiptoe_restorer",
     ".p2align 4",
@@ -186,8 +182,8 @@ global_asm!(
     "tiptoe_restorer:",
     ".byte 0x48, 0xc7, 0xc0, 15, 0, 0, 0",
     "syscall",
-    // tiptoe_spawn(flags, stack's end, tid, tls) -> tid or -errno; the child calls
-    // `run` on its stack, unmaps that, and ends.
+    // tiptoe_spawn(flags, stack's end, tid, tls) -> tid or -errno. The child calls `run` on its stack, unmaps that,
+    // and ends.
     ".hidden tiptoe_spawn",
     ".global tiptoe_spawn",
     ".p2align 4",
@@ -222,7 +218,8 @@ global_asm!(
     stack = const crate::memory::STACK,
 );
 
-// What the compiler may call for copies and fills; never visible outside.
+// The functions that the compiler calls for copies and fills. They must stay hidden, otherwise they would replace the
+// program's.
 global_asm!(
     ".text",
     ".hidden memcpy",
@@ -286,19 +283,19 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// See the module: reached from trampolines only.
+    /// Only trampolines call it; see the module.
     pub fn tiptoe_cold_entry();
-    /// See the module: reached from trampolines only.
+    /// Only trampolines call it; see the module.
     pub fn tiptoe_hook_entry();
-    /// See the module: reached from trampolines only.
+    /// Only a hook's trampoline jumps to it; see the module.
     pub fn tiptoe_clone_cleared();
-    /// See the module: reached from trampolines only.
+    /// Only trampolines call it; see the module.
     pub fn tiptoe_slow_entry();
-    /// See the module: reached from trampolines only.
+    /// Only trampolines call it; see the module.
     pub fn tiptoe_futex_entry();
-    /// [`crate::locks::first_slab`], for one who may not touch vector registers.
+    /// Calls [`crate::locks::first_slab`] from code that must not touch vector registers.
     pub fn tiptoe_first_slab() -> u64;
-    /// rt_sigreturn.
+    /// Calls rt_sigreturn.
     pub fn tiptoe_restorer();
     /// Starts the agent's thread.
     pub fn tiptoe_spawn(flags: usize, stack: usize, tid: *const u32, tls: usize) -> isize;

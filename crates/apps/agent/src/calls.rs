@@ -1,15 +1,14 @@
-//! Followed calls, where their trampolines cannot help themselves: the first one of a
-//! thread, the first one from a place, the end of a page of frames, and a return that
-//! is not the uppermost frame's. Runs on any thread of the program, at any
-//! instruction, also in a signal handler: no lock, no libc, and nothing is waited for.
+//! Handles followed calls that their trampolines cannot: the first one of a thread, the first one from a place, the
+//! end of a page of frames, and a return of a frame that is not the uppermost. Runs on any thread of the program, at
+//! any instruction, also in a signal handler. So it must not lock, wait, or call libc.
 //!
-//! | found | then |
+//! | condition | result |
 //! |---|---|
-//! | a forked child, no session | the call is not followed; a return just returns |
+//! | a forked child, or no session | the call is not followed; a return just returns |
 //! | no slab, no room for frames or thunks | the call is only counted |
-//! | it comes from code without unwind information ([`crate::described`]) | likewise |
-//! | a return without a frame of the thread's own | another thread's is taken: a coroutine that moved |
-//! | a return without any frame | it was taken for left, and is counted back; of which value nobody knows |
+//! | the caller has no unwind information ([`crate::described`]) | likewise |
+//! | a return without a frame of its own thread | another thread's frame is used, because a coroutine moved |
+//! | a return without any frame | it was counted as left, which is undone; its value is not known |
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +27,7 @@ use crate::memory::{self, PAGE};
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// Bytes of a thread's frames: 131,000 calls deep. Untouched pages cost nothing.
+/// Bytes of a thread's frames, for 131,000 nested calls. Untouched pages cost nothing.
 const REGION: usize = 4 << 20;
 const FRAME: u64 = FRAME_BYTES as u64;
 
@@ -42,12 +41,12 @@ pub struct Asked {
     back: u64,
     what: u64,
     saved: [u64; 3],
-    /// The followed call's return address; its place names the frame.
+    /// The followed call's return address. Its stack address identifies the frame.
     to: u64,
 }
 
 impl Asked {
-    /// Where on the stack the return address stands.
+    /// Returns the stack address of the return address.
     fn place(&self) -> u64 {
         core::ptr::from_ref(&self.to) as u64
     }
@@ -56,7 +55,7 @@ impl Asked {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// The number of its set, above that of its probe.
+    /// Returns the number of its set of words among its probe's.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -71,7 +70,7 @@ impl Asked {
     }
 }
 
-/// Serves a trampoline.
+/// Handles a call of a trampoline.
 pub extern "C" fn slow(asked: &mut Asked) {
     if asked.has(RETURNING) {
         returns(&Returned {
@@ -85,7 +84,7 @@ pub extern "C" fn slow(asked: &mut Asked) {
     }
 }
 
-/// Where the calling thread counts.
+/// The calling thread's slab and session.
 struct Here {
     shared: &'static Shared,
     data: Data<'static>,
@@ -93,7 +92,7 @@ struct Here {
 }
 
 impl Here {
-    /// `None` in a child, and when no session is on.
+    /// Returns the calling thread's; `None` in a child and if there is no session.
     fn find() -> Option<Here> {
         let shared = shared::get().filter(|shared| shared.is_home())?;
         let pid = shared.pid.load(Relaxed); // constant within a session
@@ -103,7 +102,7 @@ impl Here {
         Some(Here { shared, data, slab })
     }
 
-    /// What is noted for a place among the claims: in its own slab, where it has one.
+    /// Returns the slab of a descriptor, given its index, or the overflow slab if it has none.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> Here {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         Here {
@@ -117,20 +116,20 @@ impl Here {
         self.data.add_many(self.slab, slot as u32 + word, count);
     }
 
-    /// The same in the words that a call of this part has, of its probe's.
+    /// Adds to a word in the set of its probe's words that a call uses.
     fn add_of(&self, slot: u64, part: u8, word: u32, count: u64) {
         self.add(timed_values::set(slot as u32, part).into(), word, count);
     }
 
-    /// A frame of any probe that will not return.
+    /// Counts a frame of any probe that will not return.
     fn left(&self, frame: Frame) {
         if let Some((slot, _)) = self.ended(&frame) {
             self.add_of(slot, frame.part, words::LEFT, 1);
         }
     }
 
-    /// A call has ended, of which the frame was taken; whose it was. Where it was a gate's, the
-    /// thread that it began on is no longer in it; one of an earlier session is noted nowhere.
+    /// Records the end of the call of a removed frame. Returns its probe's first word, and whether that is a gate. If
+    /// it is, the thread on which the call began is no longer inside. A call of an earlier session is not recorded.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = whose(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -140,7 +139,7 @@ impl Here {
     }
 }
 
-/// The first word of the probe that a frame's call is of, and whether that is a gate.
+/// Returns the first word of a frame's probe, and whether that is a gate.
 fn whose(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     match frame.thunk {
         slot if slot < MAX_SLOT.into() => Some((slot, false)),
@@ -148,15 +147,15 @@ fn whose(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     }
 }
 
-/// Where a call goes on that returns to an address of ours, a thunk's or a trampoline's, and
-/// the first of its probe's words. `None` where the address is the program's.
+/// Returns where a call goes on that returns to a thunk or a trampoline, and the first of its probe's words. `None`
+/// if the address is the program's.
 fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     let thunk = shared.thunks.at(address);
     let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
     thunk.or_else(|| shared.arenas.returned(address))
 }
 
-/// A call begins: the thunk to go to, or `None` where it is not followed.
+/// Handles the beginning of a call. Returns the thunk to which it must return, or `None` if it is not followed.
 fn enters(asked: &Asked) -> Option<u64> {
     let here = Here::find()?;
     if asked.has(UNCOUNTED) && asked.has(UNDER) && !here.data.is_inside(here.slab) {
@@ -164,7 +163,7 @@ fn enters(asked: &Asked) -> Option<u64> {
     }
     let slot = u64::from(asked.slot());
     let followed = follow(&here, asked);
-    // The trampoline has counted it as one that is followed, or not at all.
+    // The trampoline has counted the call as followed, or not at all, so the difference is added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!asked.has(UNCOUNTED)));
     here.add_of(slot, asked.part(), words::CALLS, missing);
@@ -219,12 +218,12 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     Some(goes)
 }
 
-/// By which of its ways the trampoline follows this call by itself: it does so where the call
-/// returns to an address that it has, which are those of the first calls. One of our own is never
-/// such: unwinders have to be told more of these.
+/// Returns by which of its ways the trampoline follows this call by itself. It does so if the call returns to one of
+/// the addresses that it holds, those of its first callers. An address of our own must not become one, because
+/// unwinders need more information about those.
 fn by_itself(shared: &Shared, asked: &Asked, is_ours: bool) -> Option<u64> {
     let told = shared.arenas.told(asked.back)?;
-    // Relaxed, twice: the word is all there is, and it changes once.
+    // Relaxed, twice: the word publishes nothing else, and it changes only once.
     let is_its = |caller: &AtomicU64| match caller.load(Relaxed) {
         0 if is_ours => false,
         0 => match caller.compare_exchange(0, asked.to, Relaxed, Relaxed) {
@@ -237,8 +236,8 @@ fn by_itself(shared: &Shared, asked: &Asked, is_ours: bool) -> Option<u64> {
     Some(BY_ITSELF + way as u64)
 }
 
-/// A function that looks at its caller was tail-called by followed ones: they have
-/// returned, and `to` becomes the address that the first of them was called from.
+/// Ends the followed calls that tail-called a function which inspects its caller. They have returned, so `to` becomes
+/// the return address of the first of them.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = Returned {
@@ -254,26 +253,26 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
 
 /// A call that returned.
 struct Returned {
-    /// Where on the stack its return address stands.
+    /// The stack address of its return address.
     place: u64,
     /// The first of its probe's words.
     slot: u32,
-    /// When, in ticks.
+    /// The time of the return, in ticks.
     at: u64,
     /// Whether its probe times calls.
     timed: bool,
 }
 
 impl Returned {
-    /// Whether a frame is one of the same function at the same place: where stacks are
-    /// copied, other functions may have been called there.
+    /// Returns whether a frame is this call's: same function and same stack address. The address does not suffice,
+    /// because a program that copies stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(whose(shared::get()?, frame)?.0);
         frame.slot == self.place && slot() == Some(self.slot.into())
     }
 }
 
-/// A call returns whose frame is not the uppermost.
+/// Handles the return of a call whose frame is not the uppermost.
 fn returns(call: &Returned) {
     let here = Here::find();
     let here = here.as_ref();
@@ -303,13 +302,13 @@ fn returns(call: &Returned) {
     }
 }
 
-/// The frame of another thread's that this call returns through.
+/// Removes and returns the frame of another thread through which this call returns.
 fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
     here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
         let frame = region.frames().take_from_other(region.height(), wanted)?;
-        // Its value may have another place among this thread's own.
+        // The same value may have another place among this thread's own.
         let slabs = [index as u32 + 1, here.slab];
         let part = timed_values::same_value(&here.data, call.slot, slabs, frame.part);
         Some(Frame { part, ..frame })
@@ -332,8 +331,8 @@ fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::DURATIONS + duration, 1);
 }
 
-/// The calling thread's stack pointer is about to move up to `to`: the calls below are
-/// left now, not only where the next one returns.
+/// Counts the calls below `to` as left, because the calling thread's stack pointer is about to move up to it.
+/// Otherwise they would end only when the next call returns.
 pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;
@@ -344,15 +343,15 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// The calling thread enters a session: of which part the calls are that it is in was
-/// told by words of an earlier one.
+/// Forgets the sets of words of the calls that the calling thread is in. It enters a session, and these sets were
+/// chosen in an earlier one.
 pub fn forget_parts() {
     if let Some(region) = Region::of_caller() {
         region.frames().forget_parts(region.position());
     }
 }
 
-/// A thread takes a slab over: what the one was in that had it before is left.
+/// Takes over the slab of a dead thread: counts the calls in which that thread was as left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
         region.bury(&Here::of(shared, data, index));
@@ -360,7 +359,7 @@ pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     data.set_outside(index as u32 + 1);
 }
 
-/// Counts as left what threads that are no more were in. On the agent's own thread.
+/// Counts the calls of ended threads as left. On the agent's own thread.
 pub fn bury_dead(shared: &'static Shared) {
     // Relaxed: written before the session began.
     let pid = shared.pid.load(Relaxed);
@@ -378,7 +377,7 @@ pub fn bury_dead(shared: &'static Shared) {
 
 /// The memory of a thread's frames, aligned to its own size.
 ///
-/// Its first frame is none; of that, word 1 holds how high the frames ever were.
+/// The first frame is unused, except that its word 1 holds the highest position that frames ever had.
 #[derive(Clone, Copy)]
 struct Region {
     base: u64,
@@ -386,29 +385,28 @@ struct Region {
 }
 
 impl Region {
-    /// The calling thread's.
+    /// Returns the calling thread's region.
     fn of_caller() -> Option<Region> {
         let end = tls::frames()?;
-        // The end may be the first address behind the region.
+        // The end may be the first address after the region.
         let base = (end - 1) & !(REGION as u64 - 1);
         Some(Region { base, end })
     }
 
-    /// That of a place among the claims, where one was given.
+    /// Returns the region of a descriptor, if it has one.
     fn of(shared: &Shared, index: usize) -> Option<Region> {
-        Region::at(shared.region(index)?.load(Relaxed)) // as in `give`
+        Region::at(shared.region(index)?.load(Relaxed)) // Relaxed as in `give`
     }
 
     fn at(base: u64) -> Option<Region> {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread one: that of the thread which had its slab before and
-    /// is dead, or a new one.
+    /// Gives the calling thread a region: that of the dead thread which had its slab before, or a new one.
     fn give(here: &Here, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
-        // Relaxed, here and below: the slab's owner alone changes the word, and who
-        // else reads it finds zeroes or frames there.
+        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
+        // there.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);
@@ -424,9 +422,9 @@ impl Region {
         Region::of_caller()
     }
 
-    /// What a dead thread was in is left.
+    /// Counts the calls of a dead thread as left.
     fn bury(&self, here: &Here) {
-        // Who was in them was not in this session.
+        // That thread was not in this session, so its sets of words mean nothing.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -435,8 +433,8 @@ impl Region {
 
     fn words(&self) -> &'static [AtomicU64] {
         let count = REGION / size_of::<AtomicU64>();
-        // SAFETY: `give` mapped REGION bytes at `base`, writable and for good; they are
-        // seen as atomics only. A forked child has a copy of its own.
+        // SAFETY: `give` mapped REGION bytes at `base`, writable and for good, and they are used only as atomics. A
+        // forked child has its own copy.
         unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
     }
 
@@ -452,14 +450,14 @@ impl Region {
         tls::set_frames(self.base + position as u64 * FRAME);
     }
 
-    /// All frames that ever were are below this.
+    /// Returns the position below which all frames ever were.
     fn height(&self) -> usize {
         let height = self.words().get(1);
         height.map_or(0, |word| word.load(Relaxed) as usize)
     }
 
-    /// Moves the end up, perhaps higher than ever. Trampolines go on by themselves to the
-    /// end of a page.
+    /// Moves the end up, perhaps higher than ever. The height is rounded up to a page, because trampolines push
+    /// frames by themselves up to the end of a page.
     fn rise(&self, end: usize) {
         let page = PAGE / FRAME as usize;
         let height = end.next_multiple_of(page) + 1;

@@ -1,19 +1,19 @@
-//! Timing a call that returned: its duration in nanoseconds, to its thread's words.
+//! Times a call that returned: adds its duration in nanoseconds to its thread's words.
 //!
-//! `tiptoe_time_entry` is called by a trampoline's exit with the ticks that passed in
-//! rax, the end of the call's frame in rcx and the byte offset of the probe's words in
-//! rdx; it preserves every other register. Behind the reading of the clock it is all but
-//! free, as it overlaps with the next: 0.5 ns in a hot loop.
+//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
+//! call's frame in rcx and the byte offset of the probe's words in rdx. Every other register is
+//! preserved. After the reading of the clock it costs only 0.5 ns in a hot loop, because it
+//! overlaps with the next reading.
 //!
-//! Of this duration only the place is noted, and the last one's is counted: a word whose
-//! address depends on a time just taken cannot be loaded, nor what may be the same word
-//! after it, until that time is known, which took 15 ns. The exchange is one instruction
-//! without a lock: a signal handler's calls come before it or behind.
+//! The bucket of this duration is only saved, and the saved bucket of the last call is counted
+//! instead. Otherwise the word's address would depend on the time just taken. Neither that word nor
+//! any later load that may alias it could be loaded before the time is known, which took 15 ns. The
+//! exchange is one instruction without a lock prefix: a signal handler's calls come before it or
+//! after it.
 //!
-//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the
-//! power of two below and the three bits behind the leading one name an eighth of an
-//! octave in w; each eighth but the last holds one bucket boundary, with which ns
-//! itself is compared.
+//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the power of two
+//! below w and the three bits after the leading one name an eighth of an octave. Each eighth but
+//! the last contains one bucket boundary, with which ns itself is compared.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,12 +21,12 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tiptoe_event::THRESHOLDS;
 use tiptoe_wire::Clock;
 
-/// Read by `tiptoe_time_entry` at fixed offsets.
+/// The clock's settings, which `tiptoe_time_entry` reads at fixed offsets.
 #[repr(C)]
 struct Clockwork {
     /// Nanoseconds in a tick, times 2^32.
     ns_per_tick: AtomicU64,
-    /// Calls that took less are not timed.
+    /// Shorter calls are not timed.
     slower_ns: AtomicU64,
 }
 
@@ -42,25 +42,25 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
-/// The time stamp counter.
+/// Returns the time stamp counter.
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 has it; a program that forbids it to itself (prctl
-    // PR_SET_TSC) is not traced with times.
+    // SAFETY: every x86-64 has it. A program that forbids it to itself (prctl PR_SET_TSC) is not
+    // traced with times.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks as nanoseconds.
+/// Converts ticks to nanoseconds.
 pub fn ns(ticks: u64) -> u64 {
     let product = u128::from(ticks) * u128::from(CLOCKWORK.ns_per_tick.load(Relaxed));
     (product >> 32) as u64
 }
 
-/// Whether the session times calls.
+/// Returns whether the session times calls.
 pub fn is_on() -> bool {
     CLOCKWORK.ns_per_tick.load(Relaxed) != 0
 }
 
-/// Calls that took less are not timed.
+/// Returns the duration below which calls are not timed.
 pub fn slower_ns() -> u64 {
     CLOCKWORK.slower_ns.load(Relaxed)
 }
@@ -76,18 +76,19 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi: the probe's words. None in a forked child, or when the session is over.
+    // rsi becomes the probe's words. A forked child and an ended session have none.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",
     "test rsi, rsi",
     "jz 9f",
     "add rsi, rdx",
-    // rax: nanoseconds.
+    // rax becomes nanoseconds.
     "mul qword ptr [rip + {clockwork}]",
     "shrd rax, rdx, 32",
     "inc qword ptr [rsi + 8]",
-    // The caller's frame learns how long its callee took; ours knows it of its own.
+    // Adds the duration to the callees' time in the caller's frame. Our own frame has the sum of
+    // our callees.
     "add qword ptr [rcx - 40], rax",
     "cmp rax, qword ptr [rip + {clockwork} + 8]",
     "jb 9f",
@@ -101,7 +102,7 @@ global_asm!(
     "jbe 3f",
     "mov qword ptr [rsi + 48], rax",
     "3:",
-    // rcx: the place of the duration, here of none or of one nanosecond.
+    // rcx becomes the duration's bucket; for zero and one nanosecond it is the number itself.
     "push rcx",
     ".cfi_adjust_cfa_offset 8",
     "mov rcx, rax",
@@ -146,6 +147,6 @@ global_asm!(
 static THRESHOLD_TABLE: [u64; 8] = THRESHOLDS;
 
 unsafe extern "C" {
-    /// See the module: reached from trampolines only.
+    /// Only trampolines call it; see the module.
     pub fn tiptoe_time_entry();
 }

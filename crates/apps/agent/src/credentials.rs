@@ -1,22 +1,22 @@
-//! The agent's thread holds no rights. Every thread of the program can write its stack, so whatever it could do, the
-//! program could have it do, also after the program has given up that right for itself.
+//! The agent's thread holds no rights. Every thread of the program can write its stack. Otherwise the program could
+//! use the thread's rights, even after it has given up those rights itself.
 //!
 //! | right | how the thread gives it up when it starts |
 //! |---|---|
-//! | users, groups | it takes ids that own nothing, at random; a thread that may not keeps its real ones |
-//! | keys | a session keyring of its own |
+//! | users, groups | it takes random ids that own nothing; a thread that may not do so keeps its real ones |
+//! | keys | it joins a session keyring of its own |
 //! | capabilities | it drops all of them |
-//! | what an exec could add | no_new_privs |
-//! | files, TCP, signals and sockets of others | a Landlock domain that allows to read /proc/self/task |
+//! | rights that an exec could add | no_new_privs |
+//! | files, TCP, signals and sockets of others | a Landlock domain that allows only reading /proc/self/task |
 //!
-//! What it needs of /proc it has opened before ([`crate::files`]). Nothing is to be followed later: whatever the program
-//! gives up, the thread does not have.
+//! The thread has opened the files of /proc that it needs before ([`crate::files`]). Nothing must be done later:
+//! whatever the program gives up, the thread does not have.
 //!
-//! A process with the ids of one thread may trace that thread (ptrace(2)), and with it all memory of the program. So the
-//! saved id differs from the real one: no process has both ids of this thread, and none can take them.
+//! A process with the ids of one thread may trace that thread (ptrace(2)), and with it all memory of the program. So
+//! the saved id must differ from the real one: no process has both ids of this thread, and none can take them.
 //!
-//! A change of ids clears the flag by which a process can be dumped, and traced by its own user, for the whole process;
-//! the thread sets the flag again at once.
+//! A change of ids clears, for the whole process, the flag by which its own user may dump and trace it. The thread
+//! sets the flag again at once.
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
@@ -30,8 +30,8 @@ const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
 /// Ids from this one on own nothing.
 const UNOWNED: usize = 0xf000_0000;
-/// The real id where a user namespace lacks those; the next one is the saved id. Both are below the overflow id 65534,
-/// which real processes have.
+/// The real id if a user namespace lacks the others; the next one is the saved id. Both are below the overflow id
+/// 65534, because real processes have that one.
 const MAPPED: usize = 65_530;
 
 /// Gives up all rights of the calling thread.
@@ -53,7 +53,7 @@ fn control(option: usize, value: usize) -> Result<usize, Errno> {
     unsafe { call(nr::PRCTL, [option, value, 0, 0, 0, 0]) }
 }
 
-/// Groups before users: without the user's rights they could not be changed.
+/// Changes the groups first, because without the user's rights they could not be changed.
 fn give_up_ids() {
     // SAFETY: an empty list; the raw call changes this thread's groups only.
     let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };
@@ -62,7 +62,8 @@ fn give_up_ids() {
     take_ids(nr::SETRESUID, nr::GETUID, unowned);
 }
 
-/// Takes ids that own nothing, `unowned` and the next or others, or else the real one as all three.
+/// Takes ids that own nothing, `unowned` and the next, or [`MAPPED`] and the next. Otherwise it takes the real one as
+/// all three.
 fn take_ids(set: usize, get: usize, unowned: usize) {
     // SAFETY: the raw calls change and return ids of this thread only.
     let take = |id, saved| unsafe { call(set, [id, id, saved, 0, 0, 0]) };
@@ -84,7 +85,7 @@ fn drop_capabilities() -> Result<usize, Errno> {
     unsafe { call(nr::CAPSET, args) }
 }
 
-/// landlock(7): a thread confines itself, and none beside it.
+/// Landlock, by which a thread confines only itself (landlock(7)).
 mod landlock {
     use super::{Errno, File, Which, call, close, nr};
 
@@ -93,7 +94,7 @@ mod landlock {
     const READ_FILE: u64 = 1 << 2;
     const READ_DIR: u64 = 1 << 3;
 
-    /// What there is to deny in each version, from the first one on: rights to files, to TCP ports, and scopes.
+    /// The deniable rights of each version, from the first one on: to files, to TCP ports, and scopes.
     const VERSIONS: [[u64; 3]; 6] = [
         [0x1fff, 0, 0],
         [0x3fff, 0, 0],
@@ -103,16 +104,16 @@ mod landlock {
         [0xffff, 3, 3],
     ];
 
-    /// Denies all that this kernel knows, but for reading the folder of threads. Where the kernel has no Landlock the
+    /// Denies all that this kernel knows, except reading the folder of threads. If the kernel has no Landlock, the
     /// program cannot use it either.
     pub(super) fn confine() -> Result<(), Errno> {
-        // SAFETY: asks for the version, with neither a record nor its length.
+        // SAFETY: it only asks for the version, without a record.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;
         let known = VERSIONS.iter().take(version).next_back();
         let denied = known.ok_or(Errno(95))?;
         let len = denied.iter().take_while(|word| **word != 0).count() * size_of::<u64>();
         let record = denied.as_ptr() as usize;
-        // SAFETY: the record is valid for the length of the call.
+        // SAFETY: the record lives through the call.
         let rules = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [record, len, 0, 0, 0, 0]) }?;
         let done = allow_tasks(rules).and_then(|()| {
             // SAFETY: concerns this thread only.
@@ -129,7 +130,7 @@ mod landlock {
         // struct landlock_path_beneath_attr: the rights, then the folder's descriptor in the low half.
         let rule = [READ_FILE | READ_DIR, tasks.fd() as u64];
         let args = [rules, RULE_PATH_BENEATH, rule.as_ptr() as usize, 0, 0, 0];
-        // SAFETY: the kernel reads 12 bytes of the record, which is valid for the length of the call.
+        // SAFETY: the kernel reads 12 bytes of the record, which lives through the call.
         unsafe { call(nr::LANDLOCK_ADD_RULE, args) }.map(|_| ())
     }
 }

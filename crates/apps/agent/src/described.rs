@@ -1,15 +1,16 @@
-//! Where code is to which followed calls may return.
+//! Ranges of code to which followed calls may return.
 //!
-//! Runtimes that generate code, HotSpot and V8, walk their own stacks: where generated code called a function of C's, they
-//! read that function's return address and look it up among their code. A thunk's would crash them. An unwinder of C's
-//! cannot pass through generated code either, so calls from code without unwind information are only counted.
+//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks. When generated code has called a C
+//! function, they read that function's return address and look it up among their code. A thunk's address there would
+//! crash them. A C unwinder cannot pass through generated code either. So calls from code without unwind information
+//! are only counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use tiptoe_sync::SeqCount;
 use tiptoe_wire::calls::MAX_EXTENTS;
 
-/// Extents of code, a word for each beginning and each end. One writer, the agent's thread.
+/// Ranges of code, with a word for each start and each end. The agent's thread is the one writer.
 pub struct Described {
     words: &'static [AtomicU64],
     count: AtomicU32,
@@ -17,10 +18,10 @@ pub struct Described {
 }
 
 impl Described {
-    /// Words that the storage needs.
+    /// The number of words that the storage needs.
     pub const WORDS: usize = 2 * MAX_EXTENTS;
 
-    /// None, over zeroed storage.
+    /// Returns an empty set over zeroed storage.
     pub fn new(words: &'static [AtomicU64]) -> Described {
         Described {
             words,
@@ -29,11 +30,11 @@ impl Described {
         }
     }
 
-    /// Replaces all, by `count` words. (agent's thread)
+    /// Replaces all ranges with `count` words. (agent's thread)
     pub fn set(&self, count: usize, word: impl Fn(usize) -> u64) {
         let count = count.min(Self::WORDS) & !1;
         self.changes.write_begin();
-        // Relaxed: under the sequence count.
+        // Relaxed: the sequence count orders these stores.
         self.count.store(count as u32, Relaxed);
         for (index, to) in self.words.iter().take(count).enumerate() {
             to.store(word(index), Relaxed);
@@ -41,12 +42,14 @@ impl Described {
         self.changes.write_end();
     }
 
-    /// Whether a call that returns to an address comes from such code. While that is being said anew, no call does.
+    /// Returns whether a call that returns to an address comes from such code. Returns false while the ranges are
+    /// being replaced.
     pub fn calls_from(&self, back: u64) -> bool {
         let Some(begun) = self.changes.try_begin() else {
             return false;
         };
-        // Relaxed: under the sequence count. What follows a call that never returns may be the next code.
+        // Relaxed: the sequence count orders these loads. The byte before the return address is looked up, because
+        // the code after a call that never returns may be another function's.
         let call = back.wrapping_sub(1);
         let count = self.count.load(Relaxed) as usize;
         let words = self.words.get(..count).unwrap_or(&[]);

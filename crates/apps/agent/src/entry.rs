@@ -1,5 +1,5 @@
-//! The two ways in: called on a borrowed thread (`-p`), or as a constructor
-//! that runs before any other library's (`-- CMD`).
+//! The two entries: a call on a borrowed thread (`-p`), or a constructor that runs before any other library's (`--
+//! CMD`).
 
 use core::ffi::c_int;
 use core::mem::size_of_val;
@@ -11,13 +11,13 @@ use tiptoe_wire::{Data, passed::seals};
 use crate::shared::{self, Shared};
 use crate::{environ, hit, memory, serve, signals, space, tasks, thread, watches};
 
-/// How often a starting program looks whether tiptoe still lives.
+/// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// How often it looks where it can only read.
+/// The interval of that check if the program can only read the segment, and so cannot sleep on a word in it.
 const SOON_NS: u64 = 1_000_000;
 
-/// What `/proc/PID/maps` calls the agent: tiptoe makes it the loader's name for a started
-/// command's agent, too, which it loaded by a path that leads elsewhere later.
+/// The agent's name in `/proc/PID/maps`. tiptoe makes it the loader's name for a started command's agent, too,
+/// because the path from which that was loaded leads elsewhere later.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -26,27 +26,28 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Not 0 once the loader is done with this agent: no entry may be called before.
+/// Becomes 1 once the loader has finished with this agent. No entry may be called before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of the message in the environment that this image takes, which tiptoe writes into the file; 0 for none.
+/// The key of the environment message that is for this image, or 0. tiptoe writes the key into the file.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
 static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The process in which a thread begins a session.
+/// The process in which a thread is beginning a session, or 0.
 static BEGINNING: AtomicU32 = AtomicU32::new(0);
 
-/// The right to begin a session. The thread that a tiptoe borrowed before it died may come
-/// late, and side by side with the next one's.
+/// The right to begin a session. A thread that a dead tiptoe borrowed may run late, and then races with the thread
+/// that the next tiptoe borrows.
 struct Turn;
 
 impl Turn {
     fn take() -> Result<Turn, Errno> {
         let pid = getpid();
-        // Relaxed: the exchange decides. What names another process a fork has copied.
+        // Relaxed: the exchange decides. The number of another process was copied by a fork, so nobody here holds
+        // that turn.
         let before = BEGINNING.load(Ordering::Relaxed);
         let taken = (before != pid).then(|| {
             // Acquire: pairs with the Release in `drop`.
@@ -65,8 +66,8 @@ impl Drop for Turn {
     }
 }
 
-/// Begins a session on the segments behind two descriptors, which the caller
-/// closes. Returns 0, or a negated errno; the program is as before then.
+/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno, and
+/// then the program is as before.
 #[unsafe(no_mangle)]
 pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
     match begin(data_fd, plan_fd) {
@@ -77,9 +78,9 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     const EPERM: Errno = Errno(1);
-    // What a dead tiptoe left is still being put back: that ends soon.
+    // The agent is still restoring what a dead tiptoe left, which ends soon.
     const EBUSY: Errno = Errno(16);
-    // Another tiptoe that lives has its session here.
+    // Another living tiptoe has its session here.
     const EALREADY: Errno = Errno(114);
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
@@ -90,13 +91,13 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
     let pid = getpid();
-    // Relaxed, here and below: one thread begins a session, and what it writes
-    // is published by the clone that starts the agent's thread.
+    // Relaxed, here and below: one thread begins a session, and the clone that starts the agent's thread publishes
+    // its stores.
     if shared.pid.load(Ordering::Relaxed) != pid {
         shared.forget_session();
         shared.thread.store(0, Ordering::Relaxed);
     } else if let Some(data) = shared.data() {
-        // Relaxed: a tiptoe that dies now is waited for by the next one, or not.
+        // Relaxed: orders nothing. If tiptoe dies at this moment, either answer is right.
         let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
         return Err(match thread::is_owned(owner) {
             true => EALREADY,
@@ -105,7 +106,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     thread::wait_for_former(shared);
     if tasks::is_only_one() {
-        // Where there are others the kernel waits for all CPUs, 10 to 20 ms: then the agent's thread registers.
+        // With more threads the kernel waits for all CPUs, 10 to 20 ms; then the agent's thread registers instead.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -121,27 +122,27 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
-/// Whether two descriptors are memfds that are sealed as tiptoe seals its segments.
+/// Returns whether two descriptors are memfds with the seals of tiptoe's segments.
 fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
     memory::has_seals(data_fd, seals::DATA) && memory::has_seals(plan_fd, seals::PLAN)
 }
 
-/// glibc's loader passes argc, argv and envp; musl's passes nothing, so that
-/// the environment is found without it.
+/// Runs before the program's other constructors. glibc's loader passes argc, argv and envp, but musl's passes
+/// nothing, so the environment is found without arguments.
 extern "C" fn constructor() {
     TIPTOE_LOADED.store(1, Ordering::Release); // read from outside
-    // Relaxed: written before the image was loaded.
+    // Relaxed: tiptoe wrote the key before the image was loaded.
     let key = TIPTOE_KEY
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
     if key == [0; 2] {
-        // Brought into a program that runs: its environment is not tiptoe's.
+        // The agent was injected into a running program, whose environment is not tiptoe's.
         return;
     }
     let Some(envp) = environ::find_array() else {
         return;
     };
-    // SAFETY: the kernel's array, before any other code ran.
+    // SAFETY: this is the kernel's array, and no other code has run yet.
     let Some(passed) = (unsafe { environ::take(envp, key) }) else {
         return;
     };
@@ -153,7 +154,7 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The only thread: should it sandbox itself, its hits need no call any more.
+            // This is the only thread. If it sandboxes itself later, its hits must need no system call.
             hit::settle_caller();
         }
         Err(errno) => {
@@ -166,11 +167,12 @@ extern "C" fn constructor() {
     }
 }
 
-/// Tells tiptoe that this agent cannot serve, and why. It may have no memory to say so.
+/// Reports to tiptoe that this agent cannot serve, and the errno. It uses a system call, because there may be no
+/// memory to map the segment.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
-    // SAFETY: the words live through the call, which reads them; the file is tiptoe's own.
+    // SAFETY: the call reads the words, which live through it; the file is tiptoe's own.
     let _ = unsafe {
         call(
             nr::PWRITE64,
@@ -179,12 +181,12 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Holds the program back until tiptoe, which counts in another way, lets go of its segment.
+/// Holds the program until tiptoe, which falls back to another way of counting, releases its segment.
 fn wait_for_owner(data: c_int) {
     loop {
         let mut word = 0u32;
         let (at, offset) = (&raw mut word as usize, Data::OWNER_OFFSET as usize);
-        // SAFETY: the word lives through the call, which writes it.
+        // SAFETY: the call writes the word, which lives through it.
         let read = unsafe {
             call(
                 nr::PREAD64,
@@ -198,11 +200,10 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Holds the program back until its probes stand; false where tiptoe is gone, or ended the
-/// session before that.
+/// Holds the program until its probes are armed. Returns false if tiptoe died, or ended the session before that.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
-        // Acquire: pairs with the Release in `serve`; 0 is "not yet".
+        // Acquire: pairs with the Release in `serve`; 0 means not yet.
         if shared.go.load(Ordering::Acquire) != 0 {
             return true;
         }

@@ -1,5 +1,5 @@
-//! What `tiptoe probe -- CMD` put into the environment, and its removal before
-//! the program can see it. An entry of the same name that tiptoe did not make stays where it is.
+//! Reads and removes the environment entry of `tiptoe probe -- CMD`, before the program can see it. An entry of the
+//! same name that tiptoe did not make stays.
 
 use core::ffi::c_char;
 
@@ -7,14 +7,14 @@ use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::passed::{Key, Passed};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Bytes of an entry that are looked at: more than an entry of tiptoe's has.
+/// Bytes of an entry that are read. tiptoe's entry is shorter.
 const LONGEST: usize = 128;
 
-/// Where /proc/self/stat has `startstack`, counted from the word behind the name.
+/// The index of `startstack` in /proc/self/stat, counted from the word after the name.
 const START_STACK: usize = 25;
 
-/// The array of the environment, where the kernel made it: behind argc, argv and
-/// argv's NULL, at the place where the program's stack began.
+/// Returns the environment array that the kernel made. It follows argc, argv and argv's NULL, at the address where
+/// the program's stack began.
 pub fn find_array() -> Option<*mut *mut c_char> {
     let mut text = [0u8; 1024];
     let file = open(c"/proc/self/stat", 0).ok()?;
@@ -27,7 +27,7 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// The name may hold blanks and brackets: what counts is behind its last bracket.
+/// Parses from the last bracket, because the name may contain blanks and brackets.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
@@ -41,15 +41,13 @@ fn start_stack(stat: &[u8]) -> Option<usize> {
     (all_digits && found != 0).then_some(found)
 }
 
-/// Reads tiptoe's entry and takes it, and our part of LD_PRELOAD, out of the
-/// environment. `None` where this program was not started by tiptoe, or has more rights than the process that
-/// started it.
+/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD from the environment. `None` if tiptoe did not
+/// start this program, or if it has more rights than the process that started it.
 ///
 /// # Safety
-/// `envp` is the NULL-terminated array that the kernel made, not yet used by
-/// any other thread.
+/// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
 pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<Passed> {
-    // SAFETY: passed on to the caller; the same holds for the calls below.
+    // SAFETY: the caller guarantees the array; the same holds for the calls below.
     if unsafe { is_secure(envp) } {
         return None;
     }
@@ -67,13 +65,13 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<Passed> {
     Some(passed)
 }
 
-/// Whether the kernel started the program with more rights than its caller has (AT_SECURE), or does not say. The
-/// auxiliary vector follows the environment.
+/// Returns whether the kernel started the program with more rights than its caller has (AT_SECURE), or does not say.
+/// The auxiliary vector follows the environment.
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;
     let mut entry = envp;
-    // SAFETY: the array ends with NULL, after which the vector's pairs follow, the last of them AT_NULL.
+    // SAFETY: the array ends with NULL. The vector's pairs follow, and the last of them is AT_NULL.
     unsafe {
         while !(*entry).is_null() {
             entry = entry.add(1);
@@ -89,13 +87,14 @@ unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     }
 }
 
-/// The first entry for whose first [`LONGEST`] bytes `read` returns something, and what it returns.
+/// Returns the first entry for whose first [`LONGEST`] bytes `read` returns something, and that result.
 unsafe fn find<T>(
     envp: *mut *mut c_char,
     read: impl Fn(&[u8]) -> Option<T>,
 ) -> Option<(*mut *mut c_char, T)> {
     let mut entry = envp;
-    // SAFETY: the array ends with NULL; each string ends with NUL and does not change while it is read.
+    // SAFETY: the array ends with NULL; each string ends with NUL and does not change meanwhile, because no other
+    // code runs yet.
     unsafe {
         while !(*entry).is_null() {
             let start = (*entry).cast::<u8>();
@@ -109,7 +108,7 @@ unsafe fn find<T>(
     None
 }
 
-/// Blanks an entry's string (/proc/PID/environ shows it) and closes the gap.
+/// Zeroes an entry's string, because /proc/PID/environ shows it, and closes the gap in the array.
 unsafe fn remove(entry: *mut *mut c_char) {
     // SAFETY: as in `find`.
     unsafe {
@@ -126,7 +125,7 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Takes our file, the first, out of LD_PRELOAD; the rest is the user's own.
+/// Removes our file, the first, from LD_PRELOAD; the rest is the user's own.
 unsafe fn strip_preload(entry: *mut *mut c_char) {
     // SAFETY: as in `find`; the rest moves to the left within its own string.
     unsafe {

@@ -14,7 +14,7 @@ const O_RDONLY_DIRECTORY: i32 = 0o200000;
 /// No descriptor.
 const NONE: i32 = -1;
 
-/// The thread's own descriptors: in its table only.
+/// The descriptors of the agent's thread, which are in its table only.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 /// A file of /proc/self.
@@ -39,29 +39,28 @@ impl Which {
     }
 }
 
-/// An open file, which is closed at the end if it is not kept.
+/// An open file, which is closed on drop unless it is kept.
 pub struct File {
     fd: i32,
     is_kept: bool,
 }
 
 impl File {
-    /// Opens a file, at its beginning. `None` if it may not be opened.
+    /// Opens a file, at its beginning; `None` if it may not be opened.
     pub fn open(which: Which) -> Option<File> {
         let is_kept = is_agents_thread();
         let fd = match is_kept {
-            // Relaxed: this very thread stored it.
+            // Relaxed: this thread stored it.
             true => KEPT.get(which as usize)?.load(Relaxed),
             false => which.open(),
         };
         if is_kept && fd != NONE {
-            // SAFETY: moves the offset of a descriptor of the agent's.
+            // SAFETY: the call moves the offset of a descriptor of the agent's.
             let _ = unsafe { call(nr::LSEEK, [fd as usize, 0, 0, 0, 0, 0]) };
         }
         (fd != NONE).then_some(File { fd, is_kept })
     }
 
-    /// The descriptor.
     pub fn fd(&self) -> i32 {
         self.fd
     }
@@ -75,7 +74,7 @@ impl Drop for File {
     }
 }
 
-/// Opens all of them for the life of the calling thread, the agent's.
+/// Opens all files for the life of the calling thread, which must be the agent's.
 pub fn keep() {
     let all = [Which::Memory, Which::Maps, Which::Tasks];
     for (kept, which) in KEPT.iter().zip(all) {
@@ -83,8 +82,8 @@ pub fn keep() {
     }
 }
 
-/// Whether the calling thread is the agent's. The kernel clears its number when it ends, and a forked child has another
-/// process id.
+/// Returns whether the calling thread is the agent's. The kernel clears the stored number when that thread ends, and
+/// a forked child has another process id.
 fn is_agents_thread() -> bool {
     // Relaxed: a thread's own number was written before it began.
     shared::get().is_some_and(|shared| {

@@ -1,5 +1,5 @@
-//! A thread's first hit: it gets a slab. Reached from a trampoline that found
-//! slab 0; about 0.5 us, once a thread and session.
+//! Gives a thread a slab at its first hit. A trampoline that found slab 0 calls this; about 0.5 us, once per thread
+//! and session.
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -15,19 +15,19 @@ use crate::tls;
 
 const PR_GET_NAME: usize = 16;
 
-/// Counts one hit of the slot it is asked for, for the calling thread, or records it, and leads
-/// its next hits to a slab of its own. A child that shares this memory (vfork, CLONE_VM) is
-/// recognised by its process id and counts nothing; a forked one by a word that the fork wiped, without a system call.
+/// Counts or records one hit of a slot for the calling thread, and gives it a slab for its next hits. A child that
+/// shares this memory (vfork, CLONE_VM) is recognised by its process id and counts nothing. A forked child is
+/// recognised by a word that the fork wiped, without a system call.
 ///
-/// Of a probe that only counts below a gate, which its argument tells, it counts none for
-/// a thread that is not there: also one inside, which has forked, comes here for its slab.
+/// A probe that counts only below a gate, as its argument says, counts nothing for a thread outside. A thread inside
+/// that has forked also gets here, for its slab.
 pub extern "C" fn cold(asked: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
     };
     // Relaxed: constant within a session.
     let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
-    // The session first: a slab of one that ends meanwhile is then refused.
+    // The session is loaded first, so that a slab of a session that ends in between is refused.
     let Some(session) = shared.claims.session() else {
         return;
     };
@@ -46,7 +46,7 @@ pub extern "C" fn cold(asked: u64, arg1: u64, arg0: u64) {
     data.record(slab, &Record { at, slot, args });
 }
 
-/// Counts or records a hit that only a trap tells of.
+/// Counts or records a hit that only a trap reports.
 pub fn trapped(site: &Site, arg1: u64, arg0: u64) {
     let records = match site.flags.has(SiteFlags::RECORDS) {
         true => RECORDS as u64,
@@ -65,7 +65,7 @@ pub fn settle_caller() {
     }
 }
 
-/// Gives the calling thread a slab; `None` where it shares the overflow slab.
+/// Gives the calling thread a slab; `None` if it shares the overflow slab.
 pub fn settle(
     shared: &'static Shared,
     data: &Data<'static>,
@@ -104,7 +104,7 @@ fn own_descriptor(shared: &Shared, tid: u32) -> Option<usize> {
 }
 
 fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> Option<usize> {
-    // A dead thread's records have to be read before its ring is another's.
+    // A dead thread's records must be read before another thread takes its ring.
     let unread = |index| {
         let ring = data.ring(index as u32 + 1);
         ring.is_some_and(|ring| !ring.is_read())
@@ -119,11 +119,11 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
     Some(index)
 }
 
-/// The thread's name, as two words.
+/// Returns the thread's name, as two words.
 pub fn comm() -> [u64; 2] {
     let mut name = [0u64; 2];
     let at = name.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes 16 bytes, which `name` has.
+    // SAFETY: the kernel writes 16 bytes, the size of `name`.
     let _ = unsafe { call(nr::PRCTL, [PR_GET_NAME, at, 0, 0, 0, 0]) };
     name
 }

@@ -1,10 +1,9 @@
-//! System calls of the program that our presence would change, caught on the way from
-//! the `mov $NUMBER,%eax` in front of them, or in libc's function `syscall`.
+//! Intercepts system calls of the program that our presence would change. The hook is at the `mov $NUMBER,%eax`
+//! before the call, or in libc's function `syscall`.
 //!
-//! The hook looks at the number and the arguments, as they will be at the call. Where it
-//! performs the call, its trampoline goes on behind it. Else the call is made where the
-//! program makes it, so that a thread that waits there can be cancelled or unwound as ever;
-//! a wait for signals is then prepared ([`waits`]).
+//! The hook reads the number and the arguments, as they will be at the call. If it performs the call, its trampoline
+//! continues after the call. Otherwise the program makes the call at its own address, so that a thread that waits
+//! there can be cancelled or unwound as usual. A wait for signals is prepared before ([`waits`]).
 
 use tiptoe_sys::raw::{gettid, nr, syscall6};
 use tiptoe_wire::Left;
@@ -23,7 +22,7 @@ use crate::watches;
 
 mod waits;
 
-/// From a trampoline's return to where it goes on behind a call that was performed
+/// The distance from a trampoline's return address to its continuation after a call that the hook performed
 /// (`tiptoe-patch`, `trampoline`).
 const PERFORMED: u64 = 25;
 
@@ -55,18 +54,17 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The return address of the function at whose entry the hook was called, which
-    /// stands behind the red zone.
+    /// Returns the return address of the function at whose entry the hook was called. It is above the red zone.
     pub(crate) fn return_address(&mut self) -> &mut u64 {
         const RED_ZONE: usize = 128;
         let end = core::ptr::from_mut(self).wrapping_add(1);
-        // SAFETY: the trampoline stepped over the red zone and pushed `what`, with which
-        // this record ends; above the red zone a function's entry has its return address.
+        // SAFETY: the trampoline stepped over the red zone and pushed `what`, the last word of this record. At a
+        // function's entry the return address is above the red zone.
         unsafe { &mut *end.cast::<u8>().wrapping_add(RED_ZONE).cast::<u64>() }
     }
 }
 
-/// Serves a hooked system call.
+/// Handles a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
     let what = frame.what as u32;
     if what as i32 >= 0 && what & intercepted::FUNCTION != 0 {
@@ -86,7 +84,7 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
 }
 
-/// The result of a call that is performed here; `None` where the program makes it.
+/// Performs a call and returns its result; `None` if the program must make it.
 fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
@@ -109,7 +107,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
     }
 }
 
-/// A function's entry: the zero flag tells the trampoline to return at once.
+/// Handles a function's entry. The zero flag makes the trampoline return at once.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -119,7 +117,7 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Makes the program ready for what its call does.
+/// Prepares the process for the effect of a call that the program makes itself.
 fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
     const ARCH_SET_FS: u64 = 0x1002;
@@ -136,19 +134,20 @@ fn before(number: usize, frame: &Frame) {
         }
         return;
     }
-    // Counted as seccomp(2) does: the strict mode, and a filter, which stands in rdx.
+    // Numbered as seccomp(2) does: strict mode is 0, and 1 is a filter, whose address is in rdx.
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
         nr::SECCOMP => u64::from(frame.rdi as u32),
         _ => return before_child(number, frame),
     };
-    // Without a filter the program only asks what the kernel knows.
+    // Without a filter the program only asks what the kernel supports.
     if mode == 0 || (mode == 1 && frame.rdx != 0) {
         before_seccomp();
     }
 }
 
-/// A filter may forbid what the agent does in any thread, or kill for it.
+/// Ends the session before a filter is installed, because the filter may forbid, or kill for, what the agent does in
+/// any thread.
 fn before_seccomp() {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, Left::Seccomp),
@@ -156,8 +155,8 @@ fn before_seccomp() {
     }
 }
 
-/// A thread goes on with another thread-local block. In one that is not libc's no word is ours: a trampoline would follow
-/// whatever is there, and count into the program's memory.
+/// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must
+/// end: our words are not in it, so a trampoline would follow an arbitrary word and write to the program's memory.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -167,7 +166,7 @@ fn before_storage(block: u64) {
     }
 }
 
-/// A child that will share this memory must not find its parent's slab.
+/// Clears the thread's slab, because a child that shares this memory must not count in its parent's.
 fn before_child(number: usize, frame: &Frame) {
     if matches!(number, nr::CLONE | nr::CLONE3) {
         if let Some(block) = block_of_child(number, frame) {
@@ -181,14 +180,15 @@ fn before_child(number: usize, frame: &Frame) {
         && let Some(descriptor) = shared.claims.descriptor(index)
         && descriptor.owner() == gettid()
     {
-        // Relaxed: the thread's own word, read by its own trampolines and its child's.
+        // Relaxed: this is the thread's own word, which only its own trampolines and its child's read.
         descriptor
             .slab
             .store(0, core::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// Whether the child will have lost our handlers. A child that runs beside its parent in the same memory is left alone.
+/// Returns whether the child will lose our handlers. A child that runs concurrently with its parent in the same
+/// memory is left alone.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -197,12 +197,13 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// In the child of such a call, before it runs on: glibc's posix_spawn has made them so since 2.38.
+/// Runs in the child of such a call, before its own code. glibc's posix_spawn makes such calls since 2.38.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
 
-/// clone3's record, as far as it is looked into: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls.
+/// Returns the used part of clone3's record: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
+/// tls.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     let whole = frame.rsi >= 8 * 8;
     // SAFETY: libc passes a valid record of the size in rsi.
@@ -210,7 +211,7 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// The control block of the child that a call makes, if it is not its parent's.
+/// Returns the thread control block of the child that a call makes, unless it is its parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
     let (flags, block) = match number {
@@ -223,17 +224,17 @@ fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
-/// The call as the program wrote it.
+/// Performs the call as the program wrote it.
 pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
     let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
     let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);
-    // SAFETY: the program's own call with its own arguments.
+    // SAFETY: this is the program's own call with its own arguments.
     unsafe { syscall6(number, a, b, c, d, e, f) as i64 }
 }
 
-/// A call that fails, or does half, where a thread exists that libc does not
-/// know: the agent's thread leaves and comes back in the new namespace. Into one of process ids it cannot, as
-/// a process has threads in one only: then the calling thread ends the session.
+/// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
+/// thread ends and starts again in the new namespace. It cannot start in a new namespace of process ids, because all
+/// threads of a process must be in one. Then the calling thread ends the session.
 fn alone(number: usize, frame: &Frame) -> i64 {
     let here = shared::at_home();
     if let Some(shared) = here {
@@ -250,12 +251,13 @@ fn alone(number: usize, frame: &Frame) -> i64 {
     result
 }
 
-/// The signals that the program must not block in the kernel now.
+/// Returns the signals that the program must not block in the kernel now.
 fn kept() -> u64 {
     if signals::owned() { OURS } else { 0 }
 }
 
-/// A new program inherits what this one blocks and ignores.
+/// Performs an exec. The signal mask and ignored signals must be the program's own, because the new program inherits
+/// them.
 fn exec(number: usize, frame: &Frame) -> i64 {
     if !signals::owned() {
         return perform(number, frame);
@@ -305,7 +307,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
         .as_ref()
         .map_or(0, |set| core::ptr::from_ref(set) as usize);
     let [how, old, size] = [frame.rdi, frame.rdx, frame.r10].map(|word| word as usize);
-    // SAFETY: the program's own call, on a copy of its set.
+    // SAFETY: this is the program's own call, on a copy of its set.
     let result = unsafe { syscall6(nr::RT_SIGPROCMASK, how, asked_at, old, size, 0, 0) } as i64;
     if result != 0 {
         return result;
@@ -317,7 +319,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
         return 0;
     }
     let blocked = tls::blocked();
-    // SAFETY: the kernel just wrote there, if it is not NULL.
+    // SAFETY: the kernel just wrote there, unless it is NULL.
     if let Some(out) = unsafe { (frame.rdx as *mut u64).as_mut() } {
         *out |= blocked;
     }
@@ -335,7 +337,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// The signals were taken over while this thread was within the hook.
+/// Corrects the mask if the agent took the signals over while this thread was inside the hook.
 fn believe_as_blocked() {
     let mask = thread::set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

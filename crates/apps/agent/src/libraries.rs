@@ -1,20 +1,19 @@
-//! Libraries that come and go while a session is on.
+//! Libraries that are loaded and closed during a session.
 //!
-//! The loader calls a function that does nothing, for debuggers, when its list of libraries
-//! is about to change and when it has: a new library is mapped then, and neither relocated
-//! nor has any of its code run. There [`changed`] runs: on the loading thread, under the
-//! loader's lock, so one thread at a time.
+//! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. A new
+//! library is mapped then, but it is not relocated and none of its code has run. [`changed`] runs there: on the
+//! loading thread, under the loader's lock, so on one thread at a time.
 //!
 //! | library | then |
 //! |---|---|
-//! | new | tiptoe is told, and waited for |
-//! | the same file was at the same place before, and had probes | the agent's thread patches it, and is waited for |
-//! | likewise, and had none | nothing |
-//! | gone | its traps are nobody's ([`Libraries::is_gone`]); counts stay |
+//! | new | it is reported to tiptoe, and the thread waits |
+//! | the same file was at the same address before, with probes | the agent's thread patches it, and the thread waits |
+//! | likewise, without probes | nothing |
+//! | closed | its traps are no longer ours ([`Libraries::is_gone`]); counts stay |
 //!
-//! Nothing but an unwinder is waited for longer than [`PATIENCE_NS`]: the library then runs without probes
-//! until tiptoe has made them, which says so. A tiptoe that is dead, or did not answer the
-//! last time, is not waited for at all.
+//! No wait but that for an unwinder is longer than [`PATIENCE_NS`]. After that the library runs without probes until
+//! tiptoe has made them, which tiptoe reports. There is no wait for a tiptoe that is dead or did not answer the last
+//! time.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -28,32 +27,33 @@ use crate::shared::{self, Shared};
 use crate::space;
 use crate::thread;
 
-/// Most libraries, each at one place, that a session tells apart.
+/// The most pairs of library and address in a session.
 pub const MOST: usize = 4096;
-/// How long a loading thread waits for the probes of its library, at most.
+/// The longest wait of a loading thread for the probes of its library.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The same where the library is an unwinder, which must not see return thunks: it is
-/// loaded once, if ever.
+/// The longest wait if the library is an unwinder, which must not see return thunks. It is loaded once at most, so
+/// the wait may be longer.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// After this time it wakes the agent's thread again, which may have been about to sleep.
+/// The interval at which it wakes the agent's thread again. That thread may have been about to sleep, and so have
+/// missed the first wake.
 const AGAIN_NS: u64 = 200_000;
-/// In a library's `task`: the agent's thread is to patch it, or could not.
+/// Values of a library's `task`: the agent's thread must patch it, or could not.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at a place. All words are the loading thread's but the last five, which the
-/// agent's thread writes and the loading thread reads once it was answered.
+/// A file at an address. The loading thread alone uses these words, except the last four. Those the agent's thread
+/// writes, and the loading thread reads them after the answer.
 pub struct Library {
-    /// The loader's entry while it is loaded, else 0.
+    /// The address of the loader's entry while it is loaded, else 0.
     entry: AtomicU64,
     base: AtomicU64,
     file: [AtomicU64; File::WORDS],
-    /// The change with which tiptoe was told of it last.
+    /// The number of the change that last reported it to tiptoe.
     told: AtomicU64,
-    /// The walk that met it last.
+    /// The number of the walk that last found it.
     met: AtomicU64,
     task: AtomicU64,
-    /// Where its code is, and how many sites are in it.
+    /// The range of its code, and its number of sites.
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
     pub(crate) sites: AtomicU64,
@@ -65,23 +65,23 @@ const _: () = assert!(size_of::<Library>() == 96);
 pub struct Libraries {
     all: &'static [Library],
     used: AtomicUsize,
-    /// The loader's record; 0 while nobody wants to know.
+    /// The address of the loader's record; 0 if the session does not watch it.
     record: AtomicU64,
     walks: AtomicU64,
-    /// Libraries that the agent's thread is to patch.
+    /// The number of libraries that the agent's thread must patch.
     tasks: AtomicU32,
-    /// What was served when a thread last gave up waiting, and 1.
+    /// The number of served changes when a thread last stopped waiting, plus 1.
     given_up: AtomicU64,
-    /// The change with which an unwinder was told.
+    /// The number of the change that reported an unwinder.
     unwinder: AtomicU64,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Default)]
 struct Found {
-    /// Libraries that tiptoe is told of.
+    /// Whether libraries were reported to tiptoe.
     fresh: bool,
-    /// Libraries that the agent's thread is to patch.
+    /// Whether the agent's thread must patch libraries.
     known: bool,
 }
 
@@ -92,7 +92,7 @@ impl Found {
 }
 
 impl Libraries {
-    /// Over zeroed storage.
+    /// Returns an empty list over zeroed storage.
     pub fn new(all: &'static [Library]) -> Libraries {
         Libraries {
             all,
@@ -105,12 +105,12 @@ impl Libraries {
         }
     }
 
-    /// Forgets all; no thread walks now, or only one that is late. (agent's thread)
+    /// Forgets all libraries. No thread may be in a walk, except one that is late. (agent's thread)
     pub fn forget(&self) {
-        self.record.store(0, Release); // before the rest; nobody walks without it
+        self.record.store(0, Release); // Release: before the rest, because no thread walks without it
         let used = self.used();
         used.iter().for_each(|library| {
-            library.entry.store(0, Relaxed); // read under the loader's lock, as all below
+            library.entry.store(0, Relaxed); // Relaxed: read under the loader's lock, as all below
             library.task.store(0, Relaxed);
         });
         self.used.store(0, Relaxed);
@@ -120,7 +120,7 @@ impl Libraries {
         self.unwinder.store(0, Relaxed);
     }
 
-    /// Looks at the loader's list from now on. (agent's thread)
+    /// Watches the loader's list from now on. (agent's thread)
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `changed`
     }
@@ -131,20 +131,19 @@ impl Libraries {
         self.all.get(..used).unwrap_or(&[])
     }
 
-    /// A library by its number.
+    /// Returns a library by its number.
     pub fn get(&self, number: usize) -> Option<&'static Library> {
         self.used().get(number)
     }
 
-    /// Whether a library of this number is not loaded now.
+    /// Returns whether the library of this number is closed now.
     pub fn is_gone(&self, number: usize) -> bool {
         // Relaxed: a thread that runs a library's code has it loaded.
         let loaded = |library: &Library| library.entry.load(Relaxed) != 0;
         !self.get(number).is_some_and(loaded)
     }
 
-    /// The library that is loaded at `base` now, or the only one that ever was. (agent's
-    /// thread)
+    /// Returns the library that is loaded at `base` now, or the only one that ever was. (agent's thread)
     pub fn at(&self, base: u64) -> Option<usize> {
         let open = self
             .there(base)
@@ -159,20 +158,20 @@ impl Libraries {
 
     fn there(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
-        // Relaxed, here and above: tiptoe was told of it after it was written.
+        // Relaxed, here and above: the library was reported to tiptoe after it was written.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
-    /// Tells of the libraries at `base` again that were closed before tiptoe had looked.
+    /// Makes the libraries at `base` that were closed before tiptoe read them be reported again at the next load.
     /// (agent's thread)
     pub fn tell_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self.there(base).map(|(_, library)| library).filter(closed);
-        // Relaxed: read under the loader's lock, when it is loaded again.
+        // Relaxed: it is read under the loader's lock, at the next load.
         all.for_each(|library| library.told.store(u64::MAX, Relaxed));
     }
 
-    /// Tells of the library that is loaded around an address whenever it is loaded again. (agent's thread)
+    /// Makes the library that is loaded around an address be reported at each load. (agent's thread)
     pub fn tell_always(&self, address: u64) {
         // Relaxed, here and below: as in `there` and `tell_again`.
         let below = |library: &&Library| {
@@ -184,24 +183,24 @@ impl Libraries {
         }
     }
 
-    /// The libraries that are to be patched, with their numbers. (agent's thread)
+    /// Returns the libraries that must be patched, with their numbers. (agent's thread)
     pub fn tasks(&self) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
         // Acquire: pairs with the Release in `opened`.
         all.filter(|(_, library)| library.task.load(Acquire) == PATCH)
     }
 
-    /// Whether there are any. (agent's thread)
+    /// Returns whether there are any. (agent's thread)
     pub fn has_tasks(&self) -> bool {
-        self.tasks.load(Relaxed) != 0 // the tasks themselves are acquired
+        self.tasks.load(Relaxed) != 0 // Relaxed: the tasks themselves are acquired
     }
 
-    /// Answers such a task: with `false` tiptoe has to plan anew. (agent's thread)
+    /// Ends such a task; with `false` tiptoe must plan the library anew. (agent's thread)
     pub fn done(&self, library: &Library, whole: bool) {
         self.end_task(library, if whole { 0 } else { STALE });
     }
 
-    /// Ends a task that is not ended yet.
+    /// Ends a task unless it has ended.
     fn end_task(&self, library: &Library, task: u64) {
         // Release: pairs with the Acquire in `stale`.
         let ended = library.task.compare_exchange(PATCH, task, Release, Relaxed);
@@ -210,9 +209,9 @@ impl Libraries {
         }
     }
 
-    /// Compares what is loaded with what was: notes what is gone, and tells of what is new.
+    /// Compares the loader's list with the known libraries: marks the closed ones, and reports the new ones.
     fn walk(&self, record: &Record, data: &Data) -> Found {
-        // Relaxed, here and below: under the loader's lock.
+        // Relaxed, here and below: the loader's lock orders these accesses.
         let walk = self.walks.load(Relaxed) + 1;
         self.walks.store(walk, Relaxed);
         let mut found = Found::default();
@@ -234,7 +233,7 @@ impl Libraries {
         found
     }
 
-    /// The library with this entry; most likely the `hint`th.
+    /// Returns the library with this entry, most likely the `hint`th.
     fn position(&self, entry: u64, hint: usize) -> Option<usize> {
         let used = self.used();
         let is = |library: &Library| library.entry.load(Relaxed) == entry;
@@ -244,7 +243,7 @@ impl Libraries {
         }
     }
 
-    /// Notes a library that was not loaded before; `None` where there is no room for it.
+    /// Records a library that was not loaded before; `None` if there is no room for it.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut Found) -> Option<usize> {
         let (base, file) = (entry.base(), File::of(entry));
         let known = self.used().iter().position(|library| {
@@ -265,7 +264,7 @@ impl Libraries {
         if known.is_none() || library.told.load(Relaxed) > data.served() {
             self.tell_of(library, data, found);
         } else if library.sites.load(Relaxed) > 0 {
-            self.tasks.fetch_add(1, Relaxed); // before the task, which is released
+            self.tasks.fetch_add(1, Relaxed); // Relaxed: before the task, which is released
             library.task.store(PATCH, Release); // pairs with the Acquire in `tasks`
             found.known = true;
         }
@@ -286,11 +285,11 @@ impl Libraries {
 
     fn tell_of(&self, library: &Library, data: &Data, found: &mut Found) {
         data.put_fresh(library.base.load(Relaxed));
-        library.told.store(data.told() + 1, Relaxed); // released by `tell`
+        library.told.store(data.told() + 1, Relaxed); // Relaxed: released by `tell`
         found.fresh = true;
     }
 
-    /// Hands over what the agent's thread could not patch; whether there was any.
+    /// Reports the libraries that the agent's thread could not patch. Returns whether there were any.
     fn stale(&self, data: &Data) -> bool {
         let mut found = Found::default();
         for library in self.used() {
@@ -303,12 +302,12 @@ impl Libraries {
         found.fresh
     }
 
-    /// Waits until all that was found has its probes, or time is over.
+    /// Waits until all that a walk found has its probes, or until the deadline.
     fn wait(&self, data: &Data, found: &Found) {
         if found.fresh {
             ring(data);
         }
-        // Relaxed, here and below: under the loader's lock.
+        // Relaxed, here and below: the loader's lock orders these accesses.
         let unwinder = self.unwinder.load(Relaxed) > data.served();
         let patience = match unwinder {
             true => UNWINDER_PATIENCE_NS,
@@ -318,10 +317,10 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // Who did nothing since he was given up is not there.
+        // A tiptoe that has served nothing since the last timeout does not run, so there is no wait for it.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while thread::is_owned(owner.load(Acquire)) {
-            let seen = turn.load(Acquire); // pairs with `answered` and tiptoe's
+            let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's
             // Acquire: pairs with the Release in `end_task`.
             let patching = self.tasks.load(Acquire) > 0;
             if !patching && self.stale(data) {
@@ -339,11 +338,11 @@ impl Libraries {
             let _ = futex::wait(turn, seen, Some(left.min(AGAIN_NS)));
         }
         data.give_up(data.told());
-        self.given_up.store(data.served() + 1, Relaxed); // as above
+        self.given_up.store(data.served() + 1, Relaxed); // Relaxed: as above
     }
 }
 
-/// Tells tiptoe of a change.
+/// Reports a change to tiptoe.
 fn ring(data: &Data) {
     data.tell(raw::monotonic_ns());
     if let Some(bell) = data.doorbell() {
@@ -359,7 +358,7 @@ pub fn answered(data: &Data) {
     }
 }
 
-/// The loader's list changes, or has changed.
+/// Handles a change of the loader's list, before and after it.
 pub fn changed() {
     let Some((shared, data)) = here() else { return };
     let libraries = &shared.libraries;
@@ -367,10 +366,10 @@ pub fn changed() {
     let Some(record) = Record::at(libraries.record.load(Acquire)) else {
         return;
     };
-    // Relaxed: under the loader's lock. At the first change all that is loaded is noted.
+    // Relaxed: under the loader's lock. The first walk records all libraries that are loaded.
     let first = libraries.walks.load(Relaxed) == 0;
     let settled = record.is_consistent();
-    // Before the agent's thread looks where the new library is.
+    // This must precede the report, because the agent's thread then looks where the new library is.
     space::loading(!settled);
     if !settled {
         data.set_changing(true);
@@ -378,7 +377,7 @@ pub fn changed() {
     if settled || first {
         let found = libraries.walk(&record, &data);
         match settled {
-            // The first look may have met what is only being loaded.
+            // The first walk may have found a library that is still being loaded.
             true if found.any() || data.served() < data.told() => libraries.wait(&data, &found),
             false if found.fresh => ring(&data),
             _ => {}
@@ -389,7 +388,7 @@ pub fn changed() {
     }
 }
 
-/// Where a session is on in this very process.
+/// Returns the session of this very process, if there is one.
 fn here() -> Option<(&'static Shared, Data<'static>)> {
     let shared = shared::at_home()?;
     let data = shared.data()?;

@@ -1,9 +1,9 @@
-//! A thread is about to wait for a lock in the kernel, or to wake who does; or is back.
-//! Reached from trampolines in front of futex calls and behind them, also in signal
-//! handlers: no lock, no libc, and nothing is waited for.
+//! Handles futex calls: a thread is about to wait in the kernel or to wake a waiter, or returns
+//! from that. Trampolines before and after futex calls enter here, also in signal handlers. So this
+//! code must not lock, wait, or call libc.
 //!
-//! What is noted lies in the thread's slab, from the session's lock slot on; the board,
-//! which all threads share, in slab 0. A thread that has no slab is only counted.
+//! The records are in the thread's slab, from the session's lock slot on. The board, which all
+//! threads share, is in slab 0. A thread without a slab is only counted.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -26,7 +26,7 @@ use crate::scopes;
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// How far the stack pointer is below the program's in a trampoline: the red zone.
+/// The distance of the stack pointer in a trampoline below the program's: the red zone.
 const BELOW: u64 = 128;
 
 const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
@@ -51,17 +51,17 @@ impl Told {
         self.what & flag as u64 != 0
     }
 
-    /// The program's stack pointer.
+    /// Returns the program's stack pointer.
     fn sp(&self) -> u64 {
         core::ptr::from_ref(&self.what) as u64 + 8 + BELOW
     }
 }
 
-/// Where the words of slab 0 are, for a hook that has no time to ask; 0 where no session is
-/// about locks.
+/// The address of the words of slab 0, for a hook that has no time to compute it; 0 if the session
+/// records no locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
-/// Says it for a session that begins, whose slabs are `slabs`.
+/// Prepares for a session whose slabs are `slabs`.
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
@@ -73,35 +73,35 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     SHARED.store(shared, Release); // pairs with the load in `Here::of`
 }
 
-/// The session is over.
+/// Ends the session's part here.
 pub fn end() {
-    SHARED.store(0, Relaxed); // orders nothing: who comes late is told by its slab
+    SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: a slab of a session about locks has this many words there, as tiptoe has it;
-    // there is memory at its addresses for good.
+    // SAFETY: in a session that records locks tiptoe gave slabs this many words here, and there is
+    // memory at a slab's addresses for good.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// Where the calling thread notes things.
+/// The words in which the calling thread records its waits and wakes.
 pub struct Here {
     own: Words<'static>,
     shared: Words<'static>,
-    /// The node of scopes that it is in.
+    /// The node of the scope that the thread is in.
     scope: u64,
 }
 
 impl Here {
-    /// Where that is; `None` where no session is about locks.
+    /// Returns the calling thread's words; `None` if the session records no locks.
     #[inline]
     pub fn find() -> Option<Here> {
-        // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
+        // SAFETY: a thread's word always points to a descriptor, its own or `NOBODY`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-        Here::of(descriptor.load(Relaxed)) // Relaxed: whose session ends clears it, which may come late
+        Here::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
-    /// The same, of a thread whose descriptor has this slab, or 0.
+    /// Returns the words of a thread whose descriptor has this slab, or 0.
     #[inline]
     fn of(slab: u64) -> Option<Here> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -109,13 +109,13 @@ impl Here {
             return None;
         }
         let slab = match slab {
-            // SAFETY: it preserves what the calling convention asks for, and more.
+            // SAFETY: it preserves what the calling convention requires, and more.
             0 => Some(unsafe { tiptoe_first_slab() }).filter(|slab| *slab != 0)?,
             slab => slab,
         };
         let shared = area(shared);
         let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
-        // A thread that was kept off its CPU in between may have that of another session.
+        // A thread that was preempted since it read the slab may have one of another session.
         if slab < begin || slab >= end {
             return None;
         }
@@ -124,20 +124,21 @@ impl Here {
         Some(Here { own, shared, scope })
     }
 
-    /// What it notes them with.
+    /// Returns the thread's recorder.
     #[inline]
     pub fn thread(&self) -> Thread<'static> {
         Thread::new(self.own, self.shared).within(self.scope)
     }
 }
 
-/// The calling thread's first wait, wake or scope of a session: the address of its slab, or 0.
+/// Gives the calling thread a slab at its first wait, wake or scope of a session. Returns its
+/// address, or 0.
 pub extern "C" fn first_slab() -> u64 {
     new_slab().unwrap_or(0)
 }
 
 fn new_slab() -> Option<u64> {
-    // A child has no part in it.
+    // A forked child records nothing.
     let state = shared::get().filter(|state| state.is_home())?;
     let pid = state.pid.load(Relaxed); // constant within a session
     let session = state.claims.session()?;
@@ -149,7 +150,7 @@ fn new_slab() -> Option<u64> {
     Some(state.slab(&data, slab?))
 }
 
-/// What a trampoline tells, in a thread whose descriptor has this slab.
+/// Handles a trampoline's call, in a thread whose descriptor has this slab.
 pub extern "C" fn futex(told: &Told, slab: u64) {
     let Some(here) = Here::of(slab) else { return };
     let thread = here.thread();
@@ -163,15 +164,15 @@ pub extern "C" fn futex(told: &Told, slab: u64) {
     if told.has(AFTER) {
         return thread.ends(place, told.rax as i64, clockwork::ticks, clockwork::ns);
     }
-    // SAFETY: words of the runtime's own frames, and of the one that calls, above the stack
-    // pointer: where the functions' descriptions say that they are, and not farther than a
+    // SAFETY: these are words of the runtime's own frames and their caller, above the stack
+    // pointer. They are at the places that the functions' unwind rules name, and not farther than a
     // frame is large.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
     let mut caller = frames.caller(&paths, rule, frame, load);
     if caller.site == 0 {
-        // Nothing is known of the frame: the call itself stands for its caller.
+        // Nothing is known of the frame, so the call itself is recorded as its caller.
         caller.site = told.back;
     }
     if let Some(turn) = Turn::of(told.what as i32) {
@@ -196,16 +197,17 @@ pub extern "C" fn futex(told: &Told, slab: u64) {
     thread.begins(&call, readers, clockwork::ticks);
 }
 
-/// How many threads have the rwlock to read that a futex call is about.
+/// Returns the number of readers of the rwlock that a futex call is about.
 #[cold]
 fn readers(told: &Told) -> u32 {
     let first = rwlock::beginning_of_wait(told.rdi, told.rdx as u32);
-    // SAFETY: its first word, which the function that makes the call has just used.
+    // SAFETY: this is the rwlock's first word, which the function that makes the call has just
+    // used.
     let word = unsafe { (first as *const u32).read_volatile() };
     rwlock::readers(word)
 }
 
-/// A slab is another thread's from now on: what its last one waited for is over.
+/// Forgets the waits of the slab's last thread, because another thread takes the slab.
 pub fn forget(state: &Shared, data: &Data, slab: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, WIDTH)) else {

@@ -1,8 +1,8 @@
-//! Whether the program has confined itself further than the agent's thread is: by a call of libc's the thread leaves
-//! first, but an inline system call is seen only afterwards.
+//! Detects that the program has confined itself further than the agent's thread. At a call of libc's the thread
+//! leaves first, but an inline system call is seen only afterwards.
 //!
-//! tiptoe looks from outside and says so in the plan. Where it does not, because it is stopped, the agent's thread
-//! looks itself.
+//! tiptoe looks from outside and writes that into the plan. If tiptoe is stopped and does not look, the agent's
+//! thread looks itself.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;
@@ -10,23 +10,23 @@ use tiptoe_wire::{Left, Plan};
 
 use crate::tasks::{self, Task};
 
-/// How often the thread looks whether tiptoe has looked.
+/// The interval at which the thread checks whether tiptoe has looked.
 const PAUSE_NS: u64 = 250_000_000;
-/// How often it looks itself where tiptoe has not.
+/// The interval at which it looks itself if tiptoe does not.
 const TICK_NS: u64 = 20_000_000;
-/// A wait that nobody ended.
+/// The error of a wait that timed out.
 pub const TIMED_OUT: Errno = Errno(110);
 
-/// What was seen last.
+/// The state at the last look.
 pub struct Lookout {
     looks: u64,
     is_alone: bool,
-    /// How much seccomp confines a thread of the program from the start.
+    /// The strictest seccomp mode of the program's threads when the thread started.
     seccomp: u32,
 }
 
 impl Lookout {
-    /// The program is as it is.
+    /// Records the program's present state.
     pub fn begin(plan: &Plan) -> Lookout {
         let mut seccomp = 0;
         tasks::each_task(|task| {
@@ -39,13 +39,13 @@ impl Lookout {
         }
     }
 
-    /// How long the thread may wait, given how long it may wait otherwise.
+    /// Returns how long the thread may wait, at most `most`.
     pub fn pause(&self, most: Option<u64>) -> u64 {
         let own = if self.is_alone { TICK_NS } else { PAUSE_NS };
         own.min(most.unwrap_or(own))
     }
 
-    /// After a wait that nobody ended: why the thread must leave, if it must.
+    /// Looks after a wait that timed out. Returns why the thread must leave, if it must.
     pub fn look(&mut self, plan: &Plan) -> Option<Left> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;
@@ -93,7 +93,7 @@ impl Task<'_> {
                     0,
                     0,
                 ];
-                // SAFETY: the path ends with NUL; the kernel writes 144 bytes, which `stat` has.
+                // SAFETY: the path ends with NUL; the kernel writes 144 bytes, the size of `stat`.
                 unsafe { call(nr::NEWFSTATAT, args) }
             })
             .ok()?;

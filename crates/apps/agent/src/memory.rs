@@ -1,4 +1,4 @@
-//! Memory of the agent's own, straight from the kernel.
+//! Maps the agent's own memory, straight from the kernel.
 
 use tiptoe_sys::raw::{Errno, call, nr};
 
@@ -18,22 +18,21 @@ const WIPEONFORK: usize = 18;
 pub const PAGE: usize = 4096;
 /// Bytes of the stack of the agent's thread.
 pub const STACK: usize = 16 * PAGE;
-/// The agent's memory is at random addresses from here on: neither programs nor the
-/// sanitizers have anything here, and no code is within 2 GiB, where trampolines need the
-/// room that is left. They begin at any page, so that they differ in the few bits by which a processor
-/// may tell the lines of its first cache apart.
+/// The lowest of the random addresses of the agent's memory. Neither programs nor sanitizers use this range. It is
+/// more than 2 GiB from all code, because trampolines need the free space near code. Ranges begin at any page, so
+/// that they differ in the few address bits by which a processor selects lines of its first-level cache.
 const FAR: usize = 0x2000_0000_0000;
-/// So many bytes, in which there are 2^32 pages. A started command's segment alone may take 12 GiB, and more when its
-/// place grows ([`extend`]).
+/// The length of the range of random addresses, 2^32 pages. A started command's segment alone may take 12 GiB, and
+/// more when it grows ([`extend`]).
 const FAR_LEN: usize = 1 << 44;
-/// How often it looks for a free range before the kernel is to find one.
+/// The number of random addresses to try before the kernel chooses one.
 const FAR_LOOKS: usize = 4;
 /// The longest piece of a range that is mapped in pieces ([`in_pieces`]).
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps memory that is not locked, so that nothing is there before it is touched, in a program
-/// that has all it maps locked (mlockall), too.
+/// Maps memory that is not locked, so that its pages exist only once touched, even in a program that locks all its
+/// mappings (mlockall).
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -43,22 +42,22 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
         (None, false) => reserve(at, len, flags, fd)?,
     };
     if anywhere {
-        // Nearly all of it is never written: a core dump would have gigabytes of zeroes.
+        // Nearly all of it is never written, and otherwise a core dump would have gigabytes of zeroes.
         let _ = advise(at, len, DONTDUMP);
     }
     let opened = unlock(at, len).and_then(|()| {
-        // SAFETY: the range was just mapped and nobody knows of it.
+        // SAFETY: the range was just mapped and no other thread knows of it.
         unsafe { call(nr::MPROTECT, [at, len, protection, 0, 0, 0]) }
     });
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
 }
 
-/// Maps memory far from all code, which nobody may use yet, where nobody can guess.
+/// Maps inaccessible memory far from all code, at an address that cannot be predicted.
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     (0..FAR_LOOKS).find_map(|_| {
         let at = (FAR + random()? % FAR_LEN) & !(PAGE - 1);
         let got = reserve(at, len, flags | FIXED_NOREPLACE, fd).ok()?;
-        // A kernel before 4.17 takes it for a hint.
+        // A kernel before 4.17 takes the address for a hint.
         let there = got == at;
         if !there {
             unmap(got, len);
@@ -67,7 +66,7 @@ fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     })
 }
 
-/// A random word, which nobody can guess.
+/// Returns an unpredictable word.
 pub fn random() -> Option<usize> {
     const NONBLOCK: usize = 1;
     let mut word = 0usize;
@@ -159,12 +158,12 @@ pub fn image() -> core::ops::Range<usize> {
 }
 
 fn protect(page: usize, protection: usize) -> Result<(), Errno> {
-    // SAFETY: the callers below pass a page that is the agent's own and new, or one of
-    // code, which stays readable and executable.
+    // SAFETY: the callers below pass a new page of the agent's own, or a page of code, which stays readable and
+    // executable.
     unsafe { call(nr::MPROTECT, [page, PAGE, protection, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Lets a page of code be written, or no longer. It can be run all the while.
+/// Makes a page of code writable, or no longer. It stays executable throughout.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     protect(page, READ | EXEC | write)
@@ -175,31 +174,31 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Provides the pages of a range of the agent's own memory (Linux 5.14; before that each at its first use).
+/// Populates the pages of a range of the agent's own memory (Linux 5.14; before that each at its first use).
 pub fn populate(at: usize, len: usize) {
     const POPULATE_WRITE: usize = 23;
     let (start, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
     let _ = advise(start, end - start, POPULATE_WRITE);
 }
 
-/// Fresh zeroed memory; pages cost nothing before they are touched.
+/// Maps zeroed memory. Pages cost nothing before they are touched.
 pub fn private(len: usize) -> Result<usize, Errno> {
     map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
-/// Fresh zeroed memory that a forked child does not have, so that no fork pays for it.
+/// Maps zeroed memory that a forked child does not have, so that no fork copies it.
 pub fn not_forked(len: usize) -> Result<usize, Errno> {
     let at = private(len)?;
     advise(at, len, DONTFORK).inspect_err(|_| unmap(at, len))?;
     Ok(at)
 }
 
-/// The stack of the agent's thread.
+/// Maps the stack of the agent's thread.
 pub fn stack() -> Result<usize, Errno> {
     not_forked(STACK)
 }
 
-/// Fresh zeroed memory of `more` bytes right after a range, where that is free.
+/// Maps `more` zeroed bytes right after a range; fails if something is there.
 pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     let end = at + len;
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
@@ -212,7 +211,7 @@ pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fresh zeroed memory, aligned to its own length, which is a power of two.
+/// Maps zeroed memory that is aligned to its own length, a power of two.
 pub fn aligned(len: usize) -> Result<usize, Errno> {
     let at = private(2 * len)?;
     let start = at.next_multiple_of(len);
@@ -224,27 +223,26 @@ pub fn aligned(len: usize) -> Result<usize, Errno> {
     Ok(start)
 }
 
-/// Makes memory of the agent's own executable, and no longer writable but through
-/// /proc/self/mem.
+/// Makes memory of the agent's own executable, and writable only through /proc/self/mem.
 pub fn make_code(at: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller passes whole pages that hold nothing yet.
     unsafe { call(nr::MPROTECT, [at, len, READ | EXEC, 0, 0, 0]) }.map(|_| ())
 }
 
-/// A forked child will find zeroes in this range.
+/// Makes this range zero in a forked child.
 pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
 }
 
-/// Whether a descriptor is of sealed memory with at least these seals; no other file has any.
+/// Returns whether a descriptor is a memfd with at least these seals; no other file has any.
 pub fn has_seals(fd: i32, seals: i32) -> bool {
     const F_GET_SEALS: usize = 1034;
-    // SAFETY: a query of a descriptor, which touches no memory.
+    // SAFETY: this query of a descriptor touches no memory.
     let found = unsafe { call(nr::FCNTL, [fd as usize, F_GET_SEALS, 0, 0, 0, 0]) };
     found.is_ok_and(|found| found as i32 & seals == seals)
 }
 
-/// Maps a segment; a forked child does not have it.
+/// Maps a segment, which a forked child does not have.
 pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     let protection = if writable { READ | WRITE } else { READ };
     let at = map(0, len, protection, SHARED | NORESERVE, fd)?;
@@ -252,38 +250,38 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     private.map(|()| at)
 }
 
-/// Puts private memory under a segment's addresses: a thread that was about to
-/// count there still can, to no effect.
+/// Replaces a segment with private memory at the same addresses, so that a thread that was about to count there still
+/// can, without effect.
 pub fn retire_segment(at: usize, len: usize) {
-    // Without memory for it the segment stays: nobody looks at what is counted there.
+    // Without memory for that the segment stays, which is harmless because no session reads it.
     if let Ok(fresh) = private(len) {
         let _ = take_place(fresh, at, len).inspect_err(|_| unmap(fresh, len));
     }
 }
 
-/// Moves a range to the place of another, which is gone then.
+/// Moves a range to the address of another, which it replaces.
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const MAY_MOVE: usize = 1;
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
-    // SAFETY: both ranges are this agent's own; whoever still writes to the second
-    // finds memory there at each moment.
+    // SAFETY: both ranges are this agent's own, and a thread that still writes to the second finds memory there at
+    // each moment.
     unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
 
 /// Unmaps a range that this agent mapped.
 pub fn unmap(at: usize, len: usize) {
-    // SAFETY: the caller passes what one of the functions above returned.
+    // SAFETY: the caller passes a range that one of the functions above returned.
     let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
 }
 
-/// Lets the agent write the last page of an arena, where trampolines that follow calls have their words.
+/// Makes the last page of an arena writable, where trampolines that follow calls have their words.
 pub fn let_callers_be_written(base: usize) -> Result<(), Errno> {
     protect(base + tiptoe_wire::arena::INDEX as usize, READ | WRITE)
 }
 
-/// Maps an arena at exactly `base`: a first page that a forked child finds
-/// zeroed, then executable pages that are written as the program's code is (`text`).
+/// Maps an arena at exactly `base`: a first page that is zero in a forked child, then executable pages that are
+/// written as the program's code is (`text`).
 pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
     let at = map(base, len, READ | EXEC, flags, -1)?;

@@ -1,7 +1,7 @@
-//! Ports of the program's: where libraries that it links call the agent, while a session asks for it.
+//! Opens ports: the places by which libraries that the program links call the agent, while a session asks for it.
 //!
-//! A port's file may be unmapped at any moment, so a port is read and written as code is, through the kernel: what
-//! is not there is left alone.
+//! A port's file may be unmapped at any moment. So a port must be read and written as code is, through the kernel,
+//! which fails if nothing is mapped there.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -15,19 +15,19 @@ use crate::text::SelfMemory;
 use crate::told;
 
 const EINVAL: u64 = 22;
-/// Ports that are open at a time, at most.
+/// The most open ports.
 const MOST: usize = 64;
 
-/// Where the open ones are. Relaxed throughout: the agent's thread alone reads and writes them.
+/// The addresses of the open ones. Relaxed throughout: only the agent's thread reads and writes them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
-/// Opens those at the addresses that the plan lists. (agent's thread)
+/// Opens the ports at the addresses that the plan lists. (agent's thread)
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     for index in 0..count {
         let opened = open_one(&text, plan.address(index));
         if opened {
-            // It has another port then, which is closed.
+            // A library that is loaded again has a new port, which is closed.
             shared.libraries.tell_always(plan.address(index));
         }
         data.set_result(index, if opened { 0 } else { EINVAL });
@@ -45,7 +45,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Locks) => told::calls(),
         None => return false,
     };
-    // Another file may have come to the same place since, or one have gone.
+    // A place is free if no port is at its address any more, because the file was unmapped or replaced.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
     let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {
@@ -63,13 +63,13 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     opened
 }
 
-/// Whether there is a port at an address; none is at 0.
+/// Returns whether there is a port at an address; there is none at 0.
 fn is_port(text: &SelfMemory, address: u64) -> bool {
     let mut bytes = [0; Port::BYTES];
     address != 0 && text.read(address, &mut bytes) && Port::kind_of(&bytes).is_some()
 }
 
-/// Closes all of them. (agent's thread)
+/// Closes all ports. (agent's thread)
 pub fn close() {
     let text = SelfMemory::open();
     for word in &OPEN {

@@ -1,7 +1,8 @@
-//! Which addresses are resolvers of indirect functions: those that the loader itself calls, by the tables of the file
-//! that is mapped there. The agent calls no other, whatever a plan names.
+//! Finds which addresses are resolvers of indirect functions: those that the loader itself calls, by the tables of
+//! the file that is mapped there. The agent must call no others, whatever a plan names.
 //!
-//! The tables are read through the kernel, and every number in them is bounded: the program may have changed them.
+//! The tables are read through the kernel and every number in them is bounded, because the program may have changed
+//! them.
 
 use core::ops::Range;
 
@@ -12,12 +13,12 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, Which};
 
 const PAGE: u64 = 4096;
-/// The size of a file's header, of its part that lists segments, and of an entry of that.
+/// The sizes of a file's header and of a program header.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 /// The size of a symbol, and of a relocation.
 const ENTRY: usize = 24;
-/// Entries that are read at once.
+/// The number of entries that one read gets.
 const AT_ONCE: usize = 32;
 /// The most entries of one table.
 const MOST: u64 = 1 << 20;
@@ -25,23 +26,23 @@ const MOST: u64 = 1 << 20;
 const MOST_SEGMENTS: u64 = 64;
 const MOST_TAGS: u64 = 256;
 
-/// Resolvers of one file that are kept; those of one with more are looked for anew each time.
+/// The most resolvers of one file to keep. If a file has more, its tables are searched each time.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the file that was asked about last: a request names those of a file one after the other, and libc has
-/// over a hundred.
+/// The resolvers of the last file. A request names those of a file one after the other, and libc has over a hundred,
+/// so the tables are not searched for each.
 pub struct Resolvers<'t, T> {
     text: &'t T,
-    /// The mapping that the last address is in.
+    /// The mapping that contains the last address.
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// How many there are, of which the first are kept.
+    /// The number of resolvers, of which the first are in `kept`.
     count: usize,
 }
 
 impl<'t, T: Text> Resolvers<'t, T> {
-    /// Of no file yet.
+    /// Returns an empty set.
     pub fn new(text: &'t T) -> Resolvers<'t, T> {
         Resolvers {
             text,
@@ -52,7 +53,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
         }
     }
 
-    /// Whether the loader calls this address to choose a function.
+    /// Returns whether the loader calls this address to choose a function.
     pub fn have(&mut self, address: u64) -> bool {
         if !self.code.contains(&address) {
             self.read(address);
@@ -66,7 +67,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
         }
     }
 
-    /// Goes on to the file that has code at an address.
+    /// Reads the resolvers of the file that has code at an address.
     fn read(&mut self, address: u64) {
         (self.code, self.tables, self.count) = (0..0, None, 0);
         let Some((start, code)) = file_of(address) else {
@@ -81,14 +82,14 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // More than are kept need not be counted.
+                // Stop, because more than are kept need not be counted.
                 *count > MOST_KEPT
             });
         }
     }
 }
 
-/// Where the file begins that has code at an address, and the mapping of that code.
+/// Returns where the file begins that has code at an address, and the mapping of that code.
 fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
     let list = File::open(Which::Maps)?;
     let lines = Lines::new(|buffer: &mut [u8]| {
@@ -109,15 +110,15 @@ fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
     None
 }
 
-/// The tables of a mapped file, at the addresses where they are.
+/// The addresses of the tables of a mapped file.
 #[derive(Default)]
 struct Tables {
-    /// What to add to the file's addresses.
+    /// The offset to add to the file's addresses.
     bias: u64,
     symbols: u64,
     hash: u64,
     gnu_hash: u64,
-    /// Relocations, and those of the linkage table; with their bytes.
+    /// The addresses and lengths in bytes of the relocations, and of those of the linkage table.
     relocations: [(u64, u64); 2],
 }
 
@@ -156,7 +157,7 @@ impl Tables {
             bias,
             ..Tables::default()
         };
-        // glibc's loader writes addresses in place of those of the file; musl's does not.
+        // glibc's loader replaces the file's addresses by absolute ones; musl's does not.
         let there = |value: u64| {
             if value < start {
                 value.wrapping_add(bias)
@@ -183,7 +184,7 @@ impl Tables {
         None
     }
 
-    /// Whether one of the resolvers that symbols and relocations name is such a one.
+    /// Returns whether `is_one` accepts a resolver that a symbol or a relocation names.
     fn any_resolver(&self, text: &impl Text, mut is_one: impl FnMut(u64) -> bool) -> bool {
         const IFUNC: u8 = 10;
         const IRELATIVE: u32 = 37;
@@ -204,7 +205,7 @@ impl Tables {
         tables.any(|(at, len)| any(text, at, len / ENTRY as u64, &mut is_relocation))
     }
 
-    /// How many symbols there are: the tables of hashes say so, each in its way.
+    /// Returns the number of symbols, which only the hash tables give, each in its way.
     fn count_symbols(&self, text: &impl Text) -> Option<u64> {
         if self.hash != 0 {
             let counts: [u8; 8] = bytes(text, self.hash)?;
@@ -231,7 +232,7 @@ impl Tables {
     }
 }
 
-/// Whether one of `count` entries from an address on is such a one.
+/// Returns whether `is_one` accepts one of `count` entries from an address on.
 fn any(text: &impl Text, at: u64, count: u64, is_one: &mut impl FnMut(&[u8]) -> bool) -> bool {
     let mut room = [0; ENTRY * AT_ONCE];
     let (mut next, mut left) = (at, count.min(MOST) as usize);

@@ -1,9 +1,9 @@
-//! A thread enters a scope or leaves it: what [`crate::ports`] has the program's libraries call. Also in signal
-//! handlers: no lock, no libc, and nothing is waited for.
+//! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
+//! Also in signal handlers, so this code must not lock, wait, or call libc.
 //!
-//! What is noted lies in the thread's slab, from the session's scope slot on; the nodes, which all threads share, in
-//! slab 0. A thread that has no slab is in no scope. In a forked child nothing is noted: its descriptors are wiped, and
-//! it finds by one look that it is one.
+//! The records are in the thread's slab, from the session's scope slot on. The nodes, which all threads share, are in
+//! slab 0. A thread without a slab is in no scope. A forked child records nothing: its descriptors are wiped, so one
+//! load shows that it is a child.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -19,22 +19,22 @@ use crate::memory;
 use crate::shared::Shared;
 use crate::tls;
 
-/// Where the words of slab 0 are; 0 where no session is about scopes.
+/// The address of the words of slab 0; 0 if the session records no scopes.
 static SHARED: AtomicU64 = AtomicU64::new(0);
-/// How far behind a slab's beginning a thread's words are, in bytes; where the slabs begin, and their bytes.
+/// The offset of a thread's words in its slab, in bytes; and the start and length of all slabs.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 static SLABS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// How many sessions were about scopes.
+/// The number of sessions that recorded scopes.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Says it for a session that begins, whose slabs are between these addresses.
+/// Prepares for a session whose slabs are between these addresses.
 pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // A thread that touched a page of the nodes first would have its page fault counted in the scope that it enters.
+    // Otherwise the first thread to touch a page of the nodes would have the page fault counted in its scope.
     memory::populate(shared as usize, WIDTH as usize * 8);
-    // Relaxed, here and below: one thread begins sessions, and what it writes is published by the last store.
+    // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
     area(shared).store(STAMP as usize, session & 0xffff_ffff);
     OFFSET.store(offset, Relaxed);
@@ -45,31 +45,31 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     SHARED.store(shared, Release); // pairs with the load in `find`
 }
 
-/// The session is over.
+/// Ends the session's part here.
 pub fn end() {
-    SHARED.store(0, Relaxed); // orders nothing: who comes late is told by its slab
+    SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
-/// What ports are given: `begin`, and `end`.
+/// Returns the functions for a port: `begin`, and `end`.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: a slab of a session about scopes has this many words there, as tiptoe has it; there is memory at its
-    // addresses for good.
+    // SAFETY: in a session that records scopes tiptoe gave slabs this many words here, and there is memory at a
+    // slab's addresses for good.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// The words of the calling thread; nothing where it has none yet.
+/// Returns the words of the calling thread; `None` if it has none yet.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = SHARED.load(Acquire); // pairs with `begin`
-    // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
+    // SAFETY: a thread's word always points to a descriptor, its own or `NOBODY`.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // its own, or 0
     let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));
-    // None, or that of another session: the thread may have been kept off its CPU in between.
+    // There is no slab, or it is of another session, because the thread was preempted in between.
     if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
@@ -77,7 +77,7 @@ fn find() -> Option<Thread<'static>> {
     Some(Thread::new(head(slab), own, area(shared)))
 }
 
-/// The node that the thread of a slab is in; 0 where no session is about scopes.
+/// Returns the node that the thread of a slab is in; 0 if the session records no scopes.
 #[inline(always)]
 pub fn of(slab: u64) -> u64 {
     head(slab).load(Geometry::SCOPE as usize)
@@ -85,11 +85,11 @@ pub fn of(slab: u64) -> u64 {
 
 #[inline(always)]
 fn head(slab: u64) -> Words<'static> {
-    // SAFETY: each slab has these words in front of all others, and there is memory at its addresses for good.
+    // SAFETY: each slab has these words before all others, and there is memory at its addresses for good.
     unsafe { Words::from_raw(slab as *const u8, Geometry::FIRST_SLOT as usize * 8) }
 }
 
-/// `begin` of a port of scopes.
+/// The `begin` of a port of scopes.
 extern "C" fn enter(label: *const Label, what: u64) -> u64 {
     match find() {
         Some(thread) => enters(thread, label, what),
@@ -100,13 +100,13 @@ extern "C" fn enter(label: *const Label, what: u64) -> u64 {
 #[inline(always)]
 fn enters(thread: Thread<'static>, label: *const Label, what: u64) -> u64 {
     let name = || {
-        // SAFETY: a label of the program's, which stays where it is.
+        // SAFETY: this is a label of the program's, which never moves.
         unsafe { &*label }.text().as_bytes()
     };
     thread.enters(label as u64, what & RESUMES != 0, clockwork::ticks(), name)
 }
 
-/// A thread's first scope of a session.
+/// Enters a thread's first scope of a session.
 #[cold]
 #[inline(never)]
 extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
@@ -117,7 +117,7 @@ extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
     find().map_or(0, |thread| enters(thread, label, what))
 }
 
-/// `end` of a port of scopes.
+/// The `end` of a port of scopes.
 extern "C" fn leave(token: u64, _what: u64) {
     match find() {
         Some(thread) => thread.leaves(token, clockwork::ticks()),
@@ -125,7 +125,8 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// After a fork the thread that made it finds its slab again as it would find its first.
+/// Leaves a scope in a thread without a slab. A fork takes the slab from the thread that makes it, so that thread
+/// must get it again.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {
@@ -138,7 +139,7 @@ extern "C" fn leave_again(token: u64) {
     }
 }
 
-/// A slab is another thread's from now on: it is in no scope.
+/// Puts the slab's thread into no scope, because another thread takes the slab.
 pub fn forget(state: &Shared, data: &Data, slab: u32) {
     let slot = state.scope_slot();
     let words = slot

@@ -1,13 +1,12 @@
-//! Where the data segments of sessions are: two places that take turns, and stay.
+//! The addresses of sessions' data segments: two places that take turns and are never unmapped.
 //!
-//! A thread may be stopped between reading its slab's address and counting there for as
-//! long as the machine likes, and nothing tells when it is past that. So the addresses of
-//! a segment are memory for good: private memory takes the segment's place when its
-//! session closes, and the session after the next takes the place again. A thread that
-//! sleeps through all of that counts in a slab of a session not its own; it never faults.
+//! A thread may be preempted between reading its slab's address and counting there, for any time, and nothing shows
+//! when it has finished. So there must be memory at a segment's addresses for good. Private memory replaces the
+//! segment when its session closes, and the session after the next reuses the place. A thread that sleeps through all
+//! of that counts in another session's slab, but never faults.
 //!
-//! A place grows where it is. So after any number of sessions, killed ones among them, the places are two
-//! ranges, neither longer than the longest segment that there ever was.
+//! A place grows at its address. So after any number of sessions, even killed ones, the places are two ranges,
+//! neither longer than the longest segment so far.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -15,11 +14,11 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// The two places. One thread begins and ends sessions, so nothing here is raced for.
+/// The two places. Only one thread begins and ends sessions, so nothing here can race.
 pub struct Segments {
     places: [Place; 2],
     turn: AtomicUsize,
-    /// No session before this one had the place.
+    /// Whether this session is the first in its place.
     fresh: AtomicBool,
 }
 
@@ -35,13 +34,13 @@ impl Place {
     }
 
     fn set(&self, at: usize, len: usize) {
-        self.at.store(at, Relaxed); // one thread, as all below
+        self.at.store(at, Relaxed); // Relaxed: one thread, as all below
         self.len.store(len, Relaxed);
     }
 }
 
 impl Segments {
-    /// None yet.
+    /// Returns two empty places.
     pub const fn new() -> Segments {
         Segments {
             places: [Place::new(), Place::new()],
@@ -58,7 +57,7 @@ impl Segments {
         }
     }
 
-    /// Maps a session's segment, and gives its address.
+    /// Maps a session's segment, and returns its address.
     pub fn map(&self, fd: i32, len: usize) -> Result<usize, Errno> {
         let place = self.place();
         let room = place.len.load(Relaxed);
@@ -75,8 +74,8 @@ impl Segments {
         taken.inspect_err(|_| memory::unmap(segment, len))
     }
 
-    /// A place's address, once it has room for `len` bytes. Where something else is after it, it stays as it is,
-    /// and another of at least twice its length follows it.
+    /// Returns a place's address, once it has room for `len` bytes. If something else is mapped after it, it stays as
+    /// it is, and a new place of at least twice its length replaces it.
     fn grown(&self, place: &Place, len: usize) -> Result<usize, Errno> {
         let (at, room) = (place.at.load(Relaxed), place.len.load(Relaxed));
         if room < len && memory::extend(at, room, len - room).is_ok() {
@@ -88,14 +87,13 @@ impl Segments {
         Ok(place.at.load(Relaxed))
     }
 
-    /// Takes the segment of a session that was on out of the program.
+    /// Removes the segment of an active session from the program.
     pub fn close(&self, at: usize, len: usize) {
         memory::retire_segment(at, len);
         self.turn.fetch_add(1, Relaxed);
     }
 
-    /// The same for a session that has not begun: where no thread can know of the place,
-    /// nothing of it stays.
+    /// Removes the segment of a session that has not begun. If no thread can know of the place, it is unmapped.
     pub fn give_up(&self, at: usize, len: usize) {
         if self.fresh.load(Relaxed) {
             memory::unmap(at, len);
@@ -105,7 +103,7 @@ impl Segments {
         }
     }
 
-    /// Forgets places that a fork left behind in the parent.
+    /// Forgets places that a fork left in the parent.
     pub fn forget(&self) {
         self.places.iter().for_each(|place| place.set(0, 0));
     }

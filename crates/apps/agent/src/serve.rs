@@ -1,4 +1,4 @@
-//! What the agent's thread does for tiptoe, one function a request.
+//! Serves tiptoe's requests on the agent's thread, one function a request.
 
 use core::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ pub use leave::{detach, disown, end, forsake, reblock, settle};
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
 
-/// Says who this agent is.
+/// Reports this agent's identity and entries.
 pub fn greet(shared: &Shared, data: &Data) {
     data.greet(&Hello {
         pid: shared.pid.load(Ordering::Relaxed), // constant within a session
@@ -46,7 +46,7 @@ pub fn greet(shared: &Shared, data: &Data) {
     }
 }
 
-/// Serves the newest request and answers it; true where the session is over.
+/// Serves the newest request and answers it. Returns true if the session has ended.
 pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
         answer(data, sequence, EINVAL);
@@ -97,7 +97,7 @@ pub fn answer(data: &Data, sequence: u64, outcome: u64) {
 fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     for index in 0..count {
         let arena = plan.map(index);
-        // `copy` writes anywhere in an arena, so that each must be a whole one.
+        // Each must be a whole arena, because `copy` writes anywhere in one.
         let result = match arena.len == LEN && base(arena.base) == arena.base {
             true => map_arena(shared, arena.base),
             false => EINVAL,
@@ -118,7 +118,7 @@ fn map_arena(shared: &Shared, base: u64) -> u64 {
     }
 }
 
-/// Writes code into arenas, and nowhere else.
+/// Writes code into arenas; every other address is refused.
 fn copy(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     for index in 0..count {
@@ -137,7 +137,8 @@ fn copy(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Writes `len` bytes of a plan, many at once: where `/proc/self/mem` may not be opened each write takes four system calls.
+/// Writes `len` bytes of a plan, many at once, because each write takes four system calls if `/proc/self/mem` may not
+/// be opened.
 fn put(text: &SelfMemory, address: u64, words: Words<'_>, len: usize) -> bool {
     const AT_ONCE: usize = 64;
     (0..words.len()).step_by(AT_ONCE).all(|first| {
@@ -162,8 +163,8 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Makes room for `count` return thunks besides those in use: their code, all alike but
-/// for the record that each reads.
+/// Makes room for `count` return thunks besides those in use. Their code is the same for all but the record that each
+/// reads.
 fn thunks(shared: &Shared, count: usize) -> u64 {
     const AT_ONCE: usize = 32;
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
@@ -204,9 +205,8 @@ fn unwinders(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     0
 }
 
-/// The code of a thunk whose record lies `behind` bytes further on:
-/// `pop %rdx; pop %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip);
-/// push TO(%rip); jmp *EXIT(%rip)`.
+/// Returns the code of a thunk whose record is `behind` bytes further: `pop %rdx; pop %rcx; pop %rax; lea
+/// 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp *EXIT(%rip)`.
 fn thunk(behind: i32) -> [u8; STRIDE as usize] {
     let mut code = [0xcc; STRIDE as usize];
     let start = [0x5a, 0x59, 0x58, 0x48, 0x8d, 0x64, 0x24, 8];
@@ -265,7 +265,7 @@ fn manner(plan: &Plan) -> Manner {
     }
 }
 
-/// Patches sites, which come in ascending order of address.
+/// Patches sites, which must be in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {
@@ -290,7 +290,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// The sites in the table whose addresses the plan lists.
+/// Returns the sites in the table whose addresses the plan lists.
 fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     |index| {
         let found = shared.table.find(plan.address(index))?;
@@ -318,14 +318,14 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches sites that are in the table already.
+/// Patches sites that are already in the table.
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
         let outcomes = patcher::arm(&text, sites, manner(plan));
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
-            // A hook may stand since a session that could not take it out.
+            // The hook may still be there, because an earlier session could not remove it.
             let stands = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
@@ -341,8 +341,8 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Puts back the sites whose addresses are listed; the trap handler must find
-/// each, so it is looked up there.
+/// Restores the sites at the listed addresses. It gets them from the table, because the trap handler must find each
+/// of them there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -358,14 +358,13 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Whether a site that should be out is not, though its memory is there: it may not be
+/// Returns whether a site is still patched that should not be, although its memory is mapped, because it could not be
 /// written.
 fn still_stands(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
 
-/// Takes sites out and puts them in again; one that somebody else holds meanwhile
-/// is left alone for that turn.
+/// Removes and patches sites again. A site that another tracer patches in between is left alone for that turn.
 fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let there = |index| data.result(index) != Outcome::Unmapped as u64;
     let well = |outcome: u64| outcome == 0 && (0..count).all(there);
@@ -378,7 +377,8 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls resolvers of indirect functions: pure code that picks an address; 0 where there is none.
+/// Calls resolvers of indirect functions, pure code that chooses an address. The result is 0 if an address is not a
+/// resolver.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
@@ -395,7 +395,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Arms sites again whose foreign trap has gone.
+/// Patches sites again whose foreign trap was removed.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {
@@ -410,7 +410,7 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Runs `act` over sites and their places in the table, a batch at a time.
+/// Runs `act` over sites and their indices in the table, a batch at a time.
 fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     loop {
         let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);

@@ -20,48 +20,45 @@ use crate::scopes;
 use crate::segments::Segments;
 use crate::unwind;
 
-/// Most sites in a process over its life.
+/// The most sites in a process over its life.
 pub const MAX_SITES: usize = 1 << 18;
-/// Most threads with a slab of their own at one time.
+/// The most threads with a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
-/// Most return thunks.
+/// The most return thunks.
 pub const MAX_THUNKS: usize = 1 << 17;
-/// Bytes of their code; as many, behind it, are their records.
+/// Bytes of their code. Their records follow it and have the same size.
 const THUNK_CODE: usize = MAX_THUNKS * STRIDE as usize;
 /// Words of the table of thunks.
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
-/// Set in the number of slabs where each has a ring.
+/// The flag in the number of slabs that says that each has a ring.
 const RINGS: u32 = 1 << 31;
 
-/// Everything that outlives a session. Lives in private memory, so a forked
-/// child has a copy of its own.
+/// All that outlives a session. It is in private memory, so a forked child has its own copy.
 pub struct Shared {
-    /// The process that the session belongs to; a forked child sees its
-    /// parent's here and knows that nothing of it is its own.
+    /// The process that the session belongs to. A forked child finds its parent's number here, so it knows that the
+    /// session is not its own.
     pub pid: AtomicU32,
-    /// The agent's thread; the kernel writes 0 when it is gone.
+    /// The agent's thread; the kernel writes 0 when it has ended.
     pub thread: AtomicU32,
-    /// The thread must leave, but the session stays.
+    /// Whether the thread must leave while the session stays.
     pub retire: AtomicBool,
-    /// The thread must end the session and leave.
+    /// Whether the thread must end the session and leave.
     pub leave: AtomicBool,
-    /// A started program may run its constructors.
+    /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Some site's foreign trap may have gone.
+    /// Whether some site's foreign trap may have been removed.
     pub rearm: AtomicBool,
-    /// Patched sites.
     pub table: Table<'static>,
-    /// One word a site: whether it is armed, and whose it is ([`Shared::is_live`]).
+    /// One word per site: whether it is armed, and the number of its library ([`Shared::is_live`]).
     armed: &'static [AtomicU64],
-    /// Libraries that came while the session was on.
+    /// Libraries that were loaded during the session.
     pub libraries: Libraries,
-    /// Threads and their slabs.
     pub claims: Claims<'static>,
-    /// Ways back for followed calls.
+    /// Return thunks for followed calls.
     pub thunks: Thunks<'static>,
-    /// From where calls are followed.
+    /// The code from which calls are followed.
     pub described: Described,
-    /// Where trampolines are.
+    /// The memory of trampolines.
     pub arenas: Arenas,
     thunk_code: usize,
     unwind_info: usize,
@@ -85,36 +82,34 @@ pub struct Shared {
     segments: Segments,
 }
 
-/// Where a later tiptoe finds the table of sites before it attaches: the
-/// address of its records and how many there are.
+/// The address and number of the table's records. A later tiptoe reads them before it attaches.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The agent's state, once [`create`] made it.
+/// Returns the agent's state, once [`create`] made it.
 pub fn get() -> Option<&'static Shared> {
-    // Acquire: pairs with the Release in `create`. SAFETY: the block is never
-    // freed and only changed through atomics.
+    // Acquire: pairs with the Release in `create`. SAFETY: the block is never freed and only changed through atomics.
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// The same where a session is on in this very process: a forked child has neither the
-/// segments nor the thread of its parent's.
+/// Returns the state if this very process has a session. A forked child has neither the segments nor the thread of
+/// its parent's.
 pub fn at_home() -> Option<&'static Shared> {
     // Relaxed: constant within a session, which `data` has seen.
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// One fresh mapping that is handed out page by page: had whole or not at all,
-/// so that a process without room for it keeps what it has.
+/// One fresh mapping that is handed out page by page. There is one for everything, so that a process without room for
+/// all of it gets none and is unchanged.
 struct Room {
     at: usize,
     left: usize,
 }
 
 impl Room {
-    /// Bytes of `count` of `T`, in whole pages.
+    /// Returns the bytes of `count` of `T`, in whole pages.
     const fn of<T>(count: usize) -> usize {
         (count * size_of::<T>()).next_multiple_of(PAGE)
     }
@@ -123,7 +118,7 @@ impl Room {
         memory::private(len).map(|at| Room { at, left: len })
     }
 
-    /// The next `len` bytes, zero.
+    /// Returns the next `len` bytes, zeroed.
     fn bytes(&mut self, len: usize) -> Result<usize, Errno> {
         self.left = self.left.checked_sub(len).ok_or(Errno(12))?;
         let at = self.at;
@@ -131,18 +126,17 @@ impl Room {
         Ok(at)
     }
 
-    /// The next `count` of `T`.
+    /// Returns the next `count` of `T`.
     fn slice<T>(&mut self, count: usize) -> Result<&'static [T], Errno> {
         let at = self.bytes(Self::of::<T>(count))?;
-        // SAFETY: fresh zeroed pages of the right length, handed out once and never
-        // unmapped where `create` succeeds; all `T` used below are structs of
-        // atomics, for which zero is valid.
+        // SAFETY: these are fresh zeroed pages of the right length, handed out once, and never unmapped if `create`
+        // succeeds. All `T` used below are structs of atomics, for which zero is valid.
         Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
     }
 }
 
-/// Bytes that a forked child finds as zeroes: the threads' descriptors, how many
-/// there are, and where the threads' frames lie.
+/// Bytes that are zero in a forked child: the threads' descriptors, their number, and the addresses of the threads'
+/// frames.
 const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
     + Room::of::<AtomicU32>(3)
     + Room::of::<AtomicU64>(1)
@@ -159,7 +153,7 @@ const LASTING: usize = WIPED
     + PAGE
     + Room::of::<Shared>(1);
 
-/// Makes the state if it is not there yet.
+/// Creates the state unless it exists.
 pub fn create() -> Result<&'static Shared, Errno> {
     if let Some(shared) = get() {
         return Ok(shared);
@@ -171,7 +165,7 @@ pub fn create() -> Result<&'static Shared, Errno> {
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
-/// Lays the state out; the part that a fork wipes comes first.
+/// Lays the state out; the part that a fork wipes must be first.
 fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 3] = room.slice(3)?.as_array().ok_or(Errno(12))?;
@@ -229,148 +223,145 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     Ok(unsafe { &*block })
 }
 
-/// The bit of a site's word that says that it is armed; above it stands the number of
-/// its library, and 1, where it is known to be one that may go.
+/// The bit of a site's word that marks it armed. The bits above hold the number of its library plus 1, or 0 if the
+/// site is in no known library that may be closed.
 const ARMED: u64 = 1;
-/// The library of sites whose library has gone unseen: none has this number.
+/// The number for sites whose library was closed unseen; no library has it.
 pub const NOWHERE: usize = libraries::MOST;
 
 impl Shared {
     fn armed_word(&self, index: usize) -> u64 {
-        // Relaxed: the agent's thread's own word, and for others a matter of when.
+        // Relaxed: only the agent's thread writes the word, and a reader may see the old value for a while.
         let word = self.armed.get(index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Whether a site is armed.
+    /// Returns whether a site is armed.
     pub fn is_armed(&self, index: usize) -> bool {
         self.armed_word(index) & ARMED != 0
     }
 
-    /// Says whether it is. (agent's thread)
+    /// Records whether a site is armed. (agent's thread)
     pub fn set_armed(&self, index: usize, armed: bool) {
         if let Some(word) = self.armed.get(index) {
             let now = word.load(Ordering::Relaxed) & !ARMED | u64::from(armed);
-            word.store(now, Ordering::Relaxed); // as in `armed_word`
+            word.store(now, Ordering::Relaxed); // Relaxed: as in `armed_word`
         }
     }
 
-    /// The number of the library that a site is in, where it is known.
+    /// Returns the number of the library that a site is in, if known.
     pub fn library_of(&self, index: usize) -> Option<usize> {
         ((self.armed_word(index) >> 1) as usize).checked_sub(1)
     }
 
-    /// Says in which library a site is. (agent's thread)
+    /// Records the library of a site. (agent's thread)
     pub fn set_library(&self, index: usize, number: Option<usize>) {
         if let Some(word) = self.armed.get(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
             let armed = word.load(Ordering::Relaxed) & ARMED;
-            word.store(number << 1 | armed, Ordering::Relaxed); // as in `armed_word`
+            word.store(number << 1 | armed, Ordering::Relaxed); // Relaxed: as in `armed_word`
         }
     }
 
-    /// Whether the code of a site is still there: what traps at its address otherwise is
-    /// somebody else's.
+    /// Returns whether the code of a site is still mapped. Otherwise a trap at its address is not ours.
     pub fn is_live(&self, index: usize) -> bool {
         let number = self.library_of(index);
         !number.is_some_and(|number| self.libraries.is_gone(number))
     }
 
-    /// Publishes how many sites the table holds, for a later tiptoe to read.
+    /// Publishes the number of sites in the table, for a later tiptoe to read.
     pub fn publish_sites(&self) {
         let [records, count] = &TIPTOE_SITES;
-        records.store(self.records as u64, Ordering::Relaxed); // read from outside
-        count.store(self.table.len() as u64, Ordering::Release); // after the records
+        records.store(self.records as u64, Ordering::Relaxed); // Relaxed: published by the count
+        count.store(self.table.len() as u64, Ordering::Release); // Release: after the records
     }
 
-    /// Unmaps the arenas that no site has a trampoline in: a tiptoe had them mapped and died before it armed any.
-    /// No jump leads there and none ever did. (agent's thread)
+    /// Unmaps the arenas that contain no site's trampoline: a tiptoe had them mapped and died before it armed any. No
+    /// jump leads there and none ever did. (agent's thread)
     pub fn unmap_unused_arenas(&self) {
         let sites = (0..self.table.len()).filter_map(|index| self.table.site(index));
         sites.for_each(|site| self.arenas.mark_used(site.trampoline));
         self.arenas.unmap_unused();
     }
 
-    /// Where the code of return thunks is; their records lie as far behind it as
-    /// [`Shared::records_behind`] says.
+    /// Returns the address of the return thunks' code. Their records are [`Shared::records_behind`] bytes further.
     pub fn thunk_code(&self) -> usize {
         self.thunk_code
     }
 
-    /// Bytes from a thunk's code to its record.
+    /// Returns the distance from a thunk's code to its record.
     pub const fn records_behind() -> usize {
         THUNK_CODE
     }
 
-    /// What unwinders are told of the thunks; written before the first is made.
+    /// Returns the address of the thunks' unwind information, which is written before the first thunk is made.
     pub fn unwind_info(&self) -> usize {
         self.unwind_info
     }
 
-    /// Writes that.
+    /// Writes the unwind information of the thunks.
     pub fn write_unwind_info(&self) {
         let (at, code) = (self.unwind_info as u64, self.thunk_code as u64);
         let info = unwind::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);
-        // SAFETY: a page of our own, which nobody reads before the first thunk is made.
+        // SAFETY: this is a page of our own, which no thread reads before the first thunk is made.
         unsafe { (self.unwind_info as *mut [u8; unwind::INFO]).write(info) };
     }
 
-    /// Where an unwinder tells the address of a frame.
+    /// Returns the address of an unwinder's function: `_Unwind_GetIP` or `_Unwind_GetCFA`.
     pub fn unwinder(&self, number: usize) -> Option<u64> {
-        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // before its site is armed
+        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: before it is armed
         (word != 0).then_some(word)
     }
 
-    /// Notes where an unwinder tells the address of a frame.
+    /// Records the address of an unwinder's function.
     pub fn set_unwinder(&self, number: usize, address: u64) {
         if let Some(word) = self.unwinders.get(number) {
-            word.store(address, Ordering::Relaxed); // as above
+            word.store(address, Ordering::Relaxed); // Relaxed: as above
         }
     }
 
-    /// Where the frames of each descriptor's thread lie, as far as there are any.
+    /// Returns the addresses of the frames of each descriptor's thread that has any.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
-        // Relaxed: what is found there is seen as atomics only.
+        // Relaxed: the frames there are used as atomics only.
         let bases = self.regions.iter().map(|word| word.load(Ordering::Relaxed));
         let bases = bases.enumerate().take(self.claims.used());
         bases.filter(|(_, base)| *base != 0)
     }
 
-    /// Where the frames of a descriptor's thread lie.
+    /// Returns the word with the address of the frames of a descriptor's thread.
     pub fn region(&self, index: usize) -> Option<&'static AtomicU64> {
         self.regions.get(index)
     }
 
-    /// The credit that a thread begins with.
+    /// Returns the credit that a thread starts with.
     pub fn credit(&self) -> u64 {
-        self.credit.load(Ordering::Relaxed) // written before `data`
+        self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
 
-    /// Index of the descriptor at an address, if it is one of ours.
+    /// Returns the index of the descriptor at an address, if it is one of ours.
     pub fn descriptor_index(&self, address: u64) -> Option<usize> {
         let base = self.descriptors.as_ptr() as u64;
         let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
         (index < self.descriptors.len()).then_some(index)
     }
 
-    /// The plan of the session; its memory stays until [`Shared::close_session`].
+    /// Returns the plan of the session. Its memory stays until [`Shared::close_session`].
     pub fn plan(&self) -> Option<Plan<'static>> {
         let at = self.plan.load(Ordering::Acquire); // pairs with `open_session`
-        // SAFETY: the segment was mapped with this length and is sealed against
-        // shrinking; only the agent's thread reads it, and that thread ends the
-        // session.
+        // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the agent's thread
+        // reads it, and that thread ends the session.
         (at != 0)
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
 
-    /// The data segment of the session. What it leads to stays mapped for good, so a
-    /// thread that is late may still use it.
+    /// Returns the data segment of the session. There is memory at its addresses for good, so that a late thread may
+    /// still use it.
     pub fn data(&self) -> Option<Data<'static>> {
         let at = self.data.load(Ordering::Acquire); // pairs with `open_session`
         let geometry = self.geometry();
         let len = geometry.data_bytes() as usize;
-        // SAFETY: the segment was mapped with this length and is sealed against
-        // shrinking; there is memory at its addresses for good.
+        // SAFETY: the segment was mapped with this length and is sealed against shrinking; there is memory at its
+        // addresses for good.
         (at != 0).then(|| Data::new(unsafe { Words::from_raw(at as *const u8, len) }, geometry))?
     }
 
@@ -383,41 +374,41 @@ impl Shared {
         }
     }
 
-    /// Whether slabs of dead threads stay theirs in this session.
+    /// Returns whether slabs of dead threads stay theirs in this session.
     pub fn keeps_slabs(&self) -> bool {
         self.keep.load(Ordering::Relaxed) // written before `data`
     }
 
-    /// Whether a session was begun in this process, and not only in one that has forked it.
+    /// Returns whether this very process began a session, rather than the process that forked it.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
     }
 
-    /// Whether the session is the calling process's own. A forked child makes no system call to know, because it may be
-    /// under a filter that kills for one; only a child that shares this memory is recognised by its process id.
+    /// Returns whether the session is the calling process's own. A forked child must make no system call to find that
+    /// out, because its filter may kill it for one. Only a child that shares this memory is recognised by its process
+    /// id.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
-    /// From which slot on a thread's slab has what is noted of scopes, where the session is about these.
+    /// Returns the first slot of scope records in a thread's slab, if the session records scopes.
     pub fn scope_slot(&self) -> Option<u32> {
         let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
     }
 
-    /// From which slot on a thread's slab has what is noted of contended locks, where the
-    /// session is about these.
+    /// Returns the first slot of lock records in a thread's slab, if the session records contended locks.
     pub fn lock_slot(&self) -> Option<u32> {
         let slot = self.lock_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
     }
 
-    /// Address of slab `index` of the session.
+    /// Returns the address of slab `index` of the session.
     pub fn slab(&self, data: &Data, index: u32) -> u64 {
         self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
     }
 
-    /// The slab of the session that begins at an address.
+    /// Returns the slab of the session that begins at an address.
     pub fn slab_at(&self, data: &Data, address: u64) -> Option<u32> {
         let offset = address.checked_sub(self.data.load(Ordering::Relaxed) as u64)?; // as above
         data.geometry().slab_at(offset)
@@ -431,7 +422,7 @@ impl Shared {
             .plan()
             .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs(), plan)));
         let Some((geometry, keep, terms)) = header else {
-            self.plan.store(0, Ordering::Relaxed); // nobody reads it yet
+            self.plan.store(0, Ordering::Relaxed); // Relaxed: no thread reads it yet
             memory::unmap(plan, Plan::BYTES as usize);
             return Err(Errno(22));
         };
@@ -455,8 +446,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes the session's segments away. A thread that read its slab's address
-    /// before may still write there ([`Segments`]).
+    /// Removes the session's segments. A thread that read its slab's address before may still write there
+    /// ([`Segments`]).
     pub fn close_session(&self) {
         locks::end();
         scopes::end();
@@ -471,11 +462,11 @@ impl Shared {
         }
     }
 
-    /// Unmaps the segments of a session that has not begun: no thread knows of them.
+    /// Unmaps the segments of a session that has not begun, so that no thread knows of them.
     pub fn drop_session(&self) {
         locks::end();
         scopes::end();
-        let data = self.data.swap(0, Ordering::Relaxed); // one thread begins a session
+        let data = self.data.swap(0, Ordering::Relaxed); // Relaxed: one thread begins a session
         let plan = self.plan.swap(0, Ordering::Relaxed);
         if data != 0 {
             self.segments
@@ -486,11 +477,11 @@ impl Shared {
         }
     }
 
-    /// Forgets segments that a fork left behind in the parent.
+    /// Forgets segments that a fork left in the parent.
     pub fn forget_session(&self) {
         locks::end();
         scopes::end();
-        self.data.store(0, Ordering::Relaxed); // single thread of a forked child
+        self.data.store(0, Ordering::Relaxed); // Relaxed: the single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();
     }

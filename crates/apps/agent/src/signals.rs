@@ -1,78 +1,79 @@
-//! SIGTRAP and SIGILL: ours while probes stand, and still the program's.
+//! SIGTRAP and SIGILL: ours while there are probes, and still the program's.
 //!
-//! The kernel kills a process whose thread faults while it blocks the fault's signal. So
-//! no thread blocks either of the two in the kernel as long as a trap byte may stand; what
-//! the program asked for is noted, and acted upon when a signal comes.
+//! The kernel kills a process whose thread faults while that thread blocks the fault's signal. So no thread may block
+//! either of the two in the kernel while there may be a trap byte. What the program asks for is recorded, and applied
+//! when a signal arrives.
 //!
-//! | state of a signal | noted in | kept by | changes when |
+//! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
 //! | owned | `OWNED` | the process | Prepare takes it over; the end of the session gives it back |
 //! | disposition | [`Believed`], a ring | the process | the program calls sigaction |
 //! | in the mask of another signal's handler | `MASKS` | the process | likewise; the kernel's mask lacks it |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler around the program's; attach |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
-//! | held back, sent to the process | [`Believed`] | the process | a blocked one comes; it is unblocked or waited for |
+//! | held back, sent to the process | [`Believed`] | the process | a blocked one arrives; unblocked or waited for |
 //! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | likewise |
 //!
-//! A signal that comes ([`trap`]), in this order:
+//! The handler ([`trap`]) checks an arriving signal in this order:
 //!
-//! | it is | it leads to |
+//! | the signal is | result |
 //! |---|---|
-//! | a breakpoint of ours ([`crate::watches`]) | a note of it; the thread goes on |
-//! | a trap byte of ours | the trampoline, whatever the program blocks or ignores |
-//! | a single step of the program's own, in code of ours | nothing, or its handler, which sees the original's address ([`step`]) |
-//! | a fault of the program's own | its handler; death where it blocks the signal, as it does in that handler |
-//! | sent, and open in the wait that the thread is in | the handler; the wait ends with EINTR |
-//! | sent, and wanted by a sigtimedwait | its result |
-//! | sent, and blocked | held back; a wait with a mask of its own goes on |
+//! | a breakpoint of ours ([`crate::watches`]) | it is recorded; the thread goes on |
+//! | a trap byte of ours | the thread goes to the trampoline, whatever the program blocks or ignores |
+//! | a single step of the program's, in our code | nothing, or its handler, with the original's address ([`step`]) |
+//! | a fault of the program's own | its handler; death if it blocks the signal, as it does in that handler |
+//! | sent, and not blocked in the wait that the thread is in | the handler; the wait ends with EINTR |
+//! | sent, and wanted by a sigtimedwait | the sigtimedwait returns it |
+//! | sent, and blocked | it is held back; a wait with its own mask goes on |
 //! | sent | the handler as the program asked for it: its mask, its stack, once or often |
 //!
-//! The kernel's handler is ours, with SA_ONSTACK and SA_RESTART as the program's has them. If the program has none,
-//! ours has SA_RESTART, and SA_ONSTACK while variables are watched ([`use_alternate_stacks`]). A call that installs, blocks, reads or waits is
-//! caught where libc makes it ([`crate::hooks`]).
+//! The kernel's handler is ours, with the program's SA_ONSTACK and SA_RESTART. If the program has no handler, ours
+//! has SA_RESTART, and SA_ONSTACK while variables are watched ([`use_alternate_stacks`]). Calls that install, block,
+//! read or wait are intercepted where libc makes them ([`crate::hooks`]).
 //!
-//! # No thread blocks our signals while a trap byte stands
-//! The hooks that keep threads from it are *guards*: they go on first and come off last, and
-//! never hold a trap byte themselves ([`tiptoe_uprobe::patcher`]).
+//! # No thread blocks our signals while there is a trap byte
+//! The hooks that ensure this are *guards*. They are patched first and removed last, and must never need a trap byte
+//! themselves ([`tiptoe_uprobe::patcher`]).
 //!
-//! | step | who | then |
+//! | step | action | then |
 //! |---|---|---|
-//! | 1 | Prepare | our handlers stand; a mask can still change unseen |
-//! | 2 | guards go on: a word each, the others while all threads stand still | no new block reaches the kernel |
+//! | 1 | Prepare | our handlers are installed; a mask can still change unseen |
+//! | 2 | guards are patched: by one word, or with all threads stopped | no new block reaches the kernel |
 //! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
-//! | 4 | trap bytes, as long as the session lasts | any thread may meet one |
-//! | 5 | the last trap byte goes, and no signal of one is pending | a block harms nobody |
-//! | 6 | tiptoe blocks for each thread what it believes to block; it holds all of them still, none within our handler | the kernel has the truth |
-//! | 7 | dispositions and masks come back, then guards go | the program is as it was |
+//! | 4 | trap bytes, until the session ends | any thread may run one |
+//! | 5 | the last trap byte is removed, and no signal of one is pending | a block is harmless |
+//! | 6 | tiptoe blocks for each thread what it believes to block; all are stopped, none in our handler | the masks are right |
+//! | 7 | dispositions and masks are restored, then guards are removed | the program is as it was |
 //!
-//! A thread that stands within a hook at 6 acts by what it saw before. So each hook looks again whether
-//! the signals are still owned, after it has noted what the program asked for, and undoes its part.
-//! Where tiptoe dies nobody holds threads still: guards that need it stay, and pass calls on. In a program that gets
-//! no trap bytes, so do the sites that need it. The next session must not write a trap byte there either, even if its
-//! tiptoe dies first: an agent writes none before tiptoe has allowed them.
+//! A thread inside a hook at step 6 acts on what it read before. So each hook checks again whether the signals are
+//! still owned, after it has recorded what the program asked for, and undoes its part.
+//!
+//! If tiptoe dies, no process stops the threads. Guards that need that stay, and pass calls on. In a program that
+//! must not have trap bytes, other sites that need it stay, too. The next session must not write a trap byte there
+//! either, even if its tiptoe dies first. So an agent writes none before tiptoe has allowed them.
 //!
 //! What a program could still see:
-//! - a system call that is no libc's, or libc's `syscall` of another shape (musl's), is not
-//!   caught. Where a program's files have one that may change a mask, no trap byte is used; code that is
-//!   generated, or loaded later, may still block SIGTRAP, and is killed where it then meets a trap byte;
-//! - a signal sent to the process is held back by the thread that the kernel chose, although
-//!   another thread may not block it, until a thread waits for it or unblocks it;
-//! - a call without a mask of its own (read, poll) that a blocked signal meets ends with EINTR
-//!   where the program's handler lacks SA_RESTART, or the call is never restarted;
-//! - a signal of kill or tgkill that was held back when the session ended, or that a sigtimedwait
-//!   in another thread gets, says SI_QUEUE; its sender is told right;
-//! - an epoll_pwait that begins while a signal is on its way to another thread can end with
-//!   EINTR and no handler run, as it can after SIGCONT;
-//! - a wait whose mask blocks more than the thread does is ended by such a signal;
-//! - the handlers of other signals do not block ours, though their masks may say so;
-//! - a signalfd reads ours only where it has no other signal in it and was made while probes
-//!   stood ([`fd`]): else they stay pending;
-//! - where tiptoe is killed, threads stay without the block until they ask for it again;
-//! - each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of
-//!   the stack it happens on; the kernel kills a program whose stack has no room for it.
+//! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
+//!   program's files have one that may change a mask, no trap byte is used. Code that is generated or loaded later
+//!   may still block SIGTRAP, and is killed if it then runs a trap byte.
+//! - A signal sent to the process is held back by the thread that the kernel chose until a thread waits for it or
+//!   unblocks it, although another thread may not block it.
+//! - A call without its own mask (read, poll) that a blocked signal interrupts ends with EINTR if the program's
+//!   handler lacks SA_RESTART, or if such a call is never restarted.
+//! - A signal of kill or tgkill has code SI_QUEUE, but the right sender, if it was held back when the session ended
+//!   or if a sigtimedwait in another thread gets it.
+//! - An epoll_pwait that begins while a signal is on its way to another thread can end with EINTR although no handler
+//!   ran, as it can after SIGCONT.
+//! - A wait whose mask blocks more than the thread does is ended by such a signal.
+//! - The handlers of other signals do not block ours, though their masks may say so.
+//! - A signalfd reads ours only if it has no other signal in it and was made during a session ([`fd`]). Otherwise
+//!   they stay pending.
+//! - If tiptoe is killed, threads stay without the block until they ask for it again.
+//! - Each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of the stack that it happens
+//!   on. The kernel kills a program whose stack has no room for it.
 //!
-//! The noted disposition is one of a ring of records that are written before
-//! they are named, so that the handler reads it whole without a lock.
+//! The recorded disposition is one of a ring of records. A record is written before it is named, so that the handler
+//! reads no torn record without a lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -100,11 +101,11 @@ pub use wait::Place;
 use crate::asm::tiptoe_restorer;
 use crate::tls;
 
-/// Bit of SIGILL in a kernel signal set.
+/// The bit of SIGILL in a kernel signal set.
 pub const ILL: u64 = 1 << 3;
-/// Bit of SIGTRAP in a kernel signal set.
+/// The bit of SIGTRAP in a kernel signal set.
 pub const TRAP: u64 = 1 << 4;
-/// Signals that the program can never block in the kernel while we are here.
+/// The signals that the program must not block in the kernel during a session.
 pub const OURS: u64 = ILL | TRAP;
 
 const EINVAL: u64 = 22;
@@ -126,13 +127,13 @@ pub struct Action {
     pub handler: u64,
     /// SA_ flags.
     pub flags: u64,
-    /// What the handler returns to.
+    /// The function to which the handler returns.
     pub restorer: u64,
     /// Signals blocked while it runs.
     pub mask: u64,
 }
 
-/// siginfo_t, as far as it is looked into.
+/// The fields of siginfo_t that are used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
@@ -143,19 +144,20 @@ pub struct Info {
 }
 
 impl Info {
-    /// Whether a perf event raised it, which the kernel sends: it waits where the program blocks the signal.
+    /// Returns whether a perf event raised it. The kernel sends that, and it stays pending while the program blocks
+    /// the signal.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
     }
 
-    /// Whether the thread itself raised it, so that the kernel lets nobody block or ignore it.
+    /// Returns whether the thread itself raised it, so that the kernel allows no block and no ignoring.
     fn is_fault(&self) -> bool {
         self.code > 0 && !self.is_of_perf_event()
     }
 }
 
-/// ucontext_t, as far as it is looked into.
+/// The fields of ucontext_t that are used.
 #[repr(C)]
 pub struct Context {
     head: [u64; 5],
@@ -182,7 +184,7 @@ impl Context {
     }
 }
 
-/// What the program believes of one owned signal.
+/// The program's wishes for one owned signal.
 struct Believed {
     ring: [[AtomicU64; 4]; RING],
     newest: AtomicUsize,
@@ -252,17 +254,17 @@ impl Believed {
     }
 }
 
-/// rt_sigaction as the kernel has it.
+/// Calls rt_sigaction.
 fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Errno> {
     let mut old = Action::default();
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
     let args = [signal, new, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both pointers are valid or NULL; the handlers installed are ours
-    // or ones that the program installed before.
+    // SAFETY: both pointers are valid or NULL. The handlers installed are ours or ones that the program installed
+    // before.
     unsafe { call(nr::RT_SIGACTION, args) }.map(|_| old)
 }
 
-/// Our handler, on the stack and with the restarts that the program's would have.
+/// Returns our handler, with the stack and the restarts of the program's.
 fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
@@ -275,7 +277,7 @@ fn our_action(believed: &Action) -> Action {
         handler: on_trap as *const () as u64,
         flags: SA_SIGINFO | SA_RESTORER | SA_NODEFER | kept,
         restorer: tiptoe_restorer as *const () as u64,
-        // Nothing else may run on top: its handler could meet a trap too.
+        // All other signals are blocked, because a handler on top of ours could run a trap byte, too.
         mask: !OURS,
     }
 }
@@ -291,15 +293,15 @@ fn number(bit: u64) -> usize {
     bit.trailing_zeros() as usize + 1
 }
 
-/// Takes a signal over: notes the program's disposition, and keeps our signals
-/// out of the masks that its handlers run under. Returns 0 or an errno.
+/// Takes a signal over: records the program's disposition, and removes our signals from its handlers' masks. Returns
+/// 0 or an errno.
 pub fn own(bit: u64) -> u64 {
-    let owned = OWNED.load(Ordering::Relaxed); // agent's thread is the only writer
+    let owned = OWNED.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
     if owned & bit != 0 {
         return 0;
     }
     if owned == 0 {
-        ON_ALTERNATE.store(false, Ordering::Relaxed); // as in `our_action`
+        ON_ALTERNATE.store(false, Ordering::Relaxed); // Relaxed: as in `our_action`
         tls::begin_generation();
         home::settle();
         clear_masks();
@@ -323,9 +325,9 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
-/// Has our handlers run on a thread's alternate stack, if it has one, until the end of the session: a watch traps
-/// wherever the program stores, also on a coroutine's stack that has no room for a signal frame. A program with a
-/// handler of its own chooses the stack by that.
+/// Makes our handlers use a thread's alternate stack, if it has one, until the end of the session. A watch traps
+/// wherever the program stores, also on a coroutine's stack without room for a signal frame. If the program has its
+/// own handler, that handler's flag decides.
 pub fn use_alternate_stacks() {
     ON_ALTERNATE.store(true, Ordering::Relaxed);
     for signal in BOTH {
@@ -335,11 +337,11 @@ pub fn use_alternate_stacks() {
     }
 }
 
-/// Takes our signals out of the masks that the program's handlers run under, and notes them.
+/// Removes our signals from the masks of the program's handlers, and records them.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
-        // The program may install another meanwhile.
+        // The exchange repeats, because the program may install another handler in between.
         while found.handler > SIG_IGN && found.mask & OURS != 0 {
             note_mask(signal, found.mask);
             let clear = Action {
@@ -358,19 +360,19 @@ fn clear_masks() {
 
 fn note_mask(signal: usize, mask: u64) {
     if let Some(word) = MASKS.get(signal) {
-        word.store(mask & OURS, Ordering::Relaxed); // only ever read back whole
+        word.store(mask & OURS, Ordering::Relaxed); // Relaxed: one word, read back whole
     }
 }
 
-/// The owned bits that the program has in a handler's mask.
+/// Returns the owned bits that the program has in a handler's mask.
 pub fn noted_mask(signal: usize) -> u64 {
     MASKS
         .get(signal)
-        .map_or(0, |word| word.load(Ordering::Relaxed)) // as in `note_mask`
+        .map_or(0, |word| word.load(Ordering::Relaxed)) // Relaxed: as in `note_mask`
 }
 
-/// Puts our handlers back where the program installed its own in the instant
-/// before the hooks stood, and notes what it installed, masks too.
+/// Installs our handlers again if the program installed its own just before the hooks were patched, and records what
+/// it installed, masks too.
 pub fn insist() {
     clear_masks();
     for bit in [ILL, TRAP] {
@@ -385,18 +387,18 @@ pub fn insist() {
     }
 }
 
-/// Whether the signals are ours.
+/// Returns whether the signals are ours.
 pub fn owned() -> bool {
     OWNED.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program. A thread that is within a hook meanwhile does the same
-/// for what it changes: it looks again whether they are still owned once it has changed it.
+/// Gives both signals and all masks back to the program. A thread inside a hook races with this. So after its change
+/// it checks again whether they are still owned, and does the same for what it changed.
 pub fn disown() {
     let owned = OWNED.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
     for (bit, slot) in [(ILL, &BELIEVED[0]), (TRAP, &BELIEVED[1])] {
         let mut given = None;
-        // The program may install another meanwhile.
+        // The loop repeats, because the program may install another handler in between.
         while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));
@@ -420,9 +422,8 @@ pub fn disown() {
     }
 }
 
-/// The program's own rt_sigaction call, in all its forms. A child that runs in its
-/// parent's memory has dispositions of its own, which last until its exec: they are
-/// not noted.
+/// Handles the program's own rt_sigaction call, in all its forms. A child that runs in its parent's memory has its
+/// own dispositions, which last until its exec. They must not be recorded, because the record is the parent's.
 pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw::Errno> {
     let new_here = new.filter(|_| !home::is_anothers());
     if let Some(believed) = believed(signal) {
@@ -460,8 +461,8 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits until no thread has one of our signals pending in the kernel, so that
-/// none can arrive after the handlers are gone; bounded to about 2 s.
+/// Waits until no thread has one of our signals pending in the kernel, at most about 2 s, so that none can arrive
+/// after the handlers are removed.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

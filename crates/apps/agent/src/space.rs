@@ -1,22 +1,22 @@
-//! The program's address space, as the agent keeps it: which file's code is where.
+//! The program's address space in the agent: which file's code is where.
 //!
-//! It is filled by the agent's thread, which reads /proc/self/maps, and fed by the
-//! program's own calls as libc makes them; `tiptoe_uprobe::feed` has the rules. A trap
-//! byte that a thread meets is ours if the file there is the one that was patched. Sites
-//! themselves are found by address: a file may be mapped twice, and each place has
-//! trampolines of its own, within a jump's reach. Where the space does not vouch for
-//! a site, because something else is mapped there or nothing is certain, the bytes
-//! around it decide (`tiptoe_uprobe::window`): a program may copy its code into other memory
-//! under the same addresses. So no trap waits for anything.
+//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it as libc makes them;
+//! `tiptoe_uprobe::feed` has the rules. A trap byte that a thread runs is ours if the file there is the one that was
+//! patched.
 //!
-//! | who | does | waits |
+//! Sites are found by address, because a file may be mapped twice and each mapping has its own trampolines, within a
+//! jump's reach. If the space does not confirm a site, because something else is mapped there or nothing is certain,
+//! the bytes around it decide (`tiptoe_uprobe::window`). That is needed because a program may copy its code into
+//! other memory at the same addresses. So no trap has to wait.
+//!
+//! | thread | action | waits |
 //! |---|---|---|
-//! | any thread of the program | [`change`]: makes a call that changes code, and notes it | some looks for the lock |
-//! | a signal handler | [`vouches`] | some looks for the lock, to read |
-//! | the thread that loads a library | [`loading`]: what the loader maps is not seen | never |
+//! | any thread of the program | [`change`]: makes and records a call that changes code | a few checks of the lock |
+//! | a signal handler | [`vouches`] | a few checks of the lock, to read |
+//! | the thread that loads a library | [`loading`]: its own mappings are not seen | never |
 //! | the agent's thread | [`tend`], [`read`]: reads the list; [`note_places`] | for the lock, bounded |
 //!
-//! A forked child has none, and the bytes decide there.
+//! A forked child has no space, so bytes decide there.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -39,39 +39,40 @@ use crate::signals::OURS;
 use crate::thread::set_mask;
 use crate::tls;
 
-/// Tables of the page table, of 1 KB, which take memory when they are used: with more, what
-/// is read is in doubt for good, and bytes decide.
+/// The most tables of the page table, of 1 KB each, which take memory only when used. If there are more, the space
+/// stays unsure, and bytes decide.
 const TABLES: usize = 1 << 11;
-/// Files that are told apart, a power of two.
+/// The most files, a power of two.
 const FILES: usize = 1 << 12;
-/// How often the agent's thread looks for the lock before it sleeps, and how often it sleeps
-/// then: whoever is in may wait for a core.
+/// How often the agent's thread checks the lock before it sleeps, and how often it then sleeps, because the holder
+/// may wait for a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
-/// The list is read again by itself for this part of the time at most: 1 in so many.
+/// The most time spent on unrequested readings of the list: 1 in this many parts.
 const SHARE: u64 = 100;
-/// How long the agent's thread sleeps until it looks whether it may read again.
+/// The sleep of the agent's thread before it checks whether it may read again.
 const SOON_NS: u64 = 10_000_000;
 
 /// The space of one process.
 struct Space {
     feed: Feed<'static>,
-    /// For each site its place in its file; 0 where that is not known.
+    /// The place in its file of each site; 0 if not known.
     places: &'static [AtomicU64],
-    /// The process that it is true of.
+    /// The process that it describes.
     pid: AtomicU32,
-    /// The loader maps and unmaps.
+    /// Whether the loader is mapping or unmapping.
     loading: AtomicBool,
-    /// The list cannot be read.
+    /// Whether the list cannot be read.
     blind: AtomicBool,
-    /// When it may be read again by itself, in ticks.
+    /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,
     readings: AtomicU64,
     corrected: AtomicU64,
 }
 
-/// `None` also in a forked child, which has not even the memory: the word with its address is wiped there.
+/// Returns the space; `None` also in a forked child, which has neither the memory nor its address, because both are
+/// wiped there.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -79,14 +80,14 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// A session begins. A forked child has no copy of its parent's: it gets a space of its own. Without memory there is
+/// Begins a session. A forked child has no copy of its parent's, so it gets its own space. Without memory there is
 /// none, and bytes decide.
 pub fn begin() {
     if get().is_none() {
         make();
     }
     if let Some(space) = get() {
-        // What happened since the last session nobody saw.
+        // Changes since the last session were not seen.
         space.doubt();
     }
 }
@@ -95,8 +96,8 @@ fn make() -> Option<()> {
     let words = Feed::words(TABLES, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
     let at = memory::not_forked(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
-    // SAFETY: fresh zeroed memory of that length, which is never unmapped; seen as atomics
-    // only from here on.
+    // SAFETY: this is fresh zeroed memory of that length, which is never unmapped, and used only as atomics from here
+    // on.
     let all: &'static [AtomicU64] =
         unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words + MAX_SITES) };
     let (words, places) = all.split_at_checked(words)?;
@@ -118,16 +119,16 @@ fn make() -> Option<()> {
 
 impl Space {
     fn is_home(&self) -> bool {
-        self.pid.load(Ordering::Relaxed) == getpid() // constant
+        self.pid.load(Ordering::Relaxed) == getpid() // Relaxed: constant
     }
 
-    /// Whether it may be fed.
+    /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
-        // Relaxed: without the list there is nothing that could be wrong.
+        // Relaxed: without the list nothing in the space could be wrong.
         !self.blind.load(Ordering::Relaxed) && self.is_home()
     }
 
-    /// Something may have happened that nobody saw.
+    /// Marks the space unsure, because a change may have been missed.
     fn doubt(&self) {
         self.feed.begin_unseen();
         self.feed.end_unseen();
@@ -135,7 +136,7 @@ impl Space {
 
     fn read_once(&self) -> Option<Reading> {
         let Some(list) = File::open(Which::Maps) else {
-            self.blind.store(true, Ordering::Relaxed); // as in `is_on`
+            self.blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
             return None;
         };
         let began = clockwork::ticks();
@@ -147,7 +148,7 @@ impl Space {
         drop(list);
         let now = clockwork::ticks();
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
-        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // agent's thread only
+        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // Relaxed: agent's thread only
         reading
     }
 
@@ -176,7 +177,7 @@ impl Space {
     }
 
     fn place(&self, site: usize) -> Option<Place> {
-        let word = self.places.get(site)?.load(Ordering::Relaxed); // written before it is armed
+        let word = self.places.get(site)?.load(Ordering::Relaxed); // Relaxed: written before it is armed
         Place::from_word(word)
     }
 }
@@ -189,8 +190,8 @@ pub fn read(data: &Data) -> u64 {
     0
 }
 
-/// Reads the list if something is unsure, though not too often; how long the agent's
-/// thread may sleep. (agent's thread)
+/// Reads the list if something is unsure, but not too often. Returns how long the agent's thread may sleep. (agent's
+/// thread)
 pub fn tend(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
     // Relaxed: as in `is_on`; agent's thread only.
@@ -203,8 +204,8 @@ pub fn tend(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Notes which file each of these sites is in, before they are armed. Hooks that stand from
-/// now on have not seen what was before. (agent's thread)
+/// Records the file of each of these sites, before they are armed. New hooks have not seen earlier changes, so the
+/// space becomes unsure. (agent's thread)
 pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(usize, Site)>) {
     let Some(space) = get() else { return };
     let unknown = |(_, site): (usize, Site)| space.feed.place_of(site.address).is_none();
@@ -215,7 +216,7 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
     for (index, site) in (0..count).filter_map(site) {
         let place = space.feed.place_of(site.address);
         if let Some(word) = space.places.get(index) {
-            word.store(place.map_or(0, Place::word), Ordering::Relaxed); // before it is armed
+            word.store(place.map_or(0, Place::word), Ordering::Relaxed); // Relaxed: before it is armed
         }
         hooks |= site.flags.has(SiteFlags::HOOK);
     }
@@ -224,7 +225,7 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
     }
 }
 
-/// Whether a trap at `address`, within a site, is ours. In a signal handler.
+/// Returns whether a trap at `address`, within a site, is ours. In a signal handler.
 pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
     let known = get().and_then(|space| Some((space, space.place(found.index)?)));
     let is_known = match known {
@@ -247,46 +248,46 @@ pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
         let page = address / PAGE as u64;
         let window = found.site.address..found.site.address + u64::from(found.site.len);
         window::may_be_ours(&found.site, |at| {
-            // What is behind the window may be another one's already.
+            // Bytes after the window may belong to another site's patch.
             let other = !window.contains(&at) && shared.table.covers(at);
-            // SAFETY: as said, so the page is there, and code is only read as bytes.
+            // SAFETY: the page is mapped, as said above, and code is only read as bytes.
             let read = || unsafe { (at as *const u8).read_volatile() };
             (at / PAGE as u64 == page && !other).then(read)
         })
     }
 }
 
-/// Adds one to a slot of the calling thread's slab, which it gets where it has none.
+/// Adds one to a slot of the calling thread's slab. A thread without a slab gets one.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
-    // Relaxed: the thread's own word.
+    // Relaxed: this is the thread's own word.
     match descriptor.map_or(0, |own| own.slab.load(Ordering::Relaxed)) {
         0 => hit::cold(slot.into(), 0, 0),
         slab => {
             let word = slab as usize + slot as usize * size_of::<u64>();
-            // SAFETY: as trampolines do: at a slab's address there is memory for good, and
-            // it has these words in front of its counters.
+            // SAFETY: as in trampolines: there is memory at a slab's address for good, with these words before its
+            // counters.
             let word = unsafe { &*(word as *const AtomicU64) };
-            word.fetch_add(1, Ordering::Relaxed); // a count orders nothing
+            word.fetch_add(1, Ordering::Relaxed); // Relaxed: a count orders nothing
         }
     }
 }
 
-/// Makes a call that changes what of files can be run where, and notes it; `None` where the
-/// program makes the call itself.
+/// Makes a call that changes which file's code is where, and records it; `None` if the program must make the call
+/// itself.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let args = [
         frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
     ];
     let call = Call::of(number, args)?;
     let space = get().filter(|space| space.feed.concerns(&call))?;
-    // A thread that unmaps its own stack must not come back here.
+    // A thread that unmaps its own stack must not return to this code.
     let stack = core::ptr::from_ref(frame) as u64;
     if call.frees(stack) || !space.is_on() {
         return None;
     }
-    // What runs on top of this could ask, or change, too.
+    // A signal handler on top of this must not run, because it could make such a call, too, and deadlock on the lock.
     let mask = set_mask(!OURS);
     let make = || hooks::perform(number, frame);
     let result = space.feed.perform(&call, || file(frame.r8), make);
@@ -300,8 +301,8 @@ pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     Some(result)
 }
 
-/// The loader begins to map and unmap, or is done with that: nobody sees what it does.
-/// Under the loader's lock.
+/// Records that the loader begins to map and unmap, or has finished. Its mappings are not seen. Under the loader's
+/// lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;
@@ -326,12 +327,12 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// The file behind a descriptor, as /proc/self/maps names most.
+/// Returns the file of a descriptor, with the numbers that /proc/self/maps shows for most files.
 fn file(descriptor: u64) -> Option<FileId> {
     // struct stat: the device and the inode come first.
     let mut stat = [0u64; 18];
     let into = stat.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes 144 bytes, which `stat` has.
+    // SAFETY: the kernel writes 144 bytes, the size of `stat`.
     unsafe { call(nr::FSTAT, [descriptor as usize, into, 0, 0, 0, 0]) }.ok()?;
     let [device, inode, ..] = stat;
     let major = (device >> 8 & 0xfff) | (device >> 32 & 0xffff_f000);

@@ -1,5 +1,4 @@
-//! What /proc/self/task tells of the program's threads, read without a buffer
-//! larger than a stack page.
+//! Reads the program's threads from /proc/self/task, with buffers smaller than a stack page.
 
 use tiptoe_sys::raw::{call, close, nr};
 
@@ -14,7 +13,7 @@ pub struct Task<'a> {
     name: &'a [u8],
 }
 
-/// Whether any thread has one of the signals in `set` pending.
+/// Returns whether any thread has one of the signals in `set` pending.
 pub fn any_pending(set: u64) -> bool {
     let mut pending = false;
     each_task(|task| pending |= task.pending() & set != 0);
@@ -26,7 +25,7 @@ pub fn each(mut act: impl FnMut(u32)) {
     each_task(|task| act(task.tid()));
 }
 
-/// Whether the calling thread is the process's only one, as far as can be seen.
+/// Returns whether the calling thread is the only one in the list.
 pub fn is_only_one() -> bool {
     let mut count = 0;
     each(|_| count += 1);
@@ -71,15 +70,15 @@ fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
 }
 
 impl Task<'_> {
-    /// The thread's id.
+    /// Returns the thread's id.
     pub fn tid(&self) -> u32 {
         self.name.iter().fold(0, |tid, digit| {
             tid * 10 + u32::from(digit.wrapping_sub(b'0'))
         })
     }
 
-    /// Calls `act` with the descriptor of the folder of threads and the path, from there on and with NUL behind it, of a
-    /// file of this thread's.
+    /// Calls `act` with the descriptor of the folder of threads, and the path in it, with a NUL at the end, of a file
+    /// of this thread.
     pub fn path<R>(&self, file: &[u8], act: impl FnOnce(i32, &[u8; PATH]) -> R) -> R {
         let mut path = [0u8; PATH];
         let bytes = self.name.iter().chain(b"/").chain(file);
@@ -88,7 +87,7 @@ impl Task<'_> {
         act(self.folder.fd(), &path)
     }
 
-    /// What of its `status` file has room.
+    /// Returns the beginning of its `status` file, as much as `text` holds.
     pub fn status<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
         let opened = self.path(b"status", |folder, path| {
             // SAFETY: the path ends with NUL.
@@ -107,7 +106,7 @@ impl Task<'_> {
         text.get(..got.unwrap_or(0)).unwrap_or(&[])
     }
 
-    /// The signals that wait for this thread.
+    /// Returns the signals that are pending for this thread.
     fn pending(&self) -> u64 {
         let mut text = [0u8; 2048];
         let text = self.status(&mut text);

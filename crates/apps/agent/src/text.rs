@@ -1,11 +1,10 @@
-//! The program's code, read and written from inside, failing softly where nothing is mapped.
+//! Reads and writes the program's code from inside. It fails without a fault if nothing is mapped there.
 //!
-//! Through /proc/self/mem, which needs no change of protection. A program that gave up its
-//! privileges may not open that file (it is root's then), as memcached and many a daemon; nor
-//! is it there without /proc. Then the kernel copies by process_vm_readv(2) and
-//! process_vm_writev(2): a process needs no right for its own memory, but the copy obeys the
-//! protection, so that a page of code can be written for the length of that one copy. It can be
-//! run all the while, and each byte is stored in one go, as by the file.
+//! It uses /proc/self/mem, which needs no change of protection. A program that gave up its privileges, as memcached
+//! and many daemons do, may not open that file, because root owns it then. Nor does the file exist without /proc.
+//! Then the kernel copies by process_vm_readv(2) and process_vm_writev(2). A process needs no right for its own
+//! memory, but the copy obeys the protection, so a page of code must be made writable for that one copy. The page
+//! stays executable throughout, and each byte is stored at once, as with the file.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
@@ -13,12 +12,12 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, Which};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, or none where it may not be opened. Only the agent's thread and the thread that is borrowed
+/// An open /proc/self/mem, or `None` if it may not be opened. Only the agent's thread and a thread that is borrowed
 /// for a beginning open one.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
-    /// Opens it.
+    /// Opens the file.
     pub fn open() -> Self {
         SelfMemory(File::open(Which::Memory))
     }
@@ -38,24 +37,24 @@ impl Text for SelfMemory {
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let from = bytes.as_ptr() as usize;
         let Some(file) = &self.0 else {
-            // A patch is shorter than a page, so it lies in two at most.
+            // A patch is shorter than a page, so it is in at most two.
             let here = bytes.len().min(PAGE - address as usize % PAGE);
             let beyond = bytes.get(here..).unwrap_or(&[]);
             return write_in_page(address, bytes.get(..here).unwrap_or(&[]))
                 && (beyond.is_empty() || write_in_page(address + here as u64, beyond));
         };
-        // SAFETY: what is written is a patch that the planner proved harmless to
-        // any thread at any instruction; see `tiptoe_uprobe::patcher`.
+        // SAFETY: a patch is written that the planner proved harmless to any thread at any instruction; see
+        // `tiptoe_uprobe::patcher`.
         unsafe { through(nr::PWRITE64, file.fd(), address, from, bytes.len()) }
     }
 
     fn sync(&self) {
-        // Registered before the first patch, so this cannot fail.
+        // This cannot fail, because it was registered before the first patch.
         let _ = membarrier::sync_core();
     }
 }
 
-/// Reads where nothing may be mapped, and without a descriptor: any thread may.
+/// Reads memory that may not be mapped, without a descriptor, so any thread may call it.
 pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours for its whole length.
     unsafe {
@@ -68,13 +67,13 @@ pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     }
 }
 
-/// The same of words.
+/// Reads words as [`read_directly`] does.
 pub fn read_words<const COUNT: usize>(address: u64) -> Option<[u64; COUNT]> {
     let mut words = [[0; 8]; COUNT];
     read_directly(address, words.as_flattened_mut()).then(|| words.map(u64::from_ne_bytes))
 }
 
-/// Writes where it may be written, as data may; else it is code, and is let be written.
+/// Writes within a page. If the page is not writable it is code, and becomes writable for this copy.
 fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let from = bytes.as_ptr() as usize;
     // SAFETY: as in `SelfMemory::write`.
@@ -83,7 +82,7 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let opened = || {
         let_code_be_written(page, true).is_ok() && {
             let done = put();
-            // The page was one mapping of its own just now: this needs no memory.
+            // This needs no memory, because the page was one mapping before.
             let _ = let_code_be_written(page, false);
             done
         }
@@ -91,17 +90,17 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     put() || opened()
 }
 
-/// Copies through the open file; true where all of it was copied.
+/// Copies through the open file. Returns true if all of it was copied.
 ///
 /// # Safety
-/// `ours` is a buffer of `len` bytes; what is written at `address` harms nobody.
+/// `ours` must be a buffer of `len` bytes, and what is written at `address` must be harmless to every thread.
 unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usize) -> bool {
     let args = [file as usize, ours, len, address as usize, 0, 0];
     // SAFETY: the caller's duty.
     unsafe { call(number, args) == Ok(len) }
 }
 
-/// Copies by the kernel within this process; true where all of it was copied.
+/// Copies by the kernel within this process. Returns true if all of it was copied.
 ///
 /// # Safety
 /// As [`through`].

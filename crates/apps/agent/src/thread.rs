@@ -1,8 +1,7 @@
-//! The agent's thread: a raw clone that libc does not know, with every signal
-//! blocked, a descriptor table of its own (emptied at once, so that it keeps no
-//! file of the program open) and no rights ([`crate::credentials`]). It sleeps on the word that
-//! tiptoe holds as a robust futex: the kernel marks and wakes it when tiptoe
-//! dies, and tiptoe wakes it for a request.
+//! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
+//! ([`crate::credentials`]). Its descriptor table is its own and is emptied at once, because it must not keep a file
+//! of the program open. It sleeps on the word that tiptoe holds as a robust futex: the kernel marks and wakes it when
+//! tiptoe dies, and tiptoe wakes it for a request.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -52,13 +51,13 @@ pub fn set_mask(mask: u64) -> u64 {
         0,
         0,
     ];
-    // SAFETY: both words are valid for the length of the call.
+    // SAFETY: both words live through the call.
     let _ = unsafe { call(nr::RT_SIGPROCMASK, args) };
     old
 }
 
-/// Waits until an older session's thread is gone: what it takes away at its end must not be
-/// a new one's.
+/// Waits until an older session's thread has ended. Otherwise it races with the new session: what it removes at its
+/// end may belong to the new one.
 pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
     wait_until_gone(shared, former);
@@ -77,8 +76,8 @@ pub fn start(shared: &'static Shared) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Has the thread end the session as a detach does, and waits until it is gone: before
-/// the program takes system calls away that the agent needs, or the words of a thread.
+/// Makes the thread end the session as a detach does, and waits for its end. The program is about to forbid system
+/// calls that the agent needs, or to replace a thread's words.
 pub fn leave(shared: &Shared, why: Left) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -87,7 +86,7 @@ pub fn leave(shared: &Shared, why: Left) {
     retire(shared);
 }
 
-/// Asks the thread to leave, the session staying as it is, and waits for it.
+/// Makes the thread end, but not the session, and waits for that.
 pub fn retire(shared: &Shared) {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
     shared.retire.store(true, Ordering::Release); // pairs with the swap in `run`
@@ -98,15 +97,15 @@ pub fn retire(shared: &Shared) {
     shared.retire.store(false, Ordering::Release); // no thread reads it now
 }
 
-/// Ends the session on a thread of the program, where no thread of the agent's can start again.
+/// Ends the session on a thread of the program, because no thread of the agent can start again.
 pub fn stand_in(shared: &Shared) {
-    // What runs on top of this could ask, or change, too.
+    // A signal handler must not run here, because it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     end(shared, Left::Confined);
     set_mask(mask);
 }
 
-/// Puts the program back unasked.
+/// Restores the program without a request.
 fn end(shared: &Shared, why: Left) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -115,7 +114,7 @@ fn end(shared: &Shared, why: Left) {
     serve::settle(shared, || Manner::Running, || ());
 }
 
-/// Waits until the kernel knows the thread no more, bounded: about 5 s.
+/// Waits until the kernel no longer knows the thread, at most about 5 s.
 fn wait_until_gone(shared: &Shared, tid: u32) {
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     for _ in 0..50_000 {
@@ -129,12 +128,12 @@ fn wait_until_gone(shared: &Shared, tid: u32) {
     }
 }
 
-/// Whether tiptoe holds the owner word.
+/// Returns whether tiptoe holds the owner word.
 pub fn is_owned(word: u32) -> bool {
     word & OWNER_DIED == 0 && word & OWNER_TID != 0
 }
 
-/// The thread's life.
+/// Runs the agent's thread from its start to its end.
 pub extern "C" fn run() {
     let Some(shared) = shared::get() else { return };
     run_soon();
@@ -142,7 +141,7 @@ pub extern "C" fn run() {
     let Some(data) = shared.data() else { return };
     data.set_thread(gettid());
     if data.state() == State::Absent {
-        // Before the first patch. Usually done already in a program of one thread.
+        // This must precede the first patch. In a program of one thread it is usually done already.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -175,7 +174,7 @@ pub extern "C" fn run() {
                 return serve::settle(shared, reblock, || serve::answer(&data, plan.sequence(), 0));
             }
         } else if watches::tend(shared, &data) {
-            // It had something to do.
+            // There was work, so do not sleep.
         } else if shared.rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {
@@ -194,7 +193,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// A filter of the program's covers the thread: any call but this one might end the program.
+/// A filter of the program covers the thread, so any call but this one might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -202,12 +201,12 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Short slices: the thread has little to do and somebody waits for it, so it
-/// should run soon even where the program keeps every core busy. An earlier
-/// deadline needs no right (Linux 6.12); a higher priority does, and so the thread keeps its program's nice value.
+/// Asks for short slices. The thread has little to do and others wait for it, so it should run soon even if the
+/// program keeps every core busy. An earlier deadline needs no right (Linux 6.12). A higher priority does, so the
+/// thread keeps its program's nice value.
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
-    /// The system call returns what the nice value is below this (getpriority(2)).
+    /// The system call returns 20 minus the nice value (getpriority(2)).
     const ABOVE: i32 = 20;
     // SAFETY: takes and returns numbers.
     let Ok(below) = (unsafe { call(nr::GETPRIORITY, [0; 6]) }) else {
@@ -217,16 +216,16 @@ fn run_soon() {
     // struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
     let size = 48u64;
     let attr = [size, 0, u64::from(nice), SLICE_NS, 0, 0];
-    // SAFETY: the call concerns this thread only; the record is valid.
+    // SAFETY: the call concerns this thread only, and the record lives through it.
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes every descriptor in this thread's own table, opens what it needs itself, gives up its rights, and
-/// takes a name that says what it is.
+/// Closes every descriptor in this thread's own table, opens its own files, gives up its rights, and takes a name
+/// that users recognise. The order matters: files must be opened before the rights are gone.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
-    // SAFETY: closes descriptors of this thread's own table only (the clone did
-    // not share it); the name is valid for the length of the call.
+    // SAFETY: the call closes descriptors of this thread's own table only, because the clone did not share it. The
+    // name lives through the call.
     unsafe {
         let _ = call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]);
         let _ = call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]);

@@ -1,21 +1,21 @@
-//! Nineteen words of each thread, in the static TLS block; [`tiptoe_wire::tls`] has
-//! the ones that trampolines and tiptoe know.
+//! Nineteen words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has those that trampolines and tiptoe
+//! use.
 //!
 //! | word | holds |
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor |
 //! | 1 | the owned signals that it believes to block; above them the generation |
-//! | 2 | recall: a signal was held back since the hook of a system call looked |
-//! | 3, 4 | the wait that it makes or made last: address behind the call and number; the trampoline |
+//! | 2 | recall: a signal was held back since the hook of a system call checked |
+//! | 3, 4 | its present or last wait: address after the call and number; the trampoline |
 //! | 5, 6, 7 | signals sent to this thread while it blocked them: its id; SIGILL; SIGTRAP |
-//! | 8..16 | two masks as the kernel gets them: mask, pointer to it, length, as it was given |
-//! | 16 | whose turn it is of the two |
+//! | 8..16 | two masks for the kernel: mask, pointer to it, length, the program's mask |
+//! | 16 | which of the two masks is next |
 //! | 17 | the end of its frames |
-//! | 18 | where the trampoline of a clone3 goes on behind the call |
+//! | 18 | where the trampoline of a clone3 continues after the call |
 //!
-//! What is noted in one generation (from taking the signals over to giving them
-//! back) says nothing in a later one. `thread_local!` would call `__tls_get_addr`,
-//! which may allocate; the initial-exec form is one load relative to %fs.
+//! The records of one generation (from taking the signals over to giving them back) are invalid in a later one.
+//! `thread_local!` would call `__tls_get_addr`, which may allocate; the initial-exec form is one load relative to
+//! %fs.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -46,35 +46,35 @@ const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
 const RECALL: i64 = tiptoe_wire::tls::RECALL;
 const BEHIND: i64 = tiptoe_wire::tls::BEHIND;
 const TRAMPOLINE: i64 = tiptoe_wire::tls::TRAMPOLINE;
-/// The thread that the next two words are of.
+/// The thread to which the next two words belong.
 pub const HELD_BY: i64 = 40;
-/// For SIGILL and SIGTRAP who sent one that is held back, and the highest bit.
+/// The sender of a held SIGILL and SIGTRAP, with the highest bit set.
 pub const HELD: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// For `tiptoe_clone_cleared`, in parent and child, which share the word or have a copy each.
+/// The word for `tiptoe_clone_cleared`, in parent and child, which share it or have a copy each.
 pub const CLONED: i64 = 144;
 
-/// How often the signals were taken over.
+/// The number of times the signals were taken over.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Where the end of a thread's frames points that has none: to the end of a page, at
-/// which trampolines ask for more, behind a frame that is none.
+/// The frames of a thread without any. The thread's end points to the end of this page, so that trampolines ask for
+/// more memory, and the frame before it is empty.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
 static NOFRAMES: Noframes = Noframes([0; 1024]);
 
-/// What a thread without a descriptor points at: 64 bytes of 0, never written.
+/// The descriptor of a thread without one: 64 zero bytes, never written.
 #[repr(C, align(64))]
 pub struct Nobody([u64; 8]);
 
 static NOBODY: Nobody = Nobody([0; 8]);
 
-/// Offset from %fs of the first word, for trampolines.
+/// Returns the offset of the first word from %fs, for trampolines.
 pub fn descriptor_offset() -> i64 {
     let offset: i64;
-    // SAFETY: reads the offset that the loader put into the GOT.
+    // SAFETY: it reads the offset that the loader put into the GOT.
     unsafe {
         asm!("mov {}, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]", out(reg) offset,
              options(nostack, pure, readonly, preserves_flags));
@@ -84,7 +84,7 @@ pub fn descriptor_offset() -> i64 {
 
 fn load(word: i64) -> u64 {
     let value: u64;
-    // SAFETY: the offset is of one of our own words in this thread's block.
+    // SAFETY: the offset is one of our own words in this thread's block.
     unsafe {
         asm!("mov {}, qword ptr fs:[{}]", out(reg) value, in(reg) descriptor_offset() + word,
              options(nostack, readonly, preserves_flags));
@@ -100,7 +100,7 @@ fn store(word: i64, value: u64) {
     }
 }
 
-/// The thread's control block: %fs:0 holds its own address.
+/// Returns the address of the thread's control block, which %fs:0 holds.
 pub fn thread_block() -> u64 {
     let base: u64;
     // SAFETY: the x86-64 ABI puts the block's address at its beginning.
@@ -111,17 +111,17 @@ pub fn thread_block() -> u64 {
     base
 }
 
-/// This thread's descriptor, as an address.
+/// Returns the address of this thread's descriptor.
 pub fn descriptor() -> u64 {
     load(0)
 }
 
-/// Points this thread's trampolines at a descriptor.
+/// Makes this thread's trampolines use a descriptor.
 pub fn set_descriptor(descriptor: &'static Descriptor) {
     store(0, core::ptr::from_ref(descriptor) as u64);
 }
 
-/// What the words 0 and 17 of a thread begin with.
+/// Returns the initial values of the words 0 and 17.
 pub fn beginnings() -> [u64; 2] {
     [
         core::ptr::from_ref(&NOBODY) as u64,
@@ -129,54 +129,54 @@ pub fn beginnings() -> [u64; 2] {
     ]
 }
 
-/// Whether a block is one that the program's C library has laid out, by what it holds of its own address: at its beginning,
-/// and in glibc's once more. Nothing may be mapped there.
+/// Returns whether the program's C library laid out a block. Such a block contains its own address, at its beginning
+/// and in glibc once more. The block may be unmapped.
 pub fn is_laid_out(block: u64) -> bool {
     let own = thread_block();
-    // SAFETY: the calling thread's block, of which these are the first words in each C library.
+    // SAFETY: this is the calling thread's block, which begins with these words in each C library.
     let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
-    // In musl's block these two lead to other threads, or where there are none to itself.
+    // In musl's block these two lead to other threads, or to itself if there are none.
     let is_glibcs = own_again == own && own_next != own;
     let words: Option<[u64; 3]> = text::read_words(block);
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Gives a thread that is about to be born, whose block is there, its words, if libc has not: it may have laid out the
+/// Sets the words of a thread that is about to start, whose block exists, unless libc has: it may have laid out the
 /// block before it loaded the agent.
 ///
 /// # Safety
-/// The block is one that libc made, for a thread that does not run yet.
+/// libc must have made the block, for a thread that does not run yet.
 pub unsafe fn give_words(block: u64) {
     let word = |offset: i64| {
         let at = block.wrapping_add_signed(descriptor_offset() + offset);
-        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the caller's duty.
+        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the rest is the caller's
+        // duty.
         unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
     };
     let [nobody, noframes] = beginnings();
-    // Relaxed: the birth itself publishes them to the thread.
+    // Relaxed: the thread's creation publishes them to it.
     if word(0).load(Ordering::Relaxed) == 0 {
         word(0).store(nobody, Ordering::Relaxed);
         word(FRAMES).store(noframes, Ordering::Relaxed);
     }
 }
 
-/// Begins a generation.
 pub fn begin_generation() {
-    GENERATION.fetch_add(1, Ordering::Relaxed); // published with the ownership
+    GENERATION.fetch_add(1, Ordering::Relaxed); // Relaxed: published with the ownership
 }
 
-/// The generation that notes belong to.
+/// Returns the current generation.
 pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed) // as in `begin_generation`
+    GENERATION.load(Ordering::Relaxed) // Relaxed: as in `begin_generation`
 }
 
-/// The owned signals that a thread's word says it believes to block.
+/// Returns the owned signals that a thread's word says it believes to block.
 pub fn blocked_of(word: u64) -> u64 {
     let now = (word >> 32) as u32 == generation();
     if now { word & SIGNALS } else { 0 }
 }
 
-/// The end of this thread's frames, as an address; `None` where it has none, or has not been given its words yet.
+/// Returns the address of the end of this thread's frames; `None` if it has none, or has no initial words yet.
 pub fn frames() -> Option<u64> {
     let [_, none] = beginnings();
     Some(load(FRAMES)).filter(|end| *end != none && *end != 0)
@@ -187,22 +187,22 @@ pub fn set_frames(end: u64) {
     store(FRAMES, end);
 }
 
-/// The owned signals that this thread believes to block.
+/// Returns the owned signals that this thread believes to block.
 pub fn blocked() -> u64 {
     blocked_of(load(BELIEVED))
 }
 
-/// Notes the owned signals that this thread believes to block.
+/// Records the owned signals that this thread believes to block.
 pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Notes where a clone3 that this thread is about to make goes on.
+/// Records where a clone3 that this thread is about to make continues.
 pub fn set_cloned(behind: u64) {
     store(CLONED, behind);
 }
 
-/// Sends the thread to the hook again if it is on its way into a system call.
+/// Makes the thread enter the hook again if it is on its way into a system call.
 pub fn recall(again: bool) {
     store(RECALL, again.into());
 }
@@ -210,15 +210,14 @@ pub fn recall(again: bool) {
 /// A system call in which a thread may wait under another mask.
 #[derive(Clone, Copy)]
 pub struct Call {
-    /// Its number.
     pub number: u64,
-    /// The address behind its instruction; 0 for none.
+    /// The address after its instruction; 0 if there is no call.
     pub behind: u64,
-    /// Where its hook returns to.
+    /// The address to which its hook returns.
     pub trampoline: u64,
 }
 
-/// The last such call that this thread made or is about to make.
+/// Returns the last such call that this thread made or is about to make.
 pub fn call() -> Call {
     let word = load(BEHIND);
     Call {
@@ -228,7 +227,7 @@ pub fn call() -> Call {
     }
 }
 
-/// Notes a call; it is in force once its word is written.
+/// Records a call. It takes effect with the second store, so the trampoline must be stored first.
 pub fn set_call(call: Call) {
     store(TRAMPOLINE, call.trampoline);
     store(BEHIND, call.behind | call.number << NUMBER_SHIFT);
@@ -239,17 +238,17 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Keeps a signal for this thread; who sent it is all that such a signal tells.
+/// Holds a signal for this thread. Such a signal carries nothing but its sender.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
-        HELD.into_iter().for_each(|word| store(word, 0)); // a fork's parent's
+        HELD.into_iter().for_each(|word| store(word, 0)); // they are a fork's parent's
         store(HELD_BY, tid.into());
     }
     store(held_word(signal), sender | 1 << 63);
 }
 
-/// Takes the signal that was kept for this thread, if any: its sender.
+/// Takes the signal held for this thread. Returns its sender, if there is one.
 pub fn take_held(signal: usize) -> Option<u64> {
     let sender = held(signal);
     if sender.is_some() {
@@ -258,20 +257,20 @@ pub fn take_held(signal: usize) -> Option<u64> {
     sender
 }
 
-/// As [`take_held`], and leaves it there. Asks for the thread's id only where one is held.
+/// Returns what [`take_held`] would, and leaves it. Asks for the thread's id only if a signal is held.
 pub fn held(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
     (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
 }
 
-/// A mask as the kernel gets it, in memory that stays.
+/// A mask for the kernel, in memory that stays valid.
 pub struct Mask {
     at: i64,
 }
 
 impl Mask {
-    /// A place for a mask that was given as `given`; the two places take turns, so
-    /// that a signal handler can have one in between.
+    /// Returns a place for a mask that the program gave as `given`. The two places take turns, so that a signal
+    /// handler can use one in between.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);
@@ -284,23 +283,23 @@ impl Mask {
         Mask { at }
     }
 
-    /// The place at an address, if it is one of this thread's.
+    /// Returns the place at an address, if it is one of this thread's.
     pub fn at(address: u64) -> Option<Mask> {
         let found = MASKS.into_iter().find(|at| address_of(*at) == address);
         found.map(|at| Mask { at })
     }
 
-    /// Where the kernel finds the mask.
+    /// Returns the address of the mask for the kernel.
     pub fn address(&self) -> u64 {
         address_of(self.at)
     }
 
-    /// Where the kernel finds its address and length, as pselect6 wants them.
+    /// Returns the address of the mask's address and length, as pselect6 takes them.
     pub fn pair(&self) -> u64 {
         address_of(self.at + 8)
     }
 
-    /// The mask as the program gave it.
+    /// Returns the mask as the program gave it.
     pub fn given(&self) -> u64 {
         load(self.at + 24)
     }

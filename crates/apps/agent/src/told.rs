@@ -1,7 +1,7 @@
-//! A library of the program's tells that a thread waits for a lock of its own: what [`crate::ports`] has it call.
-//! Also in signal handlers: no lock, no libc, and nothing is waited for.
+//! Records that a thread waits for a lock of a library's own, which the library reports through [`crate::ports`].
+//! Also in signal handlers, so this code must not lock, wait, or call libc.
 //!
-//! What is noted lies where waits at futexes are noted, see [`crate::locks`].
+//! The records are with those of futex waits, see [`crate::locks`].
 
 use core::arch::naked_asm;
 
@@ -12,13 +12,13 @@ use tiptoe_port::{Label, MODE_SHIFT};
 use crate::clockwork;
 use crate::locks::Here;
 
-/// What ports are given: `begin`, and `end`.
+/// Returns the functions for a port: `begin`, and `end`.
 pub fn calls() -> [u64; 2] {
     let begin = begins_entry as unsafe extern "C" fn(*const Label, u64) -> u64;
     [begin as usize as u64, ends as *const () as u64]
 }
 
-/// `begin` of a port of locks, with where it was called from: the caller's stack pointer, and where it goes on.
+/// The `begin` of a port of locks. It passes the caller's stack pointer and return address on.
 #[unsafe(naked)]
 unsafe extern "C" fn begins_entry(label: *const Label, what: u64) -> u64 {
     naked_asm!(
@@ -29,7 +29,7 @@ unsafe extern "C" fn begins_entry(label: *const Label, what: u64) -> u64 {
     )
 }
 
-/// What it returns is the place in the stack by which the end is known.
+/// Begins a wait. Returns the stack address by which `ends` identifies it.
 extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u64 {
     let Some(here) = Here::find() else { return 0 };
     let wait = ReportedWait {
@@ -43,11 +43,11 @@ extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u
     place
 }
 
-/// `end` of a port of locks.
+/// The `end` of a port of locks.
 extern "C" fn ends(token: u64, outcome: u64) {
     let Some(here) = Here::find() else { return };
     let name = |label: u64| {
-        // SAFETY: what the same call of the program's began with: a label, which stays where it is.
+        // SAFETY: the same call of the program's began with this label, which never moves.
         unsafe { &*(label as *const Label) }.text().as_bytes()
     };
     let thread: Thread = here.thread();

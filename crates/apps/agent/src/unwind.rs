@@ -1,25 +1,26 @@
-//! What unwinders are told of generated code, so that exceptions, cancellation and
-//! `backtrace()` find the program as it is without us.
+//! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` see
+//! the program as it is without us.
 //!
-//! A return address on the stack may be a thunk's; and a signal may find a thread in a
-//! thunk, in a trampoline, or in the agent that one calls. An unwinder that meets such an
-//! address asks libc which object it lies in: `_dl_find_object`, or in older ones
-//! `dl_iterate_phdr`. Both are intercepted at their entry and answer, for generated code
-//! only, with an object of our own. Its unwind information says of a thunk: this frame is
-//! none, its caller is found in the thunk's record. Of a trampoline: the program stands
-//! here, or, where calls return to it that it follows by itself, as of a thunk
-//! (`tiptoe-patch`, `unwind`). The agent itself is an object that libc knows.
-//! So nothing depends on which unwinder it is, or whether it is linked into the program;
-//! and frames that it leaves are counted as those of a longjmp are.
+//! A return address on the stack may be a thunk's. A signal may find a thread in a thunk, in a
+//! trampoline, or in the agent that one calls. An unwinder that finds such an address asks libc for
+//! the object that contains it: by `_dl_find_object`, or in older versions by `dl_iterate_phdr`.
+//! Both are intercepted at their entry and answer, for generated code only, with an object of our
+//! own.
 //!
-//! `_Unwind_Backtrace` shows every frame to a function of its caller's. It is called in
-//! the program's place, with a function that passes all frames of ours over.
+//! The unwind information of a thunk says: this is no frame, its caller is in the thunk's record.
+//! That of a trampoline says: the program is here, or for calls that the trampoline follows by
+//! itself the same as a thunk's (`tiptoe-patch`, `unwind`). The agent itself is an object that libc
+//! knows. So any unwinder works, also one that is linked into the program, and frames that it
+//! leaves are counted as those of a longjmp are.
 //!
-//! `dlsym` and `dlopen` look at whom they return to, which is a thunk where a followed
-//! function tail-calls them. There that function has returned as far as anybody can
-//! tell: its return is counted, and the true return address put in its place.
+//! `_Unwind_Backtrace` shows every frame to a function of its caller's. It is called in the
+//! program's place, with a function that skips our frames.
 //!
-//! Where calls are followed these interceptions stay in the program for good: frames may
+//! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function
+//! tail-calls them. That function has then returned for all that can be seen: its return is
+//! counted, and the true return address is restored.
+//!
+//! If calls are followed these interceptions must stay in the program for good, because frames may
 //! return through thunks at any time after a detach.
 
 use core::cell::Cell;
@@ -35,16 +36,16 @@ use crate::libraries;
 use crate::memory::PAGE;
 use crate::shared::{self, Shared};
 
-/// From the trampoline's return to the copy of what it displaced (`tiptoe-patch`,
-/// `trampoline`).
+/// The distance from the trampoline's return address to the copy of the displaced instructions
+/// (`tiptoe-patch`, `trampoline`).
 const COPY: u64 = 14;
 
-/// Unwinders in one process: libgcc's, and those that objects carry.
-/// Two of their functions are named for each.
+/// The most unwinders in one process: libgcc's, and those that objects carry. There are two numbers
+/// for each, one per function.
 pub const UNWINDERS: usize = 16;
 
-/// Serves an interception: what the function returns at once, or `None` where it goes
-/// on as ever.
+/// Handles an interception. Returns what the function must return at once, or `None` if it runs as
+/// usual.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {
@@ -81,7 +82,7 @@ struct FoundObject {
     reserved: [u64; 7],
 }
 
-/// What is told of generated code at an address.
+/// Returns the unwind information of generated code at an address.
 fn told(shared: &Shared, address: u64) -> Option<Told> {
     let (code, made) = shared.thunks.made();
     let thunks = Told {
@@ -106,13 +107,13 @@ fn find_object(shared: &Shared, frame: &Frame) -> Option<u64> {
         eh_frame: told.info,
         reserved: [0; 7],
     };
-    // SAFETY: the function's contract: its second argument is room for its answer.
+    // SAFETY: by the function's contract its second argument is room for its answer.
     unsafe { (frame.rsi as *mut FoundObject).write(found) };
     Some(0)
 }
 
-/// `struct dl_phdr_info`, as far as the first version had it: unwinders keep nothing
-/// of an object that they are told so little of.
+/// `struct dl_phdr_info`, as in its first version, because unwinders cache nothing of an object
+/// with only these fields.
 #[repr(C)]
 struct ObjectInfo {
     address: u64,
@@ -155,8 +156,8 @@ impl Header {
 
 type Visit = unsafe extern "C" fn(*const ObjectInfo, usize, u64) -> i32;
 
-/// Every unwinder passes on, in one of the first words of its own record, the address
-/// that it looks for. Who looks for anything else never hears of us.
+/// Handles `dl_iterate_phdr`. Every unwinder passes the address that it looks up in one of the
+/// first words of its own record. Callers that look for anything else never see our object.
 fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
     let told = looked_for(shared, frame.rsi)?;
     let headers = [
@@ -169,7 +170,7 @@ fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
         headers: headers.as_ptr(),
         count: headers.len() as u64,
     };
-    // SAFETY: the function's contract: its first argument is called so, with its second.
+    // SAFETY: by the function's contract it calls its first argument so, with its second.
     let visit: Visit = unsafe { core::mem::transmute(frame.rdi as usize) };
     // SAFETY: as above; the records live until it returns.
     Some(unsafe { visit(&info, size_of::<ObjectInfo>(), frame.rsi) } as u64)
@@ -183,14 +184,14 @@ fn looked_for(shared: &Shared, record: u64) -> Option<Told> {
     let end = (record | (PAGE as u64 - 1)) + 1;
     let words = (end.saturating_sub(record) / 8).min(WORDS);
     (0..words).find_map(|word| {
-        // SAFETY: within the page of a record that the caller passes for its function.
+        // SAFETY: the word is in the same page as a record that the caller passes for its function.
         let value = unsafe { (record as *const u64).add(word as usize).read() };
         told(shared, value)
     })
 }
 
-/// One walk: the function to show frames to, its argument, and how this unwinder tells
-/// a frame's address.
+/// One walk: the function to show frames to, its argument, and the unwinder's function for a
+/// frame's address.
 struct Walk {
     show: u64,
     argument: u64,
@@ -198,14 +199,14 @@ struct Walk {
     stage: Cell<Stage>,
 }
 
-/// Which frame a walk of ours comes to next.
+/// The next frame of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// One of those that called the unwinder: the last of them is a trampoline's.
+    /// One of those that called the unwinder; the last of them is a trampoline's.
     Ours,
     /// The unwinder's own, at its entry.
     Unwinder,
-    /// One of those that the program has.
+    /// One of the program's.
     Programs,
 }
 
@@ -223,8 +224,8 @@ type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
 type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
 type Backtrace = unsafe extern "C" fn(extern "C" fn(*mut u8, &Walk) -> i32, &Walk) -> i32;
 
-/// Has the unwinder walk for us. It begins with our own frames then, which are passed over
-/// like all others of ours, and its own.
+/// Runs the unwinder's walk with our own function. The walk begins with our own frames and the
+/// unwinder's, which must be skipped, like all others of ours.
 fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
     let walk = Walk {
         show: frame.rdi,
@@ -233,15 +234,16 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         stage: Cell::new(Stage::Ours),
     };
     let original = (frame.back + COPY) as usize;
-    // SAFETY: the copy of the function's displaced instructions, which goes on in it.
+    // SAFETY: this is the copy of the function's displaced instructions, which continues in the
+    // function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
-    // SAFETY: as the program calls it, with a record that lives until it returns.
+    // SAFETY: the program calls it so, with a record that lives until it returns.
     Some(unsafe { backtrace(show, &walk) } as u64)
 }
 
-/// Shows a frame of the program's, and passes over one of ours.
+/// Shows a frame of the program's, and skips one of ours.
 extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
-    // SAFETY: `_Unwind_GetIP` of the same unwinder, whose context this is.
+    // SAFETY: this is `_Unwind_GetIP` of the same unwinder, whose context is passed.
     let address =
         unsafe { core::mem::transmute::<usize, AddressOf>(walk.address_of as usize)(context) };
     let stage = walk.stage.get();
@@ -252,38 +254,39 @@ extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
     if is_ours {
         return 0;
     }
-    // SAFETY: the function that the program passed, with the argument that it passed.
+    // SAFETY: this is the program's function, with the argument that the program passed.
     unsafe { core::mem::transmute::<usize, Show>(walk.show as usize)(context, walk.argument) }
 }
 
-/// Whether an address is in code of ours: the agent, a trampoline or a thunk.
+/// Returns whether an address is in code of ours: the agent, a trampoline or a thunk.
 pub fn is_ours(shared: &Shared, address: u64) -> bool {
     unsafe extern "C" {
         static __ehdr_start: u8;
         static etext: u8;
     }
-    // The linker's names for where the agent begins, and where its code ends.
+    // The linker's names for the start of the agent and the end of its code.
     let agent = (&raw const __ehdr_start) as u64..(&raw const etext) as u64;
     agent.contains(&address) || shared.thunks.at(address).is_some() || shared.arenas.hold(address)
 }
 
-/// Bytes of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE,
-/// and the end.
+/// The length of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE, and the
+/// end.
 pub const INFO: usize = HDR + CIE + FDE + 4;
 const HDR: usize = 20;
 const CIE: usize = 20;
 const FDE: usize = 100;
 
-/// The unwind information, for code at `code` and itself at `at`, where a thunk's
-/// record lies `behind` bytes behind its code.
+/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `behind`
+/// bytes after its code.
 ///
-/// The address of a frame, without its low five bits, is its thunk's; the record's first
-/// word holds the address to go on at. The frame is no more than what is on the stack at
-/// each instruction, which [`PUSHED`] says: nothing where the called function returns to.
-/// libgcc tells frames apart by their canonical frame address,
-/// and takes the frame with a handler for the first that has the right one. So that of
-/// the frame behind the last thunk is made another one than any thunk's, by 8 bytes:
-/// the record's last word says by how much, above its low half.
+/// The address of a frame, without its low five bits, is its thunk's. The first word of the thunk's
+/// record holds the address to continue at. The frame is only what is on the stack at each
+/// instruction, as [`PUSHED`] says: nothing at the called function's return address.
+///
+/// libgcc distinguishes frames by their canonical frame address, and takes the first frame with the
+/// right address for the one with the handler. So the frame after the last thunk must not have any
+/// thunk's address. It differs by 8 bytes: the high half of the record's last word holds the
+/// difference.
 pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -305,7 +308,7 @@ pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
         .put(&[RETURN_ADDRESS, 1, 0x1b, 0, 0, 0]);
     bytes.word(FDE as u32 - 4).word((fde + 4 - cie) as u32);
     bytes.relative(code, fde + 8).word(len as u32).put(&[0]);
-    // def_cfa_expression: the caller's stack pointer, less: record's last word, shr 32.
+    // def_cfa_expression: the caller's stack pointer, minus the record's last word shr 32.
     bytes.put(&[0x0f, 39]).stack_pointer().record(behind + 24);
     bytes.put(&[0x06, 0x08, 32, 0x25, 0x1c]);
     // val_expression of %rsp.
@@ -315,9 +318,9 @@ pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
     bytes.all
 }
 
-/// How many words a thunk has on the stack at each byte of its code, in three bits each:
-/// what its trampoline has pushed and the return address, less one with each `pop`; then
-/// nothing, and in the end the return address again.
+/// The number of words that a thunk has on the stack at each byte of its code, in three bits each:
+/// what its trampoline pushed and the return address, one less after each `pop`. Then it is zero,
+/// and at the end the return address again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {
@@ -333,15 +336,15 @@ impl Bytes {
         self
     }
 
-    /// Pushes the address of a thunk's record, or of a word of it: breg16(0)
-    /// const1s(-32) and const4s(behind) plus.
+    /// Pushes the address of a thunk's record, or of a word of it: breg16(0) const1s(-32) and
+    /// const4s(behind) plus.
     fn record(&mut self, behind: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
         self.word(behind as u32).put(&[0x22])
     }
 
-    /// Pushes the caller's stack pointer: breg7(0) and const8u(PUSHED) breg16(0) lit31 and
-    /// lit3 mul shr lit7 and lit3 shl plus.
+    /// Pushes the caller's stack pointer: breg7(0) and const8u(PUSHED) breg16(0) lit31 and lit3 mul
+    /// shr lit7 and lit3 shl plus.
     fn stack_pointer(&mut self) -> &mut Bytes {
         self.put(&[0x77, 0, 0x0e]).put(&PUSHED.to_le_bytes());
         self.put(&[0x80, 0, 0x4f, 0x1a, 0x33, 0x1e, 0x25]);

@@ -1,21 +1,20 @@
-//! Breakpoints of the program's own threads: a hit raises SIGTRAP in the thread that made it, at once, and
-//! [`hit`] writes down what the thread had.
+//! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
-//! The agent's thread opens the events, for each thread, while no thread is born ([`births`]); whatever begins later
-//! inherits them. It alone has their descriptors: they end with it, by an exec, and when tiptoe is
-//! gone. A fork's child has none.
+//! The agent's thread opens the events, for each thread, while no thread may be created ([`births`]). Threads that
+//! start later inherit them. Only the agent's thread has their descriptors, so they end with it, at an exec, and when
+//! tiptoe is gone. A forked child has none.
 //!
-//! Registers are accounted for in memory that is shared with tiptoe: of a thread that is there before its events are
-//! opened, of one that inherits them by itself, at its first hit.
+//! Debug registers are accounted for in memory that is shared with tiptoe. A thread that exists before its events are
+//! opened is accounted for then; a thread that inherits them does so itself, at its first hit.
 //!
 //! | state | kept by | changes when |
 //! |---|---|---|
-//! | which slot the hits begin at, on how many CPUs | `SLOT`, `CPUS` | [`observe`], the end of a session |
-//! | what is watched | `WATCHED` | [`observe`], [`turn`] |
+//! | the first slot of hits, the number of CPUs | `SLOT`, `CPUS` | [`observe`], the end of a session |
+//! | the watched addresses | `WATCHED` | [`observe`], [`turn`] |
 //! | descriptors | `EVENTS` | [`observe`], [`close`]: the agent's thread |
 //!
-//! *Cost*: the trap, of 15 to 35 us where measured, and about 1 us for five system calls: a value is read by the
-//! kernel, so that reading it is no hit, and whatever is not mapped no fault.
+//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
+//! value, so that reading it is no hit and unmapped memory is no fault.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -38,26 +37,26 @@ pub use stray::take_stray;
 
 use events::{DISABLED, EXECUTE, FLAGS, attr, perf_event_open};
 
-/// Debug registers of a processor.
+/// The number of debug registers of a processor.
 const REGISTERS: usize = 4;
-/// Most events at a time.
+/// The most events at a time.
 const MOST: usize = 1 << 16;
-/// Marks our events in a signal's data; below it stands the event's number.
+/// Marks our events in a signal's data; the event's number is below it.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// A thread that finds the ring full waits so often and long while nothing is read: tiptoe may itself wait for a CPU
-/// that the program's threads keep busy.
+/// The waits of a thread that finds the ring full while nothing is read, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
-/// How often all events are opened at most.
+/// The most rounds in which all events are opened.
 const ROUNDS: u32 = 20;
-/// Looks that must find no new thread before a round counts: a clone(2) in progress is visible by then.
+/// Readings of the list that must show no new thread before a round counts, so that a clone(2) in progress is
+/// visible.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
 const PR_TASK_PERF_EVENTS_DISABLE: usize = 31;
 const PR_TASK_PERF_EVENTS_ENABLE: usize = 32;
 
-/// Threads are born faster than events can be opened for them.
+/// The error if threads are created faster than events can be opened for them.
 const EAGAIN: u64 = 11;
 const EINVAL: u64 = 22;
 const EMFILE: i32 = 24;
@@ -72,7 +71,7 @@ static WATCHED: [[AtomicU64; Watched::WORDS]; REGISTERS] =
 static EVENTS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 const NUMBER: u32 = 28;
-/// The ring had room when it was last looked at.
+/// Whether the ring had room at the last hit.
 static HAS_ROOM: AtomicBool = AtomicBool::new(true);
 
 /// Waits for a lock of the accounting, as its other users do.
@@ -94,15 +93,15 @@ impl Wait for Futex {
     }
 }
 
-/// What a session has of hits; `None` where nothing is watched.
+/// Returns a session's hits; `None` if nothing is watched.
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
-    // Relaxed, here and throughout: one thread writes, and the first event comes after it.
+    // Relaxed, here and throughout: one thread writes, and the first event is opened after that.
     let slot = SLOT.load(Relaxed);
     (slot != 0).then_some(())?;
     Hits::new(data.slab_words(0, slot, WORDS)?)
 }
 
-/// What is watched by a number; `None` beyond what is.
+/// Returns what is watched by a number; `None` if there is no such number.
 fn watched(number: usize) -> Option<Watched> {
     (number < COUNT.load(Relaxed)).then_some(())?;
     let words = WATCHED.get(number)?;
@@ -116,7 +115,7 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// A session begins, in which nothing is watched yet: what stands here may be a parent's.
+/// Begins a session that watches nothing yet, because these words may be a parent's.
 pub fn begin() {
     births::begin();
     SLOT.store(0, Relaxed);
@@ -124,7 +123,7 @@ pub fn begin() {
     OPEN.store(0, Relaxed);
 }
 
-/// Begins to watch: where the hits go, how many CPUs there are, and then what. (agent's thread)
+/// Begins to watch. The plan names the slot of the hits, the number of CPUs, and then the variables. (agent's thread)
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -136,11 +135,12 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads, while none is born. A thread that is born all the same has inherited those that its
-/// parent had just then, and nobody says which: then all are closed and opened again. To open for such a thread what it may
-/// lack, or to try how many registers it has left, would be wrong: the kernel swaps what threads have inherited, its
-/// account of one is another's then, and a thread that gets an event too many can make no thread any more (clone(2) says
-/// ENOSPC, seen on Linux 6.18).
+/// Opens events for all threads, while none may be created. A thread that is created all the same has inherited the
+/// events that its parent had at that moment, and nothing reports which. Then all must be closed and opened again.
+///
+/// It would be wrong to open only what such a thread may lack, or to test how many registers it has left, because the
+/// kernel swaps inherited events between threads and so may charge one thread for another's. A thread with an event
+/// too many can then create no thread any more (clone(2) fails with ENOSPC, seen on Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -171,10 +171,10 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Does what somebody has asked for; whether there was anything. (agent's thread)
+/// Does what was requested in the segment. Returns whether there was a request. (agent's thread)
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
-    // Relaxed: whoever sees it acts upon the events alone.
+    // Relaxed: the thread that reads it changes only the events.
     if MUST_REST.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
     } else if hits.is_asked(Asked::Wake) {
@@ -191,7 +191,7 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
     true
 }
 
-/// Has threads that are no more give their registers back.
+/// Releases the registers of ended threads.
 fn look(shared: &Shared, hits: &Hits) {
     let pid = shared.pid.load(Relaxed); // constant within a session
     hits.part(|tid| {
@@ -206,13 +206,13 @@ fn look(shared: &Shared, hits: &Hits) {
     });
 }
 
-/// Switches the events off or on that this thread has opened, and what others inherited of them.
+/// Enables or disables the events that this thread has opened, and those inherited from them.
 fn switch(what: usize) {
-    // SAFETY: it concerns nothing else.
+    // SAFETY: the call changes nothing else.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
-/// Begins again in a thread that took the agent's place. (agent's thread)
+/// Begins again in a thread that replaced the agent's. (agent's thread)
 pub fn go_on(shared: &Shared, data: &Data) {
     if COUNT.load(Relaxed) != 0
         && let Some(hits) = hits(data)
@@ -226,16 +226,16 @@ pub fn go_on(shared: &Shared, data: &Data) {
     raw::futex::wake(&IS_BACK, u32::MAX);
 }
 
-/// 0 from when the agent's thread is asked to leave for a moment until another one has taken its place.
+/// 0 from when the agent's thread is asked to leave for a moment until another one has replaced it.
 static IS_BACK: AtomicU32 = AtomicU32::new(1);
 
-/// The agent's thread has left for a moment, and its descriptors with it.
+/// Records that the agent's thread has left for a moment, and its descriptors with it.
 pub fn after_retreat() {
-    OPEN.store(0, Relaxed); // published by the thread's start
-    IS_BACK.store(0, Relaxed); // likewise
+    OPEN.store(0, Relaxed); // Relaxed: published by the thread's start
+    IS_BACK.store(0, Relaxed); // Relaxed: likewise
 }
 
-/// Waits until breakpoints stand again where there were some, not longer than a second.
+/// Waits until the breakpoints are open again, at most a second.
 pub fn wait_until_back() {
     for _ in 0..10 {
         // Acquire: pairs with the Release in `go_on`.
@@ -246,7 +246,7 @@ pub fn wait_until_back() {
     }
 }
 
-/// Meets the threads that there are; how many had not been met before.
+/// Accounts for the existing threads. Returns how many of them are new.
 fn meet_all(hits: &Hits) -> u64 {
     let own = gettid();
     let mut new = 0;
@@ -254,13 +254,14 @@ fn meet_all(hits: &Hits) -> u64 {
     new
 }
 
-/// For whom an event could not be had.
+/// The thread for which an event could not be opened.
 struct Failed {
     errno: Errno,
     tid: u32,
 }
 
-/// Opens all events of each thread that was met; how many threads those are. `None` if another one was born meanwhile.
+/// Opens all events of each thread that is accounted for. Returns how many threads those are; `None` if another one
+/// was created in between.
 fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
@@ -286,7 +287,6 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
     Ok(Some(opened))
 }
 
-/// Opens a thread's events.
 fn open_events(tid: u32) -> Result<(), Errno> {
     for number in 0..COUNT.load(Relaxed) as u32 {
         let fd = open(tid, number)?;
@@ -298,7 +298,7 @@ fn open_events(tid: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Keeps a descriptor until the end; whether there is room.
+/// Keeps a descriptor until the end. Returns whether there is room.
 fn keep(fd: i32, number: u32) -> bool {
     let at = OPEN.load(Relaxed);
     let Some(place) = EVENTS.get(at) else {
@@ -309,23 +309,23 @@ fn keep(fd: i32, number: u32) -> bool {
     true
 }
 
-/// The event of a thread, which whatever it makes inherits.
+/// Opens the event of a thread, which its children inherit.
 fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     let watched = watched(number as usize).ok_or(Errno(EINVAL as i32))?;
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
 }
 
-/// Somebody used up the window's allowance, whom nobody has put to rest yet.
+/// The window's hit allowance is used up, and the events are still enabled.
 static MUST_REST: AtomicBool = AtomicBool::new(false);
 
-/// Has an event of all threads watch something else. (agent's thread)
+/// Makes the events of all threads watch another address. (agent's thread)
 pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let number = plan.address(0) as u32;
     set_watched(plan, number as usize, 1);
     let Some(watched) = watched(number as usize) else {
         return EINVAL;
     };
-    // One that rests goes on resting.
+    // Disabled events must stay disabled.
     let is_off = hits(data).is_some_and(|hits| hits.is_resting());
     let flags = if is_off { FLAGS | DISABLED } else { FLAGS };
     let attr = attr(&watched, flags, OURS | u64::from(number));
@@ -346,25 +346,25 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
     outcome
 }
 
-/// Ends all events: what threads hit from here on raises nothing. (agent's thread)
+/// Closes all events, so that threads raise no more signals. (agent's thread)
 pub fn close() {
     close_events();
     COUNT.store(0, Relaxed);
 }
 
-/// Ends all events, and with them what others inherited of them.
+/// Closes all events, and so those that threads inherited from them.
 fn close_events() {
     for event in EVENTS.iter().take(OPEN.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
     }
 }
 
-/// Accounts for a thread's registers, unless that was done; whether it was not.
+/// Accounts for a thread's registers, unless that was done. Returns whether it was new.
 fn reserve(hits: &Hits, tid: u32) -> bool {
     let is_new = hits.meet(tid);
     if is_new {
         let reserve = |accounts: &Accounts, request: &Request| {
-            // Who is refused was given them by the kernel all the same: nothing is to be undone.
+            // A refusal needs no undo, because the kernel has given the thread its registers anyway.
             let _ = accounts.reserve(request);
         };
         account(hits, reserve, tid);
@@ -396,7 +396,7 @@ fn account(hits: &Hits, act: impl Fn(&Accounts, &Request), tid: u32) {
     }
 }
 
-/// The program calls exec now, or that has failed.
+/// Records that the program calls exec now, or that it has failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
         && let Some(hits) = shared.data().as_ref().and_then(hits)
@@ -405,11 +405,11 @@ pub fn note_exec(execs: bool) {
     }
 }
 
-/// Takes a signal that an event of ours raised; whether it is one.
+/// Handles a signal that an event of ours raised. Returns whether it was one.
 pub fn hit(trapped: &Trapped) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {
-        // A session that has just ended counts no more.
+        // A session that has just ended counts nothing more.
         let _ = note(shared, trapped);
     }
     is_ours
@@ -428,13 +428,14 @@ fn note(shared: &Shared, trapped: &Trapped) -> Option<()> {
         }
     }
     if is_last && hits.set_resting(true) {
-        MUST_REST.store(true, Relaxed); // the wake-up is behind a system call
+        MUST_REST.store(true, Relaxed); // Relaxed: the wake-up is a system call
         raw::futex::wake(data.owner()?, u32::MAX);
     }
     Some(())
 }
 
-/// A cell: where there is none the thread waits until tiptoe has read, but not again where that did not help.
+/// Returns a free cell. If there is none the thread waits until tiptoe has read, but not again after a wait that did
+/// not help.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if HAS_ROOM.load(Relaxed) { PATIENCE } else { 0 };
     let mut cell = hits.reserve();
@@ -442,7 +443,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // Others may be faster where something was read.
+        // Only a timeout uses up patience, because other threads may have taken the cells that were read.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }
@@ -470,8 +471,8 @@ fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &Trapped) {
     let to = [into as usize, len as usize, into as usize + 8, stack];
     let from = [trapped.address as usize, len as usize, sp as usize, stack];
     let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
-    // SAFETY: what is written are the cell's own words, which nobody else looks at before it is complete; the
-    // kernel copies as much as is mapped.
+    // SAFETY: only the cell's own words are written, which no other thread reads before it is complete. The kernel
+    // copies as much as is mapped.
     let read = unsafe { call(nr::PROCESS_VM_READV, [getpid() as usize, to, 2, from, 2, 0]) };
     cell.complete(read.unwrap_or(0) as u64);
 }

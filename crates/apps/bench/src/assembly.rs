@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-/// One kind of function, and how many of it are called in a round.
+/// One kind of function, and how many of it a round calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     /// Its name in rows.
     pub name: &'static str,
-    /// How many distinct functions a round calls.
+    /// The number of distinct functions that a round calls.
     pub functions: usize,
-    /// In how many places, on the lines of the instruction cache, the functions and their loops lie.
+    /// At how many offsets in an instruction cache line the functions and their loops are placed.
     pub places: usize,
     body: &'static str,
-    /// Functions lie on this alignment; 1 leaves no padding for a jump.
+    /// The alignment of the functions; 1 leaves no padding for a jump.
     align: usize,
 }
 
@@ -27,29 +27,31 @@ impl Site {
         }
     }
 
-    /// Its names in questions, one for each place; the functions of `NAME` are `NAME_0`, `NAME_1`, …
+    /// Returns its names in questions, one for each place. The functions of `NAME` are `NAME_0`,
+    /// `NAME_1`, …
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
-/// A loop of a few instructions is as fast as its place allows, by up to a nanosecond.
+/// The speed of a loop of a few instructions depends on its place, by up to a nanosecond, so
+/// several must be averaged.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// What any detour costs: `PUSH` with a jump to a copy of its first instructions, and one back.
+/// The floor of any detour: `PUSH` with a jump to a copy of its first instructions, and one back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// What any return probe costs: the same with a call of the copy, so that it returns there,
-/// and a way back to its caller's address, which is kept meanwhile.
+/// The floor of any return probe: the same with a call of the copy, so that it returns there, and a
+/// jump back to its caller's address, which a variable holds in between.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
                            .pushsection .bss.returns; 7: .skip 8; .popsection";
 
-/// Every first instruction that the bench knows, each in a loop of its own.
+/// Every first instruction that the bench knows, each in its own loop.
 pub(crate) const KINDS: [Site; 6] = [
     Site::new("push", 1, PUSH),
     Site::new("endbr64", 1, "endbr64; lea 1(%rdi), %eax; ret"),
@@ -59,21 +61,21 @@ pub(crate) const KINDS: [Site; 6] = [
     Site::new("ret", 1, "ret"),
 ];
 
-/// A one-byte function between others: nothing but a trap fits.
+/// A one-byte function between others, so that only a trap fits.
 pub(crate) const TRAP: Site = Site {
     align: 1,
     places: 1,
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many distinct functions, called in turn: branch targets and caches are the cost there.
+/// Many distinct functions, called in turn, because their cost is in branch targets and caches.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
     Site::new("push4096", 4096, PUSH),
 ];
 
-/// The `push` sites with a detour that the assembler made, which counts nothing.
+/// The `push` sites with a detour that the assembler made, without counting.
 pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour", 1, DETOUR),
     Site::new("detour256", 256, DETOUR),
@@ -81,41 +83,41 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour4096", 4096, DETOUR),
 ];
 
-/// The `push` sites with a return probe that the assembler made, which counts nothing.
+/// The `push` sites with a return probe that the assembler made, without counting.
 pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return", 1, BARE_RETURN),
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// What any trap costs: one of the program's own, with a handler that does nothing.
+/// The floor of any trap: one of the program's own, with an empty handler.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
-/// How often [`READINGS`] reads the time stamp counter.
+/// The number of times that [`READINGS`] reads the time stamp counter.
 pub(crate) const READS: usize = 16;
 
-/// What reading the time stamp counter costs, one after the other.
+/// The cost of readings of the time stamp counter, one after the other.
 pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");
 
-/// What other tools would do at their cheapest: one counter that all threads share.
+/// The least that a tool with one counter shared by all threads can cost.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// What a compiler's `-pg` makes, for tracers that need it.
+/// The prologue that a compiler's `-pg` makes, for tracers that need it.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,
     "push %rbp; mov %rsp, %rbp; call *mcount@GOTPCREL(%rip); pop %rbp; ret",
 );
 
-/// The functions that an attach patches.
+/// The functions that the attach bench patches.
 pub(crate) const ATTACH: [Site; 2] = [
     Site::new("few", 1_000, PUSH),
     Site::new("lots", 10_000, PUSH),
 ];
 
-/// `sites.h`: the list that the C part expands.
+/// Returns `sites.h`, the list that the C part expands.
 pub(crate) fn header(sites: &[Site]) -> String {
     let placed = sites
         .iter()
@@ -125,7 +127,7 @@ pub(crate) fn header(sites: &[Site]) -> String {
         .collect()
 }
 
-/// `sites.S`: functions and loops.
+/// Returns `sites.S`, the functions and loops.
 pub(crate) fn assembly(sites: &[Site]) -> String {
     let mut text = String::from("        .text\n");
     for site in sites {
@@ -139,7 +141,8 @@ pub(crate) fn assembly(sites: &[Site]) -> String {
     text
 }
 
-/// The functions, and `first_NAME` and `second_NAME`, from which the C part knows where they lie.
+/// Writes the functions, and `first_NAME` and `second_NAME`, from which the C part computes their
+/// addresses.
 fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     let Site { body, align, .. } = site;
     put(
@@ -180,13 +183,14 @@ fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     }
 }
 
-/// `run0_NAME` calls each function once a round; `run5_NAME` does so through five callers.
+/// Writes `run0_NAME`, which calls each function once a round, and `run5_NAME`, which does so
+/// through five callers.
 fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
     let direct: Vec<String> = (0..site.functions)
         .map(|index| format!("{name}_{index}"))
         .collect();
     run(text, &format!("run0_{name}"), place, &direct);
-    // One chain of callers is enough: the last one calls every function.
+    // One chain of callers suffices, because the last one calls every function.
     let chain: Vec<String> = (1..=5)
         .map(|level| format!("caller{level}_{name}"))
         .collect();
@@ -206,7 +210,7 @@ fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
     }
 }
 
-/// A loop over `rounds` (in rdi) that calls `callees` with the argument 7.
+/// Writes a loop over `rounds` (in rdi) that calls `callees` with the argument 7.
 fn run(text: &mut String, name: &str, place: usize, callees: &[String]) {
     put(
         text,

@@ -1,5 +1,4 @@
-//! `tiptoe bench attach`: how long it takes until every function is probed, and how long a running thread
-//! stands still for it.
+//! `tiptoe bench attach`: how long it takes until every function is probed, and how long that stops a running thread.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +11,11 @@ use crate::options::Options;
 use crate::table::{Row, Table};
 use crate::target::Target;
 
-/// For how long a thread watches for times at which it does not run; an attach fits into it.
+/// How long a thread looks for gaps in which it does not run. It must be longer than an attach.
 const WATCH_MS: u32 = 500;
 
-/// Attaches to and detaches from 1,000 and 10,000 functions. The first attach to a process brings the agent
-/// in; later ones find it there.
+/// Attaches to and detaches from 1,000 and 10,000 functions. The first attach to a process injects the agent; later
+/// ones reuse it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "attach",
@@ -59,7 +58,7 @@ fn counted<'a>(sites: &'a [Site], options: &Options) -> Traced<'a> {
     }
 }
 
-/// Milliseconds to attach and to detach.
+/// Returns the milliseconds to attach and to detach.
 fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64), Error> {
     let from = Instant::now();
     let sites = [site];
@@ -73,9 +72,9 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// The longest time that a busy thread stood still, time on the CPU's queue aside: with nothing going on,
-/// while the agent comes in and patches, and while it only patches. The agent comes in on a thread that waits, and
-/// so on the busy one only where that is alone.
+/// Measures the longest time that a busy thread did not run, without its time on the CPU's queue: with nothing going
+/// on, while the agent is injected and patches, and while it only patches. The agent is injected on a thread that
+/// waits, so on the busy one only if that is the only thread.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

@@ -1,7 +1,7 @@
-//! `tiptoe bench breakpoint`: what accounting for debug registers costs, beside the same calls with accounting off
+//! `tiptoe bench breakpoint`: the cost of accounting for debug registers, beside the same calls with accounting off
 //! (`ideal`), the same accounting under one mutex (`global_mutex`), and the kernel's own.
 //!
-//! The options and the output of `thread` and `enable` are those of `perf bench breakpoint`.
+//! `thread` and `enable` have the options and the output of `perf bench breakpoint`.
 
 mod enable;
 mod forms;
@@ -23,13 +23,13 @@ use crate::table::Table;
 /// `tiptoe bench breakpoint` by its options.
 #[derive(Clone, Copy, Debug)]
 pub enum Breakpoints {
-    /// Pairs of reserve and release, and nothing else.
+    /// Only pairs of reserve and release.
     Stress(Stress),
-    /// The same on more CPUs than there are, simulated.
+    /// The same on more CPUs than this machine has, simulated.
     Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),
-    /// Switching one breakpoint off and on.
+    /// Disabling and enabling one breakpoint.
     Enable(Enable),
 }
 
@@ -44,7 +44,7 @@ impl Breakpoints {
     }
 }
 
-/// Without options of its own: `stress`.
+/// Runs `stress`, the default.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Stress::new(options.rounds, options.ms, options.most_threads()).run()
 }
@@ -52,10 +52,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 /// The slots of a CPU's debug registers on x86.
 const SLOTS: u32 = 4;
 
-/// What the kernel's events watch: nothing ever writes there.
+/// The word that the kernel's events watch. No thread writes it.
 static WATCHED: u64 = 0;
 
-/// So many breakpoints on the calling thread and on all that it will start.
+/// Opens `count` breakpoints on the calling thread, which threads that it starts later inherit.
 fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let breakpoint = |at: u32| Breakpoint {
         address: &raw const WATCHED as u64 + u64::from(at % 8),
@@ -67,7 +67,7 @@ fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     opened.collect()
 }
 
-/// How many CPUs a machine has, whatever this process may use of them.
+/// Returns the number of CPUs.
 fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
 }

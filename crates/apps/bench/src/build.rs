@@ -1,16 +1,15 @@
-//! `tiptoe bench build`: how much longer a whole build of a C project takes while the waits for
-//! mmap_lock of the whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
+//! `tiptoe bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
+//! whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
-//! In each round the project is built twice, one build right behind the other: with nobody watching (`off`)
-//! and with waits watched (`contended`), the other way round in every other round, so that a machine that
-//! gets slower or faster weighs on both alike. In every fourth round it is built once more with every
-//! acquisition watched (`every`). Before each build the page cache is dropped. It goes on until the 95%
-//! interval of `contended` is half a point to both sides, or for so many rounds.
+//! Each round builds the project twice in succession: without a tracer (`off`) and with waits watched (`contended`).
+//! Every other round reverses the order, so that a change of the machine's speed affects both alike. Every fourth
+//! round has one more build with every acquisition watched (`every`). The page cache is dropped before each build.
+//! Rounds continue until the 95% interval of `contended` is half a point to both sides, or up to their limit.
 //!
-//! Now and then something else runs on a machine, and one build takes 10 % longer. So what is told is the
-//! trimmed mean of the rounds' differences, without the fifth at each end, and its interval by Yuen
-//! (Biometrika 61, 1974): by Student's t over the winsorized variance. It says the same of quiet rounds, and
-//! a disturbed one does not widen it. The plain mean stands beside it.
+//! Now and then another program makes one build 10 % longer. So the reported value is the trimmed mean of the rounds'
+//! differences, without the fifth at each end, and its interval by Yuen (Biometrika 61, 1974): by Student's t over
+//! the winsorized variance. Quiet rounds give the same value, and a disturbed one does not widen the interval. The
+//! plain mean is printed, too.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -28,15 +27,15 @@ use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
 use crate::workshop::failed;
 
-/// Names the folder.
+/// The environment variable with the folder.
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
-/// How far the interval may reach to each side, in points.
+/// The largest half width of the interval, in points.
 const NARROW: f64 = 0.5;
-/// No interval is believed of fewer rounds.
+/// The fewest rounds; the interval of fewer means nothing.
 const FEWEST: usize = 8;
-/// One round of so many has a build with every acquisition watched.
+/// One round in this many has a build with every acquisition watched.
 const EVERY: usize = 4;
-/// This part of the differences is left out at each end.
+/// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
 
 const CASES: [(&str, Option<Watched>); 3] = [
@@ -45,17 +44,17 @@ const CASES: [(&str, Option<Watched>); 3] = [
     ("every", Some(Watched::EveryMmap)),
 ];
 
-/// What the rounds found.
+/// The results of the rounds.
 #[derive(Default)]
 struct Found {
     /// The builds of each round, by case.
     rounds: Vec<[Option<Took>; CASES.len()]>,
-    /// Percent of all CPU time that tiptoe's programs in the kernel ran.
+    /// The percentage of all CPU time in which tiptoe's programs in the kernel ran.
     programs: [Vec<f64>; CASES.len()],
 }
 
 impl Found {
-    /// By how many percent each of a case took more than the round's own `off`.
+    /// Returns by how many percent each build of a case exceeded the same round's `off`.
     fn more(&self, case: usize, of: fn(&Took) -> f64) -> Vec<f64> {
         let rounds = self.rounds.iter();
         let pairs = rounds.filter_map(|round| Some((round[0].as_ref()?, round[case].as_ref()?)));
@@ -70,7 +69,7 @@ impl Found {
     }
 }
 
-/// The cases of a round, in their order.
+/// Returns the cases of a round, in order.
 fn turns(round: usize) -> impl Iterator<Item = usize> {
     let pair = if round.is_multiple_of(2) {
         [0, 1]
@@ -81,10 +80,10 @@ fn turns(round: usize) -> impl Iterator<Item = usize> {
     pair.into_iter().chain(every)
 }
 
-/// Builds until it is known.
+/// Builds until the interval is narrow enough.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let source = source()?;
-    build(&source)?; // whatever the first build does more
+    build(&source)?; // the first build may do more
     let mut found = Found::default();
     for round in 0..options.pairs {
         let mut builds = [const { None }; CASES.len()];
@@ -109,10 +108,10 @@ fn source() -> Result<PathBuf, Error> {
     named.filter(has_makefile).ok_or(Error::NoSource)
 }
 
-/// What a build took.
+/// The cost of a build.
 struct Took {
     seconds: f64,
-    /// Of all its processes, our programs at their tracepoints included.
+    /// CPU time of all its processes, including our programs at their tracepoints.
     cpu: f64,
 }
 
@@ -163,7 +162,7 @@ fn timed(source: &Path, watched: Option<Watched>) -> Result<(Took, Option<Sessio
     Ok((took, session))
 }
 
-/// Percent of the system's CPU time.
+/// Returns the percentage of the system's CPU time.
 fn share_of_programs(session: &Session) -> Option<f64> {
     let ran = session.cost.programs.as_ref()?.all_run_ns?;
     Some(100.0 * ran as f64 / session.cpu_ns.max(1) as f64)
@@ -208,7 +207,7 @@ fn note(name: &str, case: usize, found: &Found) -> String {
     )
 }
 
-/// The trimmed mean, and half the width of its 95% interval by Yuen.
+/// Returns the trimmed mean, and half the width of its 95% interval by Yuen.
 fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -230,8 +229,8 @@ fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     (trimmed, students_t(kept.len() - 1) * error)
 }
 
-/// The two-sided 95% quantile of Student's t: by a table, and from 30 degrees of freedom on by its
-/// first terms around the normal one.
+/// Returns the two-sided 95% quantile of Student's t: by a table, and from 30 degrees of freedom on by its first
+/// terms around the normal one.
 fn students_t(freedom: usize) -> f64 {
     const TABLE: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -252,13 +251,13 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // Of few values none is left out: Student's own.
+        // With so few values none is dropped, so it is Student's own.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
             "{half}"
         );
-        // One at each end; the variance is that of 2, 2, 3, 4, 4.
+        // One is dropped at each end; the variance is that of 2, 2, 3, 4, 4.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0, 99.0]);
         assert!(
             (mean - 3.0).abs() < 1e-9 && (half - 3.513).abs() < 1e-3,
@@ -269,10 +268,10 @@ mod tests {
         assert!(trimmed_and_half_width(&[]).1.is_infinite());
     }
 
-    /// Builds whose times scatter, half of which is watched: of 1,000 such benches about 950 have the truth in
-    /// their interval, also where every tenth build is disturbed.
+    /// Builds whose times scatter, half of them watched. About 950 of 1,000 such benches must have the true value in
+    /// their interval, even if every tenth build is disturbed.
     #[test]
-    fn intervals_hold_what_they_say() {
+    fn intervals_contain_the_true_value_as_often_as_promised() {
         let mut seed = 1_u64;
         let mut uniform = || {
             seed = seed
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn both_builds_of_a_pair_come_first_as_often() {
+    fn both_builds_of_a_pair_are_first_equally_often() {
         let rounds: Vec<Vec<usize>> = (0..5).map(|round| turns(round).collect()).collect();
         assert_eq!(
             rounds,

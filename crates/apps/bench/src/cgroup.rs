@@ -1,13 +1,13 @@
-//! `tiptoe bench cgroup`: what counting for cgroups adds to a switch between two of them.
+//! `tiptoe bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU, while
-//!   nobody counts, while events of the whole system are counted, while perf's events of cgroups count (beside those
-//!   of the system, and for each cgroup alone), while a script of bpftrace's does, and while tiptoe does: time, faults
-//!   and switches, which tasks are asked for; the same on each CPU, which is done at switches; and so many events that
-//!   are read there.
-//! - `within`: the same of two tasks in one cgroup.
-//! - `ring`: as many tasks as cgroups hand it round.
-//! - `response`: the mean time to an answer of six workers in six cgroups, 20 us of work each.
+//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. Without
+//!   counting; with events of the whole system; with perf's events of cgroups (with those of the system, and for each
+//!   cgroup alone); with a script of bpftrace's; and with tiptoe. tiptoe counts time, faults and switches, which it
+//!   reads from tasks; the same on each CPU, which happens at switches; and a number of events that it reads at
+//!   switches.
+//! - `within`: the same with two tasks in one cgroup.
+//! - `ring`: as many tasks as cgroups hand the byte round.
+//! - `response`: the mean time to an answer of six workers in six cgroups, with 20 us of work each.
 //! - `blind`: how long at each switch an event of the system did not count, by its own times.
 //!
 //! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
@@ -25,13 +25,13 @@ use counting::{Case, Counting};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// As in the published test: six, and the one that they are in.
+/// As in the published test: six, and their parent.
 const CHILDREN: usize = 6;
-/// Rings of so many cgroups.
+/// The numbers of cgroups in rings.
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// So many hops for each ms that is asked for: some ten times as long.
+/// The hops for each requested ms; they take some ten times as long.
 const HOPS_PER_MS: u32 = 5_000;
-/// In rings, where each task is to have its turn often enough to forget what came before, so many times as many.
+/// The factor for rings, because each task must run often enough that the state before does not matter.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> Case {
@@ -79,7 +79,7 @@ const RESPONSE: [Case; 5] = [
     Case::PerCpu,
 ];
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "cgroup",
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         folder,
         options,
     };
-    // Between two of the children, and within one.
+    // Between two of the children, and inside one.
     let found = bench.ring("switch", &SWITCH, 2, CHILDREN, &mut table)?;
     compare(&mut table, "switch", &found);
     let found = bench.ring("within", &WITHIN, 2, 1, &mut table)?;
@@ -115,7 +115,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// So many tasks in so many cgroups: ns a hop, in turns.
+    /// Measures ns a hop of `tasks` tasks in `cgroups` cgroups, in turns.
     fn ring(
         &mut self,
         site: &str,
@@ -166,7 +166,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// By an event's own clock that counts while it is in.
+    /// Measures by the clock of an event that counts while it is enabled.
     fn blind(&mut self, table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         self.program.ask(&format!("ring {path} 2 {CHILDREN}"))?;
@@ -188,7 +188,7 @@ impl Bench<'_> {
     }
 }
 
-/// Rows of a ring: what each took, and how much more than nobody's counting in the same round.
+/// Adds rows of a ring: the time of each case, and how much it exceeds that without counting in the same round.
 fn compare(table: &mut Table, site: &str, found: &Found<Case>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();

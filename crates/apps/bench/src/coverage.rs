@@ -1,5 +1,5 @@
-//! `tiptoe bench coverage`: the share of a binary's functions that take a jump, in the process that has it
-//! mapped. Functions are all that symbol tables and .eh_frame know, padding aside.
+//! `tiptoe bench coverage`: the share of a binary's functions that take a jump, in a process that maps it. Functions
+//! are all in symbol tables and .eh_frame, except padding.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::private::PrivateFolder;
 use crate::table::{Row, Table};
 use crate::workshop::failed;
 
-/// A program that is started, says `ready`, and waits for the end of its stdin.
+/// A program that prints `ready`, and waits for the end of its stdin.
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// Written to its stdin first.
+    /// The text to write to its stdin first.
     question: &'static str,
-    /// The case's name, and the binary as a spec names it.
+    /// The case's name, and the binary as in a spec.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,10 +65,10 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// redis says it by itself; the others are asked to.
+/// The text that redis prints by itself, and the others on request.
 const READY: &str = "ready";
 
-/// The share of each binary's functions that are patched by a jump.
+/// Measures the share of each binary's functions that are patched by a jump.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "coverage",
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             session.map(|session| add(&mut table, case, &session))?;
         }
         table.notes.extend(crowded(holder, child.id()));
-        // It ends by itself when its stdin closes; redis does not read its own.
+        // It ends when its stdin closes, except for redis, which does not read its own.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -131,8 +131,8 @@ impl Holder {
 /// Jumps whose last byte must be a trap lead at least this far forward, or far back.
 const FORWARD: u64 = 96 << 20;
 
-/// Tells of a heap that begins so close behind its program that there is no room for
-/// such jumps. The kernel chooses its place at random, within 1 GB.
+/// Returns a note if the heap begins so soon after its program that there is no room for such jumps. The kernel
+/// chooses its place at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));
@@ -148,7 +148,7 @@ fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     })
 }
 
-/// One row a binary, and one note for each reason.
+/// Adds one row per binary, and one note per reason.
 fn add(table: &mut Table, case: &str, session: &Session) {
     let by_trap = session
         .events

@@ -1,4 +1,4 @@
-//! The driver, run beside the measurement: tracing goes on until it is told to stop.
+//! Runs the driver concurrently with the measurement, until it is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::assembly::Site;
 use crate::error::Error;
 use crate::target::Target;
 
-/// What is traced, and by whom.
+/// The request for a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced<'a> {
     pub agent: &'static [u8],
@@ -31,18 +31,18 @@ pub(crate) struct Traced<'a> {
 /// How far each call is followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// Its entry is counted.
+    /// Only its entry is counted.
     #[default]
     Entries,
-    /// Its return, too.
+    /// Its return is counted, too.
     Returns,
-    /// Both, and the time between them.
+    /// Entry and return are counted, and the time between them.
     Times,
     /// Its entry is recorded.
     Records,
 }
 
-/// A trace that goes on.
+/// A running trace.
 #[derive(Debug)]
 pub(crate) struct Tracing {
     stop: Arc<AtomicBool>,
@@ -62,18 +62,18 @@ impl Observer for Silent {
     fn note(&mut self, _note: &str) {}
 }
 
-/// How long attaching may take before the bench gives up.
+/// The longest time for an attach.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Tracing {
-    /// Begins to trace, and returns when every function carries its probe.
+    /// Starts a trace, and returns when every function has its probe.
     pub(crate) fn start(target: &mut Target, traced: &Traced) -> Result<Tracing, Error> {
         let mut tracing = Tracing::begin(target.pid(), traced);
         tracing.wait(target, traced.sites)?;
         Ok(tracing)
     }
 
-    /// Begins to trace, and returns at once.
+    /// Starts a trace, and returns at once.
     pub(crate) fn begin(pid: u32, traced: &Traced) -> Tracing {
         let kind = match traced.calls {
             Calls::Returns => "uretprobe",
@@ -96,7 +96,7 @@ impl Tracing {
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
-    /// Begins to watch the contended locks of a process, and returns at once.
+    /// Starts to watch the contended locks of a process, and returns at once.
     pub(crate) fn locks(
         pid: u32,
         via: Via,
@@ -114,7 +114,7 @@ impl Tracing {
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
-    /// Has a process tell of its scopes, and returns at once.
+    /// Starts to count a process's scopes, and returns at once.
     pub(crate) fn scopes(pid: u32, agent: &'static [u8]) -> Tracing {
         let request = Request {
             scopes: Some(Vec::new()),
@@ -124,7 +124,7 @@ impl Tracing {
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
-    /// Begins to watch locks of the kernel's, of the whole system, and returns at once.
+    /// Starts to watch the kernel's locks in the whole system, and returns at once.
     pub(crate) fn kernel_locks(watched: Watched) -> Tracing {
         let request = LockRequest {
             watched,
@@ -143,10 +143,10 @@ impl Tracing {
         })
     }
 
-    /// Begins to watch a variable of a process, and returns at once.
+    /// Starts to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
         let request = WatchRequest {
-            // Not needed by who may watch from outside, as benches do.
+            // No agent is needed, because benches may watch from outside.
             agent: &[],
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
@@ -180,7 +180,7 @@ impl Tracing {
         Tracing { stop, driver }
     }
 
-    /// Asks it to end, and returns when no function carries a probe any more.
+    /// Stops the trace, and returns when no function has a probe any more.
     pub(crate) fn detach(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
         // Relaxed: the flag orders nothing.
         self.stop.store(true, Relaxed);
@@ -195,17 +195,17 @@ impl Tracing {
         Ok(())
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it; the program is as it was.
+    /// Ends the trace. The program is then as before.
     pub(crate) fn finish(mut self) -> Result<Session, Error> {
         self.end().map(|outcome| outcome.session)
     }
 
-    /// Waits until every function carries its probe.
+    /// Waits until every function has its probe.
     pub(crate) fn wait(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
         let until = Instant::now() + LIMIT;
         for &site in sites {
@@ -235,12 +235,12 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // The first error is already on its way; what matters is that the driver has detached.
+        // The first error is already being returned; what matters is that the driver has detached.
         let _ = self.end();
     }
 }
 
-/// How many BPF programs of ours stand at their tracepoints.
+/// Returns how many BPF programs of ours are attached.
 pub(crate) fn attached() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let names = open
@@ -251,7 +251,7 @@ pub(crate) fn attached() -> usize {
         .count()
 }
 
-/// Attaches, detaches at once, and tells what was attached to.
+/// Attaches, detaches at once, and returns the session.
 pub(crate) fn trace_once(
     pid: u32,
     spec: &str,

@@ -1,58 +1,58 @@
-//! Why a bench failed.
+//! Errors of benches.
 
-/// Why a bench failed.
+/// The reason why a bench failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No bench has this name.
     #[error("no bench `{0}`")]
     Unknown(String),
-    /// There are no machines like that.
+    /// The numbers exceed those of any machine.
     #[error("no machine has so many slots, CPUs or threads")]
     Numbers,
     /// The operating system refused.
     #[error("{what}: {error}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         what: &'static str,
-        /// Its words.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The benched program did not compile.
     #[error("the benched program does not compile: {0}")]
     Compile(String),
-    /// There is nothing to build.
+    /// There is no source to build.
     #[error(
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
     NoSource,
-    /// The benched program answered something else than was asked.
+    /// The benched program's answer has another form than its question demands.
     #[error("the benched program answered `{0}`")]
     Answer(String),
-    /// Tracing began, and some function got no probe.
+    /// Tracing started, and some function got no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Tracing ended, and some function still carries its probe.
+    /// Tracing ended, and some function still has its probe.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
-    /// Another tool is not there.
+    /// Another tool is not installed.
     #[error("not installed")]
     Missing,
-    /// What watches a variable did not begin.
+    /// The tool that watches a variable did not start.
     #[error("it did not begin to watch")]
     Unwatched,
-    /// Not every access was seen.
+    /// Not every access was counted.
     #[error("it saw {seen} of {made} accesses")]
     Unseen {
-        /// So many were.
+        /// The counted accesses.
         seen: u64,
-        /// Of so many.
+        /// The accesses that were made.
         made: u64,
     },
     /// The kernel's breakpoints were refused.
     #[error(transparent)]
     Kernel(#[from] tiptoe_kernel::Error),
-    /// A limit of the machine, or a process that is gone.
+    /// A limit of the machine, or an ended process.
     #[error(transparent)]
     System(#[from] tiptoe_sys::host::Error),
     /// Tracing failed.

@@ -3,10 +3,10 @@
 //! | case | the phase |
 //! |---|---|
 //! | `preparing` | it reads a debug file of 1 GB, before the agent enters |
-//! | `counting` | it counts, by each instrument; it detaches and reports then |
+//! | `counting` | it counts, by each instrument; the signal makes it detach and report |
 //! | `ending` | a second SIGINT follows the first at once |
 //!
-//! The goal is 200 ms in each. `preparing` takes as long as an attach may still go on that is nearly done.
+//! The goal is 200 ms in each. `preparing` takes as long as an attach may continue that has nearly ended.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::table::{Row, Table};
 use crate::workshop::{Program, Workshop, failed};
 
-/// It waits; nothing in it is hit.
+/// The program waits, and none of its probes is hit.
 const PROGRAM: &str = "\
 #include <stdio.h>
 volatile long counted;
@@ -36,9 +36,9 @@ int main(void) {
     return 0;
 }
 ";
-/// As long as a debug file may be to be summed up.
+/// The length of the longest debug file whose check sum is computed.
 const DEBUG_FILE: u64 = 1 << 30;
-/// How each instrument is asked to count.
+/// The arguments for each instrument.
 const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("probe", &["probe", "count"]),
     ("lock", &["lock"]),
@@ -46,7 +46,7 @@ const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("stat", &["stat"]),
 ];
 
-/// Measures all phases; an instrument that cannot count here is named.
+/// Measures all phases. An instrument that cannot count here is named in a note.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "interrupt",
@@ -89,8 +89,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeros at its end
-/// make its check sum wrong, so tiptoe reads the whole file before it refuses it.
+/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeros at its
+/// end make its check sum wrong, so that tiptoe reads the whole file before it refuses it.
 fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     let writing = || failed("writing a debug file");
     let (program, debug) = ("program", "program.debug");
@@ -107,7 +107,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     objcopy(&["--remove-section=.note.gnu.build-id"], program, debug)?;
     let link = format!("--add-gnu-debuglink={debug}");
     objcopy(&["--strip-all", &link], program, "stripped")?;
-    // The program that runs keeps the file that it has.
+    // A running program keeps its old file.
     std::fs::rename(folder.join("stripped"), folder.join(program)).map_err(writing())?;
     let path = folder.join(debug);
     let file = File::options().write(true).open(&path);
@@ -116,7 +116,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// This command, tracing. It ends with this value.
+/// This command, tracing. It is killed when this is dropped.
 struct Tiptoe {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -173,7 +173,7 @@ impl Tiptoe {
         }
     }
 
-    /// Milliseconds from the last of so many signals to the end.
+    /// Returns the milliseconds from the last of `times` signals to the end.
     fn interrupt(mut self, times: u32) -> Result<f64, Error> {
         let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
         let mut from = Instant::now();

@@ -1,9 +1,9 @@
-//! What `tiptoe bench` measures: the cost of a hit beside its peers, the share of functions that can be
-//! patched, the time to attach, the rate of lookups, what accounting for debug registers adds, what a watched variable costs.
+//! Measures for `tiptoe bench`: the cost of a hit beside its peers, the share of functions that can be patched, the
+//! time to attach, the rate of lookups, the cost of accounting for debug registers, the cost of a watched variable.
 //!
-//! Every bench runs its cases in alternation within one process; those of hits over a program that it generates and
-//! compiles (`cc`), and counts that program's own CPU time: medians and quartiles, never a single run. Before
-//! and after, it looks for other tracers of this machine and names them beside the numbers.
+//! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
+//! quartiles, never a single run. Benches of hits generate and compile (`cc`) a program, and count that program's own
+//! CPU time. Before and after a bench other tracers of this machine are looked up and named beside the numbers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -39,14 +39,14 @@ pub use table::{Row, Table};
 /// A bench by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
-    /// What `tiptoe bench NAME` takes.
+    /// The NAME of `tiptoe bench NAME`.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// One line that says what it measures.
     pub about: &'static str,
     run: fn(&Options) -> Result<Table, Error>,
 }
 
-/// Every bench.
+/// Returns every bench.
 pub fn list() -> &'static [Bench] {
     &[
         Bench {

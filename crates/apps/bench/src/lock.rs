@@ -1,17 +1,19 @@
-//! `tiptoe bench lock`: what watching contended locks costs those that are not, and those that are.
+//! `tiptoe bench lock`: the cost of watching contended locks, for uncontended and contended ones.
 //!
-//! The same program is measured without tiptoe, with its agent, with the agent timing how long one mutex is held, too,
-//! with the agent within the budget that everybody has, and with BPF programs at the kernel's futex tracepoints, in
-//! turns: `bare`, `armed`, `hold`, `budget` and `futex_tracepoints`. But for `budget` each wait is timed.
-//! An uncontended pair runs the same bytes any way. What a wait and a wake cost more is the difference of a wait that
-//! returns at once and of an unlock that wakes nobody; `convoy` and `pingpong_*` are programs that do little
-//! else: four threads over sections of 150 ns, and two that take turns asleep, by semaphores and by a condition. Of the
-//! former two `floor` is what hooks must take: jumps, calls, registers saved, and for a wait one reading of the clock.
+//! The same program is measured in turns without tiptoe (`bare`), with its agent (`armed`), with the agent timing how
+//! long one mutex is held, too (`hold`), with the agent in the default budget (`budget`), and with BPF programs at
+//! the kernel's futex tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
+//!
+//! An uncontended pair runs the same bytes in all cases. The additional cost of a wait and a wake is measured with a
+//! wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do little else: four
+//! threads with sections of 150 ns, and two that take turns asleep, by semaphores and by a condition. For waits and
+//! wakes `floor` is the least that hooks must take: jumps, calls, saved registers, and for a wait one reading of the
+//! clock.
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]).
 //!
-//! Beside them stands what others do ([`others`]): their libraries replace the lock functions, so
-//! that each uncontended pair pays.
+//! For comparison there are other tools ([`others`]). Their libraries replace the lock functions, so that each
+//! uncontended pair pays.
 
 use std::time::{Duration, Instant};
 
@@ -30,15 +32,15 @@ mod others;
 use others::Other;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// How long arming may take.
+/// The longest time for arming.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Then the last of them, and whatever else an attach has to do.
+/// The time for the last sites, and for the rest of an attach.
 const SETTLE: Duration = Duration::from_millis(30);
-/// The end, the begin, and the end of a thread.
+/// The number of BPF programs: at the end of a wait, at its begin, and at the end of a thread.
 const PROGRAMS: usize = 3;
 
-/// What is measured: how the row is called, its question, and whether the threads' own time counts.
+/// The sites: the row's name, its question, and the unit.
 const SITES: [(&str, &str, &str); 9] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
@@ -51,7 +53,7 @@ const SITES: [(&str, &str, &str); 9] = [
     ("pingpong_cond", "pingpong cond", "ns"),
 ];
 
-/// How a round goes: bare, or watched by one of these.
+/// The cases of a round: bare, or watched in this way.
 const CASES: [(&str, Option<Via>); 5] = [
     ("bare", None),
     ("armed", Some(Via::Agent)),
@@ -59,17 +61,17 @@ const CASES: [(&str, Option<Via>); 5] = [
     (BUDGET, Some(Via::Agent)),
     ("futex_tracepoints", Some(Via::Kernel)),
 ];
-/// The one that times how long `mutex` is held, too.
+/// The case that also times how long `mutex` is held.
 const HOLD: &str = "hold";
 const HELD: [&str; 2] = ["mutex", "other_mutex"];
-/// The one in which only so many waits are timed as a budget of 1 % pays for; of programs that do little else. What they
-/// do is known when they have done it for some time.
+/// The case in which only as many waits are timed as a budget of 1 % allows. It is for programs that do little else,
+/// after a warm-up, because their rates must be known first.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 5] = ["wait", "wake", "convoy", "pingpong_sem", "pingpong_cond"];
 const WARM: &str = "wait 300";
-/// What the least of hooks would take, beside a wait and a wake as they are.
+/// The sites with a floor, and the questions for it.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// Of the others only these: their hooks are not where threads wait.
+/// The only sites for other tools, because their hooks are not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 /// Measures every site, in all cases in turns.
@@ -92,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         for (other, times) in others.iter_mut().zip(&mut theirs) {
             ask_other(other, times, options)?;
         }
-        // There and back: what comes first in one round comes last in the next.
+        // Every other round is reversed, so that the first case of one round is the last of the next.
         let mut cases: Vec<_> = CASES.into_iter().enumerate().collect();
         if round % 2 == 1 {
             cases.reverse();
@@ -165,7 +167,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, Error> {
-    // What threads do together takes longer to settle.
+    // The work of several threads takes longer to settle.
     let together = question.starts_with("convoy") || question.starts_with("ping");
     let ms = if together {
         10 * options.ms
@@ -183,7 +185,7 @@ fn ask_other(other: &mut Other, times: &mut [Vec<f64>], options: &Options) -> Re
     Ok(())
 }
 
-/// The difference of each round, in nanoseconds and as a part.
+/// Returns a note with the difference of each round, in nanoseconds and in percent.
 fn note(site: &str, case: &str, bare: &[f64], watched: &[f64]) -> String {
     let pairs = bare.iter().zip(watched);
     let more: Vec<f64> = pairs
@@ -208,7 +210,7 @@ fn arm(program: &mut Program, case: &str, options: &Options) -> Result<Tracing, 
     Ok(tracing)
 }
 
-/// Has the kernel tell of the program's futex calls.
+/// Starts tracing the program's futex calls by the kernel's tracepoints.
 fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     let tracing = Tracing::locks(program.pid(), Via::Kernel, None, Budget::Off, options.agent);
     let until = Instant::now() + LIMIT;

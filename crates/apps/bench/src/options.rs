@@ -1,22 +1,22 @@
-//! How much a bench measures.
+//! The amount of measurements of a bench.
 
-/// How much a bench measures.
+/// The amount of measurements of a bench.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The agent's bytes, as the command carries them.
+    /// The agent's bytes, which the command contains.
     pub agent: &'static [u8],
     /// How often every case is measured.
     pub rounds: usize,
-    /// How often at most where what is compared takes seconds.
+    /// The most rounds of a bench whose cases take seconds.
     pub pairs: usize,
-    /// For how much CPU time each single measurement runs.
+    /// The CPU time of each single measurement.
     pub ms: u32,
-    /// How many threads run side by side, each of these in turn; the most last.
+    /// The numbers of threads to measure, the most last.
     pub threads: Vec<u32>,
 }
 
 impl Options {
-    /// The usual amount, with this agent.
+    /// Returns the default amount, with this agent.
     pub fn new(agent: &'static [u8]) -> Options {
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         Options {
@@ -28,13 +28,13 @@ impl Options {
         }
     }
 
-    /// The most threads.
+    /// Returns the most threads.
     pub fn most_threads(&self) -> u32 {
         self.threads.last().copied().unwrap_or(1)
     }
 }
 
-/// 1, 2, 4 and so on, and last as many as were asked for.
+/// Returns 1, 2, 4 and so on below `threads`, and last `threads`.
 pub fn up_to(threads: u32) -> Vec<u32> {
     let doubled = std::iter::successors(Some(1), |threads| Some(threads * 2));
     doubled

@@ -5,25 +5,25 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// A folder that no other user could make before, nor can write to: what is in it is run, also by root. It goes with
-/// this value.
+/// A folder that no other user can have made or can write to. This must hold because programs in it are run, also by
+/// root. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
-    /// A fresh one, with these words in its name.
+    /// Makes a new folder, with these words in its name.
     pub(crate) fn new(words: &str) -> io::Result<PrivateFolder> {
         let random = RandomState::new().build_hasher().finish();
         PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
     }
 
-    /// Fails if there is anything at this path already, a link, too.
+    /// Makes the folder; fails if anything is at this path, even a link.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(PrivateFolder(path))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -31,7 +31,7 @@ impl PrivateFolder {
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        // Whoever cannot remove it leaves it to the system.
+        // If it cannot be removed it is left to the system.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -41,9 +41,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
-    /// Another user made the folder before, by its number: then that user chose what root ran.
+    /// Regression: another user made the folder before, by guessing its number, and so chose what root ran.
     #[test]
-    fn a_folder_that_is_there_already_is_not_used() {
+    fn an_existing_folder_is_not_used() {
         let own = PrivateFolder::new("test").expect("a folder");
         let mode = std::fs::metadata(own.path()).expect("it is there").mode();
         assert_eq!(mode & 0o077, 0);

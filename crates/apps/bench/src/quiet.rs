@@ -1,4 +1,5 @@
-//! Is anything else tracing this machine? A measurement beside another tracer measures both.
+//! Detects other tracers of this machine, because a measurement beside another tracer measures
+//! both.
 
 use std::time::Duration;
 
@@ -6,10 +7,10 @@ use tiptoe_sys::host::{ForeignTracer, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may take to forget programs of ours that are closed.
+/// The time in which the kernel forgets closed programs of ours.
 const FORGETS: Duration = Duration::from_millis(500);
 
-/// Runs a bench between two looks around; what was seen becomes notes of its table.
+/// Runs a bench between two lookups of other tracers, which become notes of its table.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let mut table = bench()?;

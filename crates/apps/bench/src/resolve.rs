@@ -1,8 +1,8 @@
-//! `tiptoe bench resolve`: how often a second threads can ask which probe an address belongs to.
+//! `tiptoe bench resolve`: the rate at which threads can look up an address's probe.
 //!
 //! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
-//! reader-writer lock, which is how it is done elsewhere. Rates are lookups in a second of each thread's own
-//! CPU time, added up, so that other programs do not count; cases alternate within each round.
+//! reader-writer lock, the usual way elsewhere. Rates are lookups in a second of each thread's own CPU time, summed,
+//! so that other programs do not count. Cases alternate within each round.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -20,7 +20,7 @@ use world::{Case, Measured, World};
 const MAPPINGS: [usize; 3] = [100, 10_000, 100_000];
 const CHANGES_PER_S: [u32; 2] = [0, 1_000];
 
-/// What one measurement is of.
+/// The case of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Asked {
     changes_per_s: u32,
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Every case over one number of mappings.
+/// Measures every case over one number of mappings.
 fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Error> {
     let zero = || AtomicU64::new(0);
     let words: Vec<AtomicU64> = std::iter::repeat_with(zero)
@@ -103,7 +103,7 @@ fn add(table: &mut Table, asked: &Asked, mappings: usize, rates: &[f64]) {
     });
 }
 
-/// The row's numbers, and the note in the field's form.
+/// Adds the note, and returns the row's numbers.
 fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> Row {
     let (value, spread) = median_and_spread(rates);
     let each = value / f64::from(threads);
@@ -119,7 +119,7 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> Row {
     }
 }
 
-/// How many lookups had to fall back while mappings changed.
+/// Adds a note: how many lookups had to fall back while mappings changed.
 fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<Asked, Vec<Measured>>) {
     let changed = measured
         .iter()
@@ -140,7 +140,7 @@ fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<Asked, Vec<Measu
     ));
 }
 
-/// glibc's own, over the libraries of a small program.
+/// Measures glibc's own lookup, over the libraries of a small program.
 fn libraries(table: &mut Table, options: &Options) -> Result<(), Error> {
     let Some(program) = FindObject::compile()? else {
         table

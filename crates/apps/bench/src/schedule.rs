@@ -1,5 +1,6 @@
-//! `tiptoe bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events for each and
-//! for the system: what two ways of switching do to the PMU, and how many switches are simulated in a second.
+//! `tiptoe bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events for
+//! each and for the system. Measures what two policies do to the PMU, and how many switches are simulated in a
+//! second.
 
 use std::time::Instant;
 
@@ -12,11 +13,11 @@ use crate::table::{Row, Table};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
-/// So many of these are parents of the others.
+/// The number of these that are parents of the others.
 const PARENTS: u32 = 10;
-/// For each cgroup, and for the system.
+/// The events of each cgroup, and of the system.
 const EVENTS: u32 = 20;
-/// Where all that is wanted at a time fits (a leaf's, its parent's and the system's), and where it does not.
+/// Slots for all events that are wanted at a time (a leaf's, its parent's and the system's), and too few.
 const SLOTS: [u32; 2] = [60, 4];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
@@ -25,7 +26,6 @@ const POLICIES: [(Policy, &str); 2] = [
 /// The mean time between two switches of a CPU.
 const MEAN_NS: u64 = 200_000;
 
-/// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut tree = Tree::new();
     let parents = (0..PARENTS).filter_map(|_| tree.create(Label::ROOT));
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = wanted(parents.iter().chain(&leaves));
-    // As long as the usual options say 8 ms: 400 switches of each CPU.
+    // This lasts for 400 switches of each CPU with the default of 8 ms.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut rows = Vec::new();
     for slots in SLOTS {
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     })
 }
 
-/// An event for itself each, as `perf stat --for-each-cgroup` has them.
+/// Returns the wanted groups, each of one event, as in `perf stat --for-each-cgroup`.
 fn wanted<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<Wanted> {
     let wanted = |target| Wanted {
         target,
@@ -91,7 +91,7 @@ fn wanted<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<Wanted> {
         .collect()
 }
 
-/// What one way of switching did.
+/// The results of one policy.
 #[derive(Default)]
 struct Seen {
     all: Outcome,

@@ -1,9 +1,9 @@
-//! `tiptoe bench scope`: what a scope costs that is entered and left.
+//! `tiptoe bench scope`: the cost of entering and leaving a scope.
 //!
-//! The same program is measured without tiptoe and while it asks for scopes, in turns: `bare` and `scope`, at site
-//! `one`; and of scopes within another (`inner`) and a hundred that take turns (`many`). Beside them stand two readings
-//! of the time stamp counter, which no way to tell times of scopes can do without, and two questions to the kernel for
-//! the thread's CPU time. All by the number of threads that do so side by side: what they share would show there.
+//! The same program is measured in turns without tiptoe (`bare`) and while tiptoe counts scopes (`scope`), at site
+//! `one`; and with scopes inside another (`inner`) and a hundred that take turns (`many`). For comparison there are
+//! two readings of the time stamp counter, which any timing of scopes needs, and two system calls for the thread's
+//! CPU time. All are measured by the number of concurrent threads, because a cost of shared data would show there.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use crate::table::{Row, Table};
 use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("scope/program.c");
-/// How long attaching and detaching may take.
+/// The longest time for attaching and detaching.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What is measured with tiptoe and without: how the row is called, and its question.
+/// The sites with and without tiptoe: the row's name, and its question.
 const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
-/// What stands beside them.
+/// The rows for comparison.
 const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
 
-/// What one round found for a number of threads.
+/// The results for a number of threads.
 #[derive(Clone, Default)]
 struct Found {
     bare: [Vec<f64>; SITES.len()],
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Waits until the program tells of scopes, or no more.
+/// Waits until the program's scopes are traced, or no longer.
 fn wait(program: &mut Program, traced: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
     while (program.ask("traced")? > 0.0) != traced {

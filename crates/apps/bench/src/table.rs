@@ -1,48 +1,48 @@
-//! Rows of numbers, as text and as JSON.
+//! Tables of results, as text and as JSON.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What one bench found. Serialized: `{"bench", "rows": […]}`.
+/// The results of one bench. Serialized: `{"bench", "rows": […]}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
-    /// The bench.
+    /// The name of the bench.
     pub bench: &'static str,
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<Row>,
-    /// What was refused or left out, each in one sentence.
+    /// Refused or skipped cases, each in one sentence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// One number and what it is of.
+/// One number and its case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// What was compared: `off`, `count`, a binary.
+    /// The case: `off`, `count`, a binary.
     pub case: String,
     /// The first instruction of the probed function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
-    /// How many callers the probed function had.
+    /// The number of callers of the probed function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// How many threads ran it.
+    /// The number of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// How many distinct functions.
+    /// The number of distinct functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<usize>,
-    /// How many mappings the address space had.
+    /// The number of mappings of the address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<usize>,
-    /// How often they changed meanwhile.
+    /// The rate of their changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
-    /// How many in a hundred pairs were for a CPU.
+    /// The pairs in a hundred that were for a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_targets: Option<u32>,
-    /// How much of their time threads waited for a lock.
+    /// The share of their time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
     /// The median.
@@ -50,11 +50,11 @@ pub struct Row {
     /// Half the distance between the quartiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// Its unit.
+    /// The unit of `value` and `spread`.
     pub unit: &'static str,
 }
 
-/// The columns; those without a value in any row are not shown.
+/// The columns. Those without a value in any row are omitted.
 const HEADS: [&str; 10] = [
     "case",
     "site",
@@ -98,7 +98,7 @@ impl fmt::Display for Table {
 }
 
 impl Row {
-    /// The median and the spread of what a case took.
+    /// Returns a row with the median and the spread of a case.
     pub(crate) fn new(case: impl Into<String>, values: &[f64], unit: &'static str) -> Row {
         let (value, spread) = median_and_spread(values);
         Row {
@@ -110,7 +110,7 @@ impl Row {
         }
     }
 
-    /// The same, of this site.
+    /// Returns the row with this site.
     pub(crate) fn at(self, site: impl Into<String>) -> Row {
         Row {
             site: Some(site.into()),
@@ -139,7 +139,7 @@ impl Row {
     }
 }
 
-/// The median and half the distance between the quartiles of repeated measurements.
+/// Returns the median and half the distance between the quartiles of repeated measurements.
 pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -155,8 +155,7 @@ pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     (at(0.5), (at(0.75) - at(0.25)) / 2.0)
 }
 
-/// Between which two of the repeated measurements the median lies, 19 times of 20: by their ranks, as they have no
-/// shape that is known.
+/// Returns the interval that contains the median 19 times of 20. It is by rank, because the distribution is unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,9 +1,9 @@
-// The program that `tiptoe bench` traces: functions of every first instruction, called in loops.
-// Reads one question a line from stdin and answers with one line.
+// The program that `tiptoe bench` traces: functions of every first instruction, called in loops. It reads one
+// question a line from stdin and answers with one line.
 //
 //   measure SITE DEPTH THREADS MS   ns of CPU time a call; the calls
 //   probed SITE                     how many of the site's functions are not as they were at the start
-//   gap MS OTHERS                   the longest time, in ns, that a thread that never waits stood still beside
+//   gap MS OTHERS                   the longest time, in ns, that a thread which never waits did not run beside
 //                                   others that wait, less the time that it waited for a CPU
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,7 +21,7 @@ struct site {
     const char *name;
     void (*run[2])(long rounds);  // depth 0, and under 5 callers
     unsigned char *first;
-    long stride, functions;       // the functions lie one behind the other
+    long stride, functions; // the distance of the functions in memory
     unsigned char *original;
 };
 
@@ -60,7 +60,7 @@ static long probed(const struct site *site) {
 
 struct work { const struct site *site; int deep; double limit, ns; long calls; };
 
-// Rounds in growing batches until the time is spent; the ns of the thread's own CPU time.
+// Runs rounds in growing batches until the time is spent; ns of the thread's own CPU time.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     long batch = 1;
@@ -116,7 +116,7 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// Moves nothing: after an int3 the program goes on behind it.
+// Does nothing, because the program continues after an int3 by itself.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

@@ -1,4 +1,4 @@
-//! The program that is traced: generated, compiled, and asked over a pipe.
+//! The traced program: it is generated and compiled, and answers questions over a pipe.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use crate::workshop::{STILL, cc, failed};
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
 
-/// The running target. It ends, and its folder goes, with this value.
+/// The running target. When this is dropped it ends, and its folder is removed.
 #[derive(Debug)]
 pub(crate) struct Target {
     child: Child,
@@ -28,7 +28,7 @@ pub(crate) struct Target {
 pub(crate) struct Measured {
     /// CPU time of one call, the mean over the site's places.
     pub ns_per_call: f64,
-    /// How many calls it is the mean of.
+    /// The number of calls in the mean.
     pub calls: u64,
 }
 
@@ -42,7 +42,7 @@ impl Measured {
     }
 }
 
-/// What is measured: which site, how deep, in how many threads, for how long.
+/// The question: site, depth, number of threads, and time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub site: Site,
@@ -57,7 +57,7 @@ impl Target {
         Target::start_under(&[], sites)
     }
 
-    /// The same as the last argument of another command, which runs in the program's folder.
+    /// Starts it as the last argument of another command, which runs in the program's folder.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
         let program = compile(folder.path(), sites)?;
@@ -82,24 +82,24 @@ impl Target {
             answers: BufReader::new(stdout),
             folder,
         };
-        // Its first answer comes from main: its libraries are there.
+        // Its first answer is from main, so its libraries are loaded.
         if let Some(&site) = sites.first() {
             target.probed(site)?;
         }
         Ok(target)
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its file.
+    /// Returns the path of its file.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.path().join(PROGRAM_NAME)
     }
 
-    /// CPU time per call.
+    /// Returns the CPU time per call.
     pub(crate) fn measure(&mut self, question: Question) -> Result<Measured, Error> {
         let Question {
             site,
@@ -121,7 +121,7 @@ impl Target {
         Ok(whole)
     }
 
-    /// How many functions of the site, in all its places, carry a probe now.
+    /// Returns how many functions of the site, in all its places, have a probe now.
     pub(crate) fn probed(&mut self, site: Site) -> Result<usize, Error> {
         let questions = site.names().map(|name| format!("probed {name}"));
         questions
@@ -129,7 +129,8 @@ impl Target {
             .sum()
     }
 
-    /// The longest time in `ms` that a busy thread stood still beside others that wait.
+    /// Returns the longest time in `ms` that a busy thread did not run, beside other threads that
+    /// wait.
     pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
         self.number(&format!("gap {ms} {others}"))
     }
@@ -157,13 +158,13 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It ends with its questions; a tracer around it then tidies up after itself.
+        // It ends when its questions end, and then a tracer around it removes its own state.
         self.questions = None;
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Each fails only where what it ends is gone already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

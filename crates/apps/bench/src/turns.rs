@@ -1,16 +1,16 @@
-//! Cases that are measured in turns.
+//! Measures cases in turns.
 
 use crate::error::Error;
 use crate::table::{Table, median_and_spread};
 
-/// What was found in each case, by round.
+/// The results of each case, by round.
 pub(crate) struct Found<C> {
     pub(crate) cases: Vec<(C, Vec<f64>)>,
 }
 
-/// Measures all cases in each round, in an order that turns, and the other way round in every other round: so that
-/// what one of them leaves behind does not always fall to the same next one. What is refused is left out, with a note; but the first
-/// case, which all are compared with, has to be there.
+/// Measures all cases in each round. The first one rotates, and every other round is reversed, so that the
+/// after-effects of a case do not always fall on the same next one. A case that fails is skipped with a note, except
+/// the first, with which all are compared: it must succeed.
 pub(crate) fn in_turns<C: Copy + PartialEq>(
     rounds: usize,
     all: &[C],
@@ -44,7 +44,7 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
     Ok(Found { cases })
 }
 
-/// What a case took of another's time, by round: the median and the spread.
+/// Returns a case's time relative to another's, by round: the median and the spread.
 pub(crate) fn ratio(times: &[f64], than: &[f64]) -> (f64, f64) {
     let pairs = times.iter().zip(than);
     median_and_spread(&pairs.map(|(a, b)| a / b).collect::<Vec<f64>>())
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_left_out() {
+    fn a_refused_case_is_skipped() {
         let mut table = Table::default();
         let found = in_turns(
             3,
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_first_case_there_is_nothing() {
+    fn a_failed_first_case_fails_the_whole_bench() {
         let name = |case: i32| case.to_string();
         let refused = |_| Err(Error::Unwatched);
         let found = in_turns(1, &[1], name, &mut Table::default(), refused);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_compared_with_their_own() {
+    fn ratios_compare_times_of_one_round() {
         assert_eq!(ratio(&[2.0, 30.0, 8.0], &[1.0, 10.0, 2.0]), (3.0, 0.5));
     }
 }

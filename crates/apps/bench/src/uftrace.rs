@@ -1,7 +1,6 @@
-//! The case `uftrace`: what uftrace's recorder adds to a call of a function that was compiled for it.
+//! The case `uftrace`: how much uftrace's recorder adds to a call of a function that was compiled for it.
 //!
-//! It records entry and return with their times, to files; it cannot attach. Where it is not installed a note
-//! says so.
+//! It records entry and return with their times, to files, and cannot attach. If it is not installed, a note says so.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +10,7 @@ use crate::options::Options;
 use crate::table::{Row, Table};
 use crate::target::{Question, Target};
 
-/// A small buffer would lose what it cannot write in time, and look cheap.
+/// A small buffer would lose what it cannot write in time, and so look cheap.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
 /// Adds the row, or the note. `plain` has the same functions, compiled for no tracer.

@@ -1,15 +1,15 @@
-//! `tiptoe bench uprobe`: what a hit adds, in ns of the program's own CPU time.
+//! `tiptoe bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
-//! Cases alternate within each round, and a case's value is the median over rounds of its time less the
-//! mean of the same round's two untraced times. Hot loops flatter: the rows with many functions say by
-//! how much. `entry_return` follows each call to its return, `latency` times it as well; `record` writes a record of
-//! each, of the time and two arguments. `under` and `not_under` are hits of `--under`, `by_arg0` and
-//! `latency_by_arg0` of `--by arg0`, over one value.
+//! Cases alternate within each round. A case's value is the median over rounds of its time minus the mean of the same
+//! round's two untraced times. Hot loops flatter, and the rows with many functions show by how much. `entry_return`
+//! follows each call to its return, and `latency` times it as well. `record` writes a record of each call, with the
+//! time and two arguments. `under` and `not_under` are hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by
+//! arg0`, with one value.
 //!
-//! Four rows are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
-//! jump back, made by the assembler, with nothing counted; `bare_return`, the same where the copy is called, so
-//! that the function returns there first; `own_trap`, an int3 whose handler, the program's
-//! own, does nothing; and `rdtsc`, one reading of the time stamp counter, of which a timed call takes two.
+//! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and a jump
+//! back, made by the assembler, without counting. `bare_return` calls the copy, so that the function returns there
+//! first. `own_trap` is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp
+//! counter; a timed call needs two.
 
 mod case;
 mod clock;
@@ -44,7 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();
     for round in 0..options.rounds {
-        // Each starts anew: an agent keeps what it learned of calls, and finds it slower the more it is.
+        // Each round starts a new process, because an agent keeps what it learned of calls, and more of that makes it
+        // slower.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &asked, options)?;
         let mut measured = Vec::new();
@@ -91,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Depth 0 and 5 for every kind, more threads and more functions for `push`.
+/// Returns depth 0 and 5 for every kind, and more threads and more functions for `push`.
 fn questions(cpus: u32) -> Vec<Asked> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -137,10 +138,10 @@ fn untraced(target: &mut Target, asked: &[Asked], options: &Options) -> Result<V
         .collect()
 }
 
-/// How long each of the measurements that a case takes part in took.
+/// The times of each measurement; `None` if the case does not take part.
 struct Times {
     each: Vec<Option<f64>>,
-    /// The part of the calls of which there is a record, where there are to be any.
+    /// The share of calls with a record, if calls are recorded.
     kept: Option<f64>,
 }
 
@@ -180,7 +181,7 @@ fn traced(
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
         let times = times(target)?;
-        // A probe that sees nothing costs nothing, and would look cheap.
+        // A probe that counts nothing costs nothing, and would look cheap, so it must be an error.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
             _ => Ok(times.into()),
@@ -200,7 +201,7 @@ fn traced(
     })
 }
 
-/// The part of the calls of which there is a record.
+/// Returns the share of calls with a record.
 fn kept(session: &Session) -> Option<f64> {
     let records = session.events.iter().filter_map(|event| event.records);
     let (kept, all) = records.fold((0, 0), |(kept, all), records| {
@@ -233,7 +234,7 @@ fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {
     }
 }
 
-/// Hits a second over all CPUs: ours, one counter that all share, and the kernel's.
+/// Adds hits a second over all CPUs: ours, one counter that all share, and the kernel's.
 fn throughput(
     table: &mut Table,
     target: &mut Target,

@@ -1,13 +1,14 @@
-//! `tiptoe bench watch`: what watching a variable costs, beside the other ways to do it.
+//! `tiptoe bench watch`: the cost of watching a variable, beside other ways to do it.
 //!
-//! - `hit`: a store that is watched: counted by the kernel (`count`), written into a ring, with the callers, told by a
+//! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported by a
 //!   signal, `tiptoe watch` (with value and callers), `perf record` and gdb.
-//! - `set_up` and `still`: how long it takes until four variables are watched in so many threads, and how long one of
-//!   them, which never waits, stands still meanwhile: events of the CPUs, of each thread, and ptrace.
-//! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither writes.
+//! - `set_up` and `still`: how long it takes until four variables are watched in all threads, and the longest gap of
+//!   one of them, which never waits, in that time: with events of the CPUs, of each thread, and with ptrace.
+//! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither
+//!   writes.
 //! - `hot`: a round of a loop that stores tens of millions of times a second, with and without the allowance.
 //!
-//! Each measurement is of a process of its own, but for `switch`. It is of the threads' CPU time, but for gdb, which stops
+//! Each measurement has its own process, except `switch`. It is of the threads' CPU time, except for gdb, which stops
 //! them, and for the set-up.
 
 use crate::error::Error;
@@ -24,7 +25,7 @@ mod switch;
 
 const PROGRAM: &str = include_str!("watch/program.c");
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "watch",
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Where its variables are.
+/// Returns the address of the program's variables.
 fn address(program: &mut Program) -> Result<u64, Error> {
     Ok(program.ask("address")? as u64)
 }

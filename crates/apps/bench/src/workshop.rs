@@ -1,4 +1,4 @@
-//! A program that is compiled to be measured, and answers questions over a pipe.
+//! A compiled program that is measured, and answers questions over a pipe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use crate::private::PrivateFolder;
 
 const ASKING: &str = "asking the benched program";
 
-/// Moments of a thread: a header that programs may include.
+/// A header with clocks and gaps of a thread, which programs may include.
 pub(crate) const STILL: &str = include_str!("still.h");
 
-/// A folder where all that is needed is compiled. It goes with this value.
+/// A folder in which programs are compiled. It is removed when this is dropped.
 pub(crate) struct Workshop {
     folder: PrivateFolder,
 }
 
 impl Workshop {
-    /// With the program of a bench in it.
+    /// Makes one with the program of a bench.
     pub(crate) fn new(bench: &str, source: &str) -> Result<Workshop, Error> {
         Workshop::with(bench, source, &[])
     }
 
-    /// With headers besides, by their names.
+    /// Makes one with headers besides, by their names.
     pub(crate) fn with(
         bench: &str,
         source: &str,
@@ -39,7 +39,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -57,7 +57,7 @@ impl Workshop {
         Ok(self.folder().join(name))
     }
 
-    /// Starts the program, perhaps with a library in front of its others.
+    /// Starts the program, with a preloaded library if given.
     pub(crate) fn start(&self, preloaded: Option<&Path>) -> Result<Program, Error> {
         let mut command = Command::new(self.folder().join("program"));
         if let Some(library) = preloaded {
@@ -79,7 +79,7 @@ impl Workshop {
     }
 }
 
-/// Compiles what lies in a folder.
+/// Compiles files of a folder.
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
@@ -96,7 +96,7 @@ pub(crate) fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error
     move |error| Error::Io { what, error }
 }
 
-/// The running program.
+/// The running program. It ends when this is dropped.
 pub(crate) struct Program {
     child: Child,
     questions: Option<ChildStdin>,
@@ -104,25 +104,25 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The number that it answers.
+    /// Asks a question, and returns the number that the program answers.
     pub(crate) fn ask(&mut self, question: &str) -> Result<f64, Error> {
         self.begin(question)?;
         self.answer()
     }
 
-    /// Asks, and does not wait.
+    /// Asks a question, and does not wait.
     pub(crate) fn begin(&mut self, question: &str) -> Result<(), Error> {
         let questions = self.questions.as_mut();
         let questions = questions.ok_or(Error::Answer(String::new()))?;
         writeln!(questions, "{question}").map_err(failed(ASKING))
     }
 
-    /// Waits for the number.
+    /// Waits for the answer, and returns its number.
     pub(crate) fn answer(&mut self) -> Result<f64, Error> {
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);
@@ -134,7 +134,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It ends with its questions; this fails only where it is gone already.
+        // The program ends when its questions end, so they must be closed before the wait.
         self.questions = None;
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
-/* Labels what a program does, for tiptoe to tell its cost by.
+/* Labels what a program does, so that tiptoe can report the cost of each label.
  *
  * A scope is a label on what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat --by scope`,
  * `tiptoe probe --by scope` or `tiptoe lock --by scope` is attached, times, events, hits and waits are charged to the
- * scope that they happen in; at all other times entering one is a load and a branch.
+ * scope in which they happen. At all other times entering a scope is a load and a branch.
  *
  *     #include "tiptoe.h"
  *
@@ -12,9 +12,9 @@
  *     ...
  *     tiptoe_scope_exit(in);
  *
- * Scopes are entered and left on one thread, in opposite order; who leaves one has left those entered since. From
- * handlers of signals, too. One file of each program or shared library has to hold what all others call: compile
- * tiptoe.c with it, or define TIPTOE_IMPLEMENTATION in front of this header in one of its own files.
+ * A scope must be left on the thread that entered it, in the opposite order: leaving one also leaves those entered
+ * since. Signal handlers may use scopes, too. Each program or shared library must contain the port once: compile
+ * tiptoe.c with it, or define TIPTOE_IMPLEMENTATION before this header in one of its own files.
  *
  * C11 and C++11, gcc and clang, on Linux. */
 #ifndef TIPTOE_H
@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-/* A name, known by the address of this: it has to stay where it is, in a static or in memory that is never freed. */
+/* A name. Its address identifies it, so it must be in a static or in memory that is never freed. */
 typedef struct tiptoe_scope {
     const char *name;
     size_t length;
@@ -35,10 +35,10 @@ typedef struct tiptoe_scope {
 
 #define TIPTOE_SCOPE(name) {name, sizeof(name) - 1}
 
-/* What tiptoe_scope_exit is given; 0 where nobody traces. */
+/* The argument of tiptoe_scope_exit; 0 without a tracer. */
 typedef uint64_t tiptoe_token;
 
-/* Where tiptoe's agent is met: it writes the addresses, and opens it behind them. */
+/* The port by which tiptoe's agent enters: the agent writes the addresses, and must set `open` after them. */
 struct tiptoe_port {
     uint64_t magic;
     uint32_t kind;
@@ -57,12 +57,12 @@ struct tiptoe_port tiptoe_port_of_scopes = {
 };
 #endif
 
-/* Whether somebody asks for scopes now. */
+/* Returns whether a tracer uses scopes now. */
 static inline int tiptoe_is_traced(void) {
     return __atomic_load_n(&tiptoe_port_of_scopes.open, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* The calling thread enters a scope, within the one that it is in. */
+/* Makes the calling thread enter a scope, inside its current one. */
 static inline tiptoe_token tiptoe_scope_enter(const tiptoe_scope *scope) {
     if (!tiptoe_is_traced()) {
         return 0;
@@ -70,7 +70,7 @@ static inline tiptoe_token tiptoe_scope_enter(const tiptoe_scope *scope) {
     return __atomic_load_n(&tiptoe_port_of_scopes.begin, __ATOMIC_RELAXED)(scope, 0);
 }
 
-/* It leaves what it entered with this token. */
+/* Leaves the scope that returned this token. */
 static inline void tiptoe_scope_exit(tiptoe_token token) {
     if (token != 0) {
         __atomic_load_n(&tiptoe_port_of_scopes.end, __ATOMIC_RELAXED)(token, 0);
@@ -82,7 +82,7 @@ static inline void tiptoe_scope_exit(tiptoe_token token) {
 
 namespace tiptoe {
 
-/* In a scope, until it is destroyed. */
+/* Keeps the thread in a scope until it is destroyed. */
 class scoped {
     tiptoe_token token;
 

@@ -7,8 +7,8 @@ use tiptoe_port::RESUMES;
 
 use crate::Scope;
 
-/// A future within a scope: see [`Scope::with`]. It is entered when it is polled for the first time; each later poll
-/// comes back to it, which counts as no new entry.
+/// A future within a scope: see [`Scope::with`]. The first poll enters the scope. Each later poll resumes it, which
+/// must not count as a new entry.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct With<F> {
@@ -31,7 +31,8 @@ impl<F: Future> Future for With<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is pinned where this is, and is not moved out of it; the other fields are not pinned.
+        // SAFETY: the inner future is pinned with this one and never moved out of it; the other fields are not
+        // pinned.
         let (this, future) = unsafe {
             let this = self.get_unchecked_mut();
             (

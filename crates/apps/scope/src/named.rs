@@ -1,4 +1,4 @@
-//! Scopes whose names are made while the program runs.
+//! Scopes with names that are made at run time.
 
 use std::collections::HashMap;
 use std::string::String;
@@ -10,8 +10,8 @@ static NAMED: LazyLock<RwLock<HashMap<&'static str, &'static Scope>>> =
     LazyLock::new(RwLock::default);
 
 impl Scope {
-    /// The scope of this name: one for each name, made when it is first asked for, and kept for good. Names should be
-    /// few, such as tenants: tiptoe tells a thousand scopes apart, and puts others together.
+    /// Returns the scope of this name, which is made at the first call and kept for good. Names must be few, such as
+    /// tenants, because tiptoe reports a thousand scopes separately and merges the others.
     ///
     /// ```
     /// use tiptoe_scope::Scope;
@@ -20,7 +20,7 @@ impl Scope {
     /// let _in = tenant.enter();
     /// ```
     pub fn named(name: &str) -> &'static Scope {
-        // Nothing here can be left half done.
+        // A poisoned lock is used on, because no panic can leave the map inconsistent.
         let known = NAMED.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(scope) = known.get(name) {
             return scope;

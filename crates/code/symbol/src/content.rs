@@ -1,9 +1,9 @@
-//! The content of a file, read piece by piece into memory that nobody else can change.
+//! The content of a file, read piece by piece into memory of our own.
 //!
-//! A file that is mapped changes while it is parsed: its owner truncates it, which raises SIGBUS, or writes to it,
-//! which makes every `&[u8]` over it undefined behaviour. So each piece (a table, a section) is read once and kept
-//! until the [`Content`] is dropped. What a file claims about itself must not size what is kept: all pieces of one
-//! content together have a budget.
+//! A mapped file may change while it is parsed. Its owner may truncate it, which raises SIGBUS, or write to it, which
+//! makes every `&[u8]` over it undefined behaviour. So each piece (a table, a section) is read once and kept until
+//! the [`Content`] is dropped. A file's own claims must not size what is kept: all pieces of one content share a
+//! budget.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -13,18 +13,18 @@ use std::rc::Rc;
 
 use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
-/// All pieces of one content have no more bytes than this.
+/// The budget of one content, in bytes.
 const MOST_KEPT: u64 = 384 << 20;
 
-/// Where the bytes of a file come from.
+/// The source of a file's bytes.
 pub trait Pieces {
-    /// How long the file is; it may have changed when it is read.
+    /// Returns the length of the file, which may have changed when it is read.
     fn size(&self) -> u64;
 
     /// Fills `piece` with the bytes from `at` on; `None` if the file does not have all of them.
     fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
 
-    /// Whether there is memory for that many bytes more.
+    /// Returns whether there is memory for that many more bytes.
     fn has_room(&self, _bytes: u64) -> bool {
         true
     }
@@ -46,12 +46,12 @@ impl Pieces for Vec<u8> {
 pub struct Content {
     file: Rc<Budgeted>,
     cache: ReadCache<Cursor>,
-    /// The pieces that were paid for: where each begins, and its size.
+    /// The start and size of each piece that the budget has paid for.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
 impl Content {
-    /// The content of what is read from `pieces`.
+    /// Returns the content of what is read from `pieces`.
     pub fn new(pieces: impl Pieces + 'static) -> Content {
         let file = Rc::new(Budgeted {
             pieces: Box::new(pieces),
@@ -69,23 +69,23 @@ impl Content {
         }
     }
 
-    /// Whether something was not read, because it is more than a limit or the budget allows.
+    /// Returns whether a limit or the budget prevented a read.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.file.exceeded.get()
     }
 
-    /// The bytes of a range; `None` where the file does not have all of them.
+    /// Returns the bytes of a range; `None` if the file does not have all of them.
     pub fn get(&self, range: Range<u64>) -> Option<&[u8]> {
         let size = range.end.checked_sub(range.start)?;
         self.read_bytes_at(range.start, size).ok()
     }
 
-    /// Fills a piece with the bytes from `at` on, of which none are kept.
+    /// Fills a piece with the bytes from `at` on, without keeping them.
     pub(crate) fn fill(&self, at: u64, piece: &mut [u8]) -> Option<()> {
         self.file.pieces.read(at, piece)
     }
 
-    /// Notes that something was not read.
+    /// Records that something was not read.
     pub(crate) fn leave_out(&self) {
         self.file.exceeded.set(true);
     }
@@ -94,12 +94,12 @@ impl Content {
         self.file.pieces.size()
     }
 
-    /// Takes as many bytes from the budget for what is made of the content.
+    /// Takes bytes from the budget, for data made from the content.
     pub(crate) fn spend(&self, bytes: u64) -> Option<()> {
         self.file.spend(bytes)
     }
 
-    /// Shows all bytes in order, a bounded part at a time, and keeps none; `None` where they cannot be read, or are more
+    /// Shows all bytes in order, in bounded parts, without keeping them. `None` if they cannot be read, or are more
     /// than `most`.
     pub(crate) fn stream(&self, most: u64, mut show: impl FnMut(&[u8])) -> Option<()> {
         const PART: usize = 1 << 16;
@@ -120,7 +120,7 @@ impl Content {
     }
 }
 
-/// Without any bytes.
+/// A content without any bytes.
 impl Default for Content {
     fn default() -> Content {
         Content::new(Vec::new())
@@ -145,7 +145,7 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'d [u8], ()> {
-        // The cache makes room before it reads: pay first.
+        // The cache allocates before it reads, so the budget must pay first.
         if !self.paid.borrow().contains(&(offset, size)) {
             self.file.spend(size).ok_or(())?;
             self.paid.borrow_mut().insert((offset, size));
@@ -158,7 +158,7 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 }
 
-/// A file, and how much of it may still be kept.
+/// A file, and what is left of its budget.
 struct Budgeted {
     pieces: Box<dyn Pieces>,
     left: Cell<u64>,
@@ -177,7 +177,7 @@ impl Budgeted {
     }
 }
 
-/// What the cache reads through.
+/// The cursor through which the cache reads.
 struct Cursor {
     file: Rc<Budgeted>,
     at: u64,
@@ -193,7 +193,7 @@ impl ReadCacheOps for Cursor {
         Ok(at)
     }
 
-    /// Reads a part of a text, which is as long as it turns out to be.
+    /// Reads a part of a text of unknown length.
     fn read(&mut self, part: &mut [u8]) -> Result<usize, ()> {
         let left = self.file.pieces.size().saturating_sub(self.at);
         let size = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -213,7 +213,7 @@ impl ReadCacheOps for Cursor {
 mod tests {
     use super::*;
 
-    /// A file of zeros, as long as it says.
+    /// A file of zeros with a claimed length.
     struct Zeros(u64);
 
     impl Pieces for Zeros {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A file that is cut to nothing once it is open.
+    /// A file that is truncated after it was opened.
     struct Truncated;
 
     impl Pieces for Truncated {
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// As mapped memory such a file raised SIGBUS in whoever read it.
+    /// Regression: reading such a file as mapped memory raised SIGBUS.
     #[test]
     fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
         let content = Content::new(Truncated);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_a_budget() {
+    fn kept_pieces_have_a_budget() {
         let content = Content::new(Zeros(3 << 40));
         assert!(content.get(0..1 << 40).is_none());
         assert!(content.is_exceeded());
@@ -259,13 +259,13 @@ mod tests {
         let piece = MOST_KEPT / 4;
         let pieces = (0..8).map(|at| content.get(at..at + piece).is_some());
         assert_eq!(pieces.filter(|read| *read).count(), 4);
-        // What was read stays, and costs nothing again.
+        // A piece that was read stays, and costs nothing again.
         assert!(content.get(0..piece).is_some());
         assert!(content.get(0..1).is_none());
     }
 
     #[test]
-    fn a_check_sum_is_not_made_of_more_than_its_limit() {
+    fn a_check_sum_reads_no_more_than_its_limit() {
         let mut seen = 0;
         let mut count = |part: &[u8]| seen += part.len() as u64;
         assert_eq!(

@@ -1,34 +1,33 @@
-//! Where symbols live apart from the program: separate debug files.
+//! Finds separate debug files.
 
 use std::path::{Path, PathBuf};
 
 use crate::content::Content;
 
-/// A longer file is not summed up: nobody should wait for that.
+/// The longest file whose check sum is computed, because users would wait for it.
 const MOST_SUMMED: u64 = 1 << 30;
 
-/// Fetches separate debug files. This crate opens nothing by itself: the
-/// caller decides whose file system is meant (that of a container, say), and a
-/// test can make one up.
+/// Fetches separate debug files. This crate opens nothing itself, because the caller decides whose file system to use
+/// (a container's, for example), and a test can supply its own.
 pub trait DebugSource {
-    /// The image's own path, links followed: a debug file may lie beside it.
+    /// Returns the image's own path, links followed; a debug file may be in the same folder.
     fn image_path(&self) -> Option<&Path>;
 
-    /// The content of a regular file; `None` if there is none to read.
+    /// Returns the content of a regular file; `None` if it cannot be read.
     fn read(&self, path: &Path) -> Option<Content>;
 
-    /// Directories with a `.build-id` tree and mirrored paths.
+    /// Returns directories with a `.build-id` tree and mirrored paths.
     fn roots(&self) -> Vec<PathBuf> {
         vec![PathBuf::from("/usr/lib/debug")]
     }
 
-    /// Where debuginfod's client keeps what it fetched, if that is to be used.
+    /// Returns the cache of debuginfod's client, if it may be used.
     fn debuginfod_cache(&self) -> Option<PathBuf> {
         None
     }
 }
 
-/// No separate debug files at all.
+/// A source without any debug files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDebugFiles;
 
@@ -45,13 +44,13 @@ impl DebugSource for NoDebugFiles {
 /// The `.gnu_debuglink` of a file: its debug file's name and check sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugLink {
-    /// A bare file name.
+    /// A file name without a folder.
     pub name: String,
     /// The CRC-32 of the whole debug file.
     pub crc: u32,
 }
 
-/// The places where a debug file with this build-id may be, likeliest first.
+/// Returns the paths where a debug file with this build-id may be, most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -63,8 +62,7 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// The places that a debug link means: beside the image, in `.debug`, and in
-/// the mirrored directory of each root.
+/// Returns the paths of a debug link: beside the image, in `.debug`, and in the mirrored directory of each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {
@@ -84,12 +82,12 @@ pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf
     paths
 }
 
-/// Bytes as lower-case hexadecimal digits.
+/// Returns bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The CRC-32 that debug links use (IEEE 802.3, reflected); `None` where the file is too long or cannot be read.
+/// Returns the CRC-32 of debug links (IEEE 802.3, reflected); `None` if the file is too long or cannot be read.
 pub(crate) fn crc32(content: &Content) -> Option<u32> {
     const TABLE: [u32; 256] = crc_table();
     let step = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);

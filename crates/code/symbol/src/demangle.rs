@@ -1,22 +1,21 @@
-//! Names as people write them: C++ and Rust names demangled, within bounds.
+//! Demangles C++ and Rust names, within bounds.
 //!
-//! A mangled name may refer back to its own parts, so a short one can stand
-//! for a text of exponential length: output is cut off at a limit, and a name
-//! that passes it simply stays mangled.
+//! A mangled name may refer back to its own parts, so that a short one may expand to exponential length. So output
+//! has a limit, and a name that exceeds it stays mangled.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
-/// Longer names are left mangled.
+/// The longest name that is demangled.
 const MAX_MANGLED: usize = 8 << 10;
-/// Names that demangle to more than this are left mangled.
+/// The longest demangled name; a name that exceeds it stays mangled.
 const MAX_TEXT: usize = 32 << 10;
-/// How deeply a name may nest.
+/// The deepest nesting of a name, because demangling recurses and must not overflow the stack.
 const MAX_DEPTH: u32 = 96;
 
-/// A demangled name in the forms by which it may be asked for.
+/// A demangled name in the forms that users write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demangled {
     /// `ns::f`: without parameters, return type, and Rust's hash.
@@ -25,7 +24,7 @@ pub(crate) struct Demangled {
     pub(crate) full: String,
 }
 
-/// Demangles a C++ or Rust name; `None` for names of neither.
+/// Demangles a C++ or Rust name; `None` for other names.
 pub(crate) fn demangle(name: &str) -> Option<Demangled> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
@@ -33,21 +32,22 @@ pub(crate) fn demangle(name: &str) -> Option<Demangled> {
     rust(name).or_else(|| cpp(name))
 }
 
-/// Whether the name could be a mangled one.
+/// Returns whether the name may be a mangled one.
 pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-/// Demangles a variable's name; `None` for names of neither language. Rust's hash is left out.
+/// Demangles a variable's name, without Rust's hash; `None` for names of neither language.
 pub(crate) fn variable_name(name: &str) -> Option<String> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
     }
-    // A variable of C++ in a namespace may be read as one of Rust without a hash.
+    // Only a Rust name with a hash is tried before C++, because a C++ variable in a namespace also parses as a legacy
+    // Rust name.
     rust_name(name).or_else(|| Some(cpp(name)?.full))
 }
 
-/// Demangles a name that is certainly Rust's: in the older form it ends with a hash, by which it is none of C++'s.
+/// Demangles a name that is certainly Rust's: in the legacy form its hash distinguishes it from C++.
 pub(crate) fn rust_name(name: &str) -> Option<String> {
     const HASH: usize = "::h0123456789abcdef".len();
     let may_be = name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h");
@@ -67,7 +67,7 @@ fn rust(name: &str) -> Option<Demangled> {
     })
 }
 
-/// The compiler's copies of a function (`f.isra.0`) go by the function's name.
+/// Demangles a C++ name. The compiler's copies of a function (`f.isra.0`) have the function's name.
 fn cpp(name: &str) -> Option<Demangled> {
     let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
@@ -77,7 +77,7 @@ fn cpp(name: &str) -> Option<Demangled> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Only of a lambda the qualifier stays, without the parameters that it stands behind.
+    // Only a lambda keeps its qualifier when its parameters are removed.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }
@@ -87,7 +87,7 @@ fn cpp(name: &str) -> Option<Demangled> {
     })
 }
 
-/// Text that refuses to grow beyond [`MAX_TEXT`].
+/// Text that fails to grow beyond [`MAX_TEXT`].
 #[derive(Default)]
 struct Bounded(String);
 
@@ -107,7 +107,7 @@ fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
     Some(text.0)
 }
 
-/// The text without white space, so that `f(char const *)` is `f(char const*)`.
+/// Removes white space, so that `f(char const *)` equals `f(char const*)`.
 pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
     match text.contains(char::is_whitespace) {
         true => Cow::Owned(text.chars().filter(|c| !c.is_whitespace()).collect()),
@@ -115,7 +115,7 @@ pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `ns::f` for `ns::f<int>` or `ns::f::<int>`: without the last name's template arguments.
+/// Returns `ns::f` for `ns::f<int>` or `ns::f::<int>`: without the last name's template arguments.
 pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
     let mut depth = 0_i32;
     for (at, byte) in bare.bytes().enumerate().rev() {
@@ -133,7 +133,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
     None
 }
 
-/// `ns::f` for `ns::f[abi:cxx11]`: without the tags of an ABI, which stand in no source.
+/// Returns `ns::f` for `ns::f[abi:cxx11]`: without ABI tags, which sources do not contain.
 pub(crate) fn without_tags(name: &str) -> Cow<'_, str> {
     const TAG: &str = "[abi:";
     let mut rest = name;
@@ -151,15 +151,15 @@ pub(crate) fn without_tags(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `T::f(int)` for `T::f(int) const`: without what stands behind the parameters.
+/// Returns `T::f(int)` for `T::f(int) const`: without qualifiers.
 fn without_qualifiers(full: &str) -> Option<&str> {
     let end = full.rfind(')')? + 1;
     (end < full.len()).then(|| &full[..end])
 }
 
 impl Demangled {
-    /// Each text by which the function may be asked for, without white space: with and without parameters, what
-    /// stands behind them, and tags of an ABI.
+    /// Returns all texts that name the function, without white space: with and without parameters, qualifiers and ABI
+    /// tags.
     pub(crate) fn forms(&self) -> Vec<Cow<'_, str>> {
         let mut forms = Vec::new();
         let qualified = without_qualifiers(&self.full);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(without_arguments("ns::operator>"), None);
     }
 
-    /// A function that returns `std::string`, and a lambda, were found by no name that stands in a source.
+    /// Regression: a function that returns `std::string`, and a lambda, had no name as written in a source.
     #[test]
     fn forms_are_without_tags_of_an_abi_and_qualifiers() {
         for (mangled, forms) in [

@@ -1,7 +1,7 @@
-//! What the loader reads of a file (`PT_DYNAMIC`): the same tables that section headers name, of files without any.
+//! Reads the loader's tables of a file (`PT_DYNAMIC`), which replace section headers.
 //!
 //! A program runs without section headers, and some are shipped so (`sstrip`, packers). The bytes are hostile: each
-//! table ends with the segment that it begins in, and the number of symbols is what the hash table claims, or less.
+//! table must end with its segment, and the hash table's claim is only an upper bound of the number of symbols.
 
 use object::Endianness;
 use object::elf;
@@ -12,14 +12,14 @@ use crate::content::Content;
 use crate::elf::{Elf, File};
 use crate::layout::Layout;
 
-/// More symbols are not read.
+/// The most symbols that are read.
 const MOST_SYMBOLS: usize = 2_000_000;
 
 /// The tables that a loader uses.
 pub(crate) struct Dynamic<'d, E: Elf> {
-    /// With the first one, which is none.
+    /// All symbols, including the first, which is empty.
     pub(crate) symbols: &'d [E::Sym],
-    /// Names, by the offsets that symbols have.
+    /// Names, at the offsets that symbols have.
     pub(crate) strings: &'d [u8],
     pub(crate) relocations: Vec<&'d [E::Rela]>,
     entries: &'d [E::Dyn],
@@ -27,7 +27,7 @@ pub(crate) struct Dynamic<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Dynamic<'d, E> {
-    /// Those of a file without section headers; `None` if it has headers, or nothing for a loader.
+    /// Returns the tables of a file without section headers; `None` if it has headers, or no tables for a loader.
     pub(crate) fn read(
         file: &File<'d, E>,
         layout: &Layout,
@@ -70,7 +70,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(found)
     }
 
-    /// The value of the first entry of this kind.
+    /// Returns the value of the first entry of this kind.
     pub(crate) fn value(&self, tag: elf::DynamicTag) -> Option<u64> {
         let entries = self.entries.iter();
         let mut entries = entries.take_while(|entry| entry.d_tag(self.endian) != elf::DT_NULL);
@@ -78,7 +78,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(entry.d_val(self.endian).into())
     }
 
-    /// A name.
+    /// Returns a name.
     pub(crate) fn text(&self, at: u64) -> Option<&'d str> {
         let rest = self.strings.get(usize::try_from(at).ok()?..)?;
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -94,7 +94,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             let at = self.value(elf::DT_GNU_HASH)?;
             self.count_gnu(place, at)
         };
-        // Linkers put the names right behind the symbols.
+        // Linkers put the names right after the symbols.
         let between = || {
             let size = self.value(elf::DT_STRTAB)?.checked_sub(at)?;
             Some(size / size_of::<E::Sym>() as u64)
@@ -102,13 +102,13 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         place.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// The symbols of a hash table: as many as it has chains.
+    /// Returns the number of symbols in a hash table, which is that of its chains.
     fn count(&self, place: &Place<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = place.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))
     }
 
-    /// The symbols of a table of GNU's: up to the end of the chain that begins last.
+    /// Returns the number of symbols in a GNU hash table: up to the end of the last chain.
     fn count_gnu(&self, place: &Place<'_, 'd>, at: u64) -> Option<u64> {
         let head = place.words(at, 4)?.first_chunk::<4>()?;
         let [buckets, first, bloom, _] =
@@ -122,7 +122,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             .max()?;
         let chains = at.checked_add(buckets * 4)?;
         let Some(behind) = last.checked_sub(first) else {
-            return Some(first); // nothing is hashed
+            return Some(first); // no symbol is hashed
         };
         let chain = place.words(chains.checked_add(behind * 4)?, MOST_SYMBOLS as u64)?;
         let end = chain
@@ -132,20 +132,20 @@ impl<'d, E: Elf> Dynamic<'d, E> {
     }
 }
 
-/// Where the file has what is at a link-time address.
+/// Finds the file's bytes for a link-time address.
 struct Place<'l, 'd> {
     layout: &'l Layout,
     bytes: &'d Content,
 }
 
 impl<'d> Place<'_, 'd> {
-    /// Up to so many bytes: less if the segment, or the file, ends before.
+    /// Returns up to `most` bytes, fewer if the segment or the file ends before.
     fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
         let (start, room) = self.room(address)?;
         self.bytes.get(start..start + room.min(most))
     }
 
-    /// Up to so many entries.
+    /// Returns up to `most` entries.
     fn table<T: object::pod::Pod>(&self, address: u64, most: u64) -> Option<&'d [T]> {
         let (start, room) = self.room(address)?;
         let count = (room / size_of::<T>() as u64)
@@ -160,7 +160,7 @@ impl<'d> Place<'_, 'd> {
         self.table(address, most)
     }
 
-    /// The offset in the file, and how many bytes of the segment follow there.
+    /// Returns the offset in the file, and how many bytes of the segment follow.
     fn room(&self, address: u64) -> Option<(u64, u64)> {
         let mut segments = self.layout.segments.iter();
         let (segment, start) = segments.find_map(|segment| {

@@ -1,8 +1,7 @@
-//! What one ELF file says: header, layout, symbols, unwind section, slots.
+//! Reads one ELF file: header, layout, symbols, unwind section, slots.
 //!
-//! Everything here is generic over the word size and reads only through
-//! bounds-checked accessors. A [`Contents`] borrows the file; what is kept
-//! longer is copied out of it by `build`.
+//! Everything here is generic over the word size and reads only through bounds-checked accessors. A [`Contents`]
+//! borrows the file; `build` copies what is kept longer.
 
 use object::Endianness;
 use object::elf;
@@ -20,13 +19,13 @@ use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
 use crate::variable::ThreadSegment;
 
-/// More segments, or executable sections, are none of a file that a linker made.
+/// The most segments and executable sections that are kept; linkers make fewer.
 const MAX_SEGMENTS: usize = 256;
 const MAX_SECTIONS: usize = 4096;
-/// Unwind information is not read where it is longer.
+/// The longest unwind information that is read.
 const MAX_EH_FRAME: usize = 64 << 20;
 
-/// A parsed file, as far as this crate is interested in it.
+/// The parts of a parsed file that this crate needs.
 pub(crate) struct Contents<'d> {
     pub(crate) header: Header,
     pub(crate) layout: Layout,
@@ -38,21 +37,21 @@ pub(crate) struct Contents<'d> {
     pub(crate) thread_segment: Option<ThreadSegment>,
 }
 
-/// The file types that hold one file's word size.
+/// The file types of one word size.
 pub(crate) trait Elf: FileHeader<Endian = Endianness> {}
 impl<E: FileHeader<Endian = Endianness>> Elf for E {}
 
 /// A file that is read piece by piece.
 pub(crate) type File<'d, E> = ElfFile<'d, E, &'d Content>;
 
-/// The most segments and sections of a file: each section is compared with each segment.
+/// The most segments and sections of a file, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times the bytes of their names: all names are compared whenever a section is looked for, and each
-/// may be as long as the table of names, so that a file could make that take hours.
+/// The most sections times the bytes of their names. Each lookup of a section compares all names, and each name may
+/// be as long as the table, so that a small file could otherwise demand hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
-/// Parses a file of either word size; `None` if it is none, or has more headers than a program or library.
+/// Parses a file of either word size; `None` if it is not ELF, or has more headers than programs have.
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
     let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
     let is_bounded = match class {
@@ -101,7 +100,7 @@ fn contents<E: Elf>(
     })
 }
 
-/// Whether a file has no more headers than a program or library has.
+/// Returns whether a file has no more headers than programs have.
 fn is_bounded<E: Elf>(bytes: &Content) -> bool {
     let counts = || {
         let header = E::parse(bytes).ok()?;
@@ -151,7 +150,7 @@ fn header<E: Elf>(
     }
 }
 
-/// The library's own name, and whether the file is marked as a program.
+/// Returns the library's own name, and whether the file is marked as a program.
 fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     let Ok(table) = file.elf_dynamic_table() else {
         return (None, false);
@@ -173,7 +172,7 @@ fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     (soname, pie)
 }
 
-/// The same of a file without section headers.
+/// Returns the same for a file without section headers.
 fn loaded_names<E: Elf>(loaded: &Dynamic<'_, E>) -> (Option<String>, bool) {
     let soname = loaded.value(elf::DT_SONAME).and_then(|at| loaded.text(at));
     let flags = loaded.value(elf::DT_FLAGS_1).unwrap_or(0);
@@ -246,7 +245,7 @@ fn segment<E: Elf>(header: &E::ProgramHeader, endian: Endianness) -> Segment {
     }
 }
 
-/// A section's bytes and link-time address.
+/// Returns a section's bytes and link-time address.
 fn section<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,
@@ -259,7 +258,7 @@ fn section<'d, E: Elf>(
     Some((data, header.sh_addr(file.endian()).into()))
 }
 
-/// The unwind section alone.
+/// Returns only the unwind section.
 pub(crate) fn read_eh_frame(bytes: &Content) -> Option<Section<'_>> {
     let (class, machine) = Header::identify(bytes.get(0..20)?).ok()?;
     match class {
@@ -273,8 +272,7 @@ fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Optio
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
-/// Finds the unwind section by name, or through its index where the file has
-/// no section headers.
+/// Finds the unwind section by name, or through its index if the file has no section headers.
 fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,
@@ -318,13 +316,13 @@ fn indexed_eh_frame<'d, E: Elf>(
     Some((bytes.get(start..end.min(bytes.size()))?, address))
 }
 
-/// The build-id of a file; `None` where it has none or is no readable ELF file.
+/// Returns the build-id of a file; `None` if it has none or cannot be read.
 pub(crate) fn build_id(bytes: &Content) -> Option<Vec<u8>> {
     let file = parse(bytes)?;
     file.build_id().ok().flatten().map(<[u8]>::to_vec)
 }
 
-/// Whether a file tells more than a stripped one: by a symbol table, or debug information.
+/// Returns whether a file has a symbol table or debug information.
 pub(crate) fn has_debug(bytes: &Content) -> bool {
     let Some(file) = parse(bytes) else {
         return false;
@@ -333,7 +331,7 @@ pub(crate) fn has_debug(bytes: &Content) -> bool {
     file.symbols().next().is_some() || has_section(".debug_info") || has_section(".zdebug_info")
 }
 
-/// Whether a section (by index) holds code.
+/// Returns whether a section (by index) contains code.
 pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
     let section = file.elf_section_table().section(index);
     section.is_ok_and(|s| s.sh_flags(file.endian()).contains(elf::SHF_EXECINSTR))
@@ -343,21 +341,21 @@ pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
 mod tests {
     use super::*;
 
-    /// A file with these numbers of sections and of bytes of their names.
+    /// Returns a file with this many sections and bytes of their names.
     fn file(sections: u16, names: u64) -> Content {
         let mut file = vec![0; 64 * (1 + usize::from(sections))];
         file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
-        file[40] = 64; // where sections are
-        file[58] = 64; // the size of one's header
+        file[40] = 64; // offset of the section headers
+        file[58] = 64; // length of a section header
         file[60..62].copy_from_slice(&sections.to_le_bytes());
-        file[62] = 1; // the one of names
+        file[62] = 1; // index of the section with names
         file[64 + 64 + 4] = 3;
         file[64 + 64 + 32..][..8].copy_from_slice(&names.to_le_bytes());
         file.resize(file.len() + names as usize, b'a');
         file.into()
     }
 
-    /// To look for one section in such a file of 5 MB compares up to 60 GB of names.
+    /// A lookup of one section in such a file of 5 MB compares up to 60 GB of names.
     #[test]
     fn a_file_with_more_sections_and_names_than_a_program_has_is_refused() {
         assert!(read(&file(30, 1 << 20)).is_ok());

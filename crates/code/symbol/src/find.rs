@@ -1,4 +1,4 @@
-//! From a name, a pattern or an address to functions, and back.
+//! Finds functions by a name, a pattern or an address, and names by an address.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
 use crate::image::Image;
 
-/// How many names an error suggests.
+/// The number of names that an error suggests.
 pub(crate) const SUGGESTIONS: usize = 3;
-/// Names longer than this are not compared for likeness.
+/// The longest name that is compared for similarity.
 const MAX_ALIKE: usize = 256;
-/// Names less alike than this are not suggested (1 is equal).
+/// The least similarity of a suggested name (1 is equal).
 const MIN_LIKENESS: f64 = 0.8;
-/// How many functions may begin inside another before its end is not seen.
+/// The most functions that may begin inside another; beyond these its end is not found.
 const MAX_NESTING: usize = 16;
 
-/// Names that C++ abbreviates, so that they need not stand in a mangled name.
+/// Names that C++ abbreviates, so that a mangled name may lack them.
 const ABBREVIATED: [&str; 9] = [
     "std",
     "allocator",
@@ -33,16 +33,15 @@ const ABBREVIATED: [&str; 9] = [
 ];
 
 impl Image {
-    /// The functions that a specification means, ascending by address:
+    /// Returns the functions that a specification names, ascending by address:
     ///
     /// - `0xADDRESS`: the function at this link-time address, known or not;
-    /// - with `*` or `?`: all whose name fits, mangled or demangled, with or
-    ///   without parameters, what stands behind them (`const`), and tags of an ABI; `*` crosses `::`, functions without a name count
-    ///   by their address, split-off cold parts are left out;
-    /// - else a name: a symbol as it is, or failing that a C++ or Rust name demangled, with
-    ///   or without these and template arguments. Several functions may
-    ///   share one: local functions, overloads, and the copies that a compiler
-    ///   makes (`f.isra.0` is found as `f` where there is no `f`).
+    /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
+    ///   (`const`), and ABI tags. `*` matches `::`; nameless functions are matched by their address; split-off cold
+    ///   parts are excluded;
+    /// - otherwise a name: a symbol as it is, or if there is none a demangled C++ or Rust name, with or without these
+    ///   and template arguments. Several functions may share one: local functions, overloads, and the compiler's
+    ///   copies (`f.isra.0` is found as `f` if there is no `f`).
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -66,8 +65,8 @@ impl Image {
         }
     }
 
-    /// The function whose code covers a link-time address. A function of
-    /// unknown size reaches up to the next one.
+    /// Returns the function whose code covers a link-time address. A function of unknown size extends to the next
+    /// one.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
         let behind = self.functions.partition_point(|f| f.address <= address);
         let before = self.functions[..behind].iter().rev().take(MAX_NESTING);
@@ -81,13 +80,13 @@ impl Image {
             .map(|(_, function)| function)
     }
 
-    /// The first function that begins behind a link-time address.
+    /// Returns the first function that begins after a link-time address.
     pub fn next_function_after(&self, address: u64) -> Option<&Function> {
         self.functions
             .get(self.functions.partition_point(|f| f.address <= address))
     }
 
-    /// Up to `count` names like this one, the best first.
+    /// Returns up to `count` similar names, the best first.
     pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
         let entries = self.functions.iter().filter(|f| !f.is_cold);
         let shown = entries
@@ -99,7 +98,7 @@ impl Image {
         alike(name, shown, count)
     }
 
-    /// The functions that bear exactly this name.
+    /// Returns the functions with exactly this name.
     fn named(&self, name: &str) -> Vec<&Function> {
         for found in [self.with_symbol(name), self.copies(name)] {
             if !found.is_empty() {
@@ -119,7 +118,7 @@ impl Image {
         self.functions.iter().filter(any_fits).collect()
     }
 
-    /// The functions with this very symbol.
+    /// Returns the functions with this symbol.
     pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
         let start = self
             .by_name
@@ -130,7 +129,7 @@ impl Image {
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
     }
 
-    /// The compiler's copies of a function that has no symbol of its own left.
+    /// Returns the compiler's copies of a function that has no symbol of its own.
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
         let start = self
@@ -228,7 +227,7 @@ impl Image {
     }
 }
 
-/// Up to `count` of the names that are like this one, the best first.
+/// Returns up to `count` of the names that are similar, the best first.
 pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usize) -> Vec<String> {
     if name.len() > MAX_ALIKE {
         return Vec::new();
@@ -256,7 +255,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
         .collect()
 }
 
-/// Whether a demangled function may be asked for by this text (without spaces).
+/// Returns whether this text (without spaces) names a demangled function.
 fn is_called(form: &Demangled, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);
@@ -265,8 +264,7 @@ fn is_called(form: &Demangled, wanted: &str) -> bool {
         || is_wanted(&without_tags(&form.bare))
 }
 
-/// A part of the name that its mangled form must contain: the last identifier,
-/// where it is a plain one that C++ does not abbreviate.
+/// Returns a part of the name that its mangled form must contain: the last identifier, unless C++ abbreviates it.
 fn required_part(name: &str) -> Option<&str> {
     let part = last_part(name.split(['(', '<']).next()?);
     let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');

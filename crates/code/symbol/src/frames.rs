@@ -1,9 +1,8 @@
-//! Functions without names: the pieces of code that `.eh_frame` describes.
+//! Finds functions without names: the pieces of code that `.eh_frame` describes.
 //!
-//! Each frame description (FDE) covers one function, the split-off cold part
-//! of one, a procedure linkage table, or a signal trampoline. What it covers
-//! shows in how its unwinding begins: at a function's entry the caller's frame
-//! starts one word above the stack pointer, in the middle of one it does not.
+//! Each frame description (FDE) covers a function, a function's split-off cold part, a procedure linkage table, or a
+//! signal trampoline. The first rule shows which: at a function's entry the CFA is one word above the stack pointer,
+//! in the middle of one it is not.
 
 use std::ops::Range;
 
@@ -13,26 +12,26 @@ use gimli::{
 };
 use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 
-/// One piece of code.
+/// One described piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// A signal trampoline; its description starts one byte early.
+    /// A signal trampoline, whose description starts one byte early.
     pub(crate) signal: bool,
-    /// Does not begin like a function that has just been called.
+    /// The first rule is not that of a function's entry.
     pub(crate) inside: bool,
-    /// Saves the registers in which exception handlers get what they are given.
+    /// It saves the registers in which exception handlers get their arguments.
     pub(crate) unwinder: bool,
-    /// Says that it has no caller.
+    /// It has no caller.
     pub(crate) outermost: bool,
 }
 
-/// The longest stretch without a description that belongs to the code around it: padding, a routine in assembly.
+/// The longest gap without a description that still belongs to the code around it: padding, a routine in assembly.
 const GAP: u64 = 1 << 16;
 
-/// Where code is that the pieces describe, ascending and apart; all code of a file most of which nothing describes. What
-/// is left out of any other is generated code that was linked into it, such as the built-in functions of JavaScript.
+/// Returns the disjoint, ascending ranges of described code. Returns all code if most of a file is not described. The
+/// rest of other files is generated code that was linked in, such as the built-in functions of JavaScript.
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
@@ -52,7 +51,7 @@ pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Rang
     }
 }
 
-/// All pieces, in the order of the section; damaged entries are passed over.
+/// Returns all pieces, in the section's order; skips damaged entries.
 pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();
@@ -82,9 +81,9 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     found
 }
 
-/// Whether it saves %rax and %rdx, in which handlers find their exception: only what
-/// goes on in a handler itself does (`__builtin_eh_return`), the entries of an unwinder.
-/// And whether unwinding ends there, as in the first function of a thread or context.
+/// Returns whether the piece saves %rax and %rdx, in which handlers find their exception. Only code that continues in
+/// a handler does (`__builtin_eh_return`): the entries of an unwinder. Also returns whether unwinding ends there, as
+/// in the first function of a thread or context.
 fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,
@@ -92,7 +91,7 @@ fn rules(
 ) -> [bool; 2] {
     let mut saved = [false; 2];
     let mut outermost = false;
-    // What is the same at each instruction may stand in the CIE.
+    // Instructions common to all functions may be in the CIE.
     let common = fde.cie().instructions(eh_frame, bases);
     for mut instructions in [common, fde.instructions(eh_frame, bases)] {
         while let Ok(Some(instruction)) = instructions.next() {
@@ -111,7 +110,7 @@ fn rules(
     [saved == [true; 2], outermost]
 }
 
-/// Whether a first rule is not that of a function's entry.
+/// Returns whether a first rule is not that of a function's entry.
 fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     let stack_pointer = if section.x86_64 {
         X86_64::RSP
@@ -125,7 +124,7 @@ fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     }
 }
 
-/// Where the index (`.eh_frame_hdr`) says that `.eh_frame` begins.
+/// Returns the start of `.eh_frame` according to its index (`.eh_frame_hdr`).
 pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u64> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let index = gimli::EhFrameHdr::new(index, LittleEndian)
@@ -147,7 +146,7 @@ mod tests {
     const LATER: u8 = 0x44;
 
     #[test]
-    fn code_without_descriptions_is_left_out_where_it_is_long() {
+    fn long_gaps_without_descriptions_are_excluded() {
         let frame = |address, size| Frame {
             address,
             size,
@@ -172,7 +171,7 @@ mod tests {
         );
     }
 
-    /// A CIE with these instructions and one FDE of it with those, of 16 bytes at 0x5000.
+    /// Returns a CIE with the `common` instructions and one FDE with its `own`, of 16 bytes at 0x5000.
     fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;
@@ -211,10 +210,10 @@ mod tests {
         assert_eq!(frames(&section), [expected]);
     }
 
-    /// Assemblers move what a function begins with into the CIE: `_start` of a stripped
-    /// program was followed to a return that it has not.
+    /// Regression: assemblers move a function's first instructions into the CIE. `_start` of a stripped program was
+    /// followed to a return that it does not have.
     #[test]
-    fn who_returns_to_nobody_says_so_in_its_cie_or_in_its_fde() {
+    fn an_outermost_function_is_marked_in_its_cie_or_fde() {
         check(&CALLED, &[], false);
         check(&[&CALLED[..], &NOBODY].concat(), &[], true);
         check(&CALLED, &NOBODY, true);

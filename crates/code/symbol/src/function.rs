@@ -1,15 +1,15 @@
-//! What is known about one function.
+//! One function of an image.
 
 use std::borrow::Cow;
 
 use crate::demangle::demangle;
 
-/// Where a function was learnt from; the earlier ones are trusted first.
+/// The source of a function. Earlier ones are trusted more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The file's own symbol table.
     Symtab,
-    /// The dynamic symbol table: what the file exports.
+    /// The dynamic symbol table, which has exported functions.
     Dynsym,
     /// A separate debug file.
     DebugFile,
@@ -17,11 +17,11 @@ pub enum Source {
     MiniDebugInfo,
     /// Unwind information: an address and a size, no name.
     EhFrame,
-    /// Nothing but the address that was asked for.
+    /// Only the requested address.
     Address,
 }
 
-/// What kind of code it is: most is plain, the rest cannot be probed like it.
+/// The kind of code. Only plain functions can be probed normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An ordinary function.
@@ -37,32 +37,31 @@ pub enum Kind {
 pub struct Function {
     /// Its link-time address.
     pub address: u64,
-    /// Where its first byte is in the file.
+    /// The offset of its first byte in the file.
     pub offset_in_file: u64,
-    /// Its length in bytes, 0 where nothing tells.
+    /// Its length in bytes, 0 if unknown.
     pub size: u64,
-    /// All its names as the linker knows them, the best to show first; without
-    /// symbol versions. Empty where it has none.
+    /// All its linker names without symbol versions, the best to show first; empty if it has none.
     pub names: Vec<Box<str>>,
-    /// The address is that of a resolver, which selects the real function once
-    /// (see [`Image::ifunc_slots`](crate::Image::ifunc_slots)).
+    /// Whether the address is a resolver's, which selects the real function once (see
+    /// [`Image::ifunc_slots`](crate::Image::ifunc_slots)).
     pub is_ifunc: bool,
-    /// A part that was split off because it is rarely run (`f.cold`): it is
-    /// jumped to, never called, and globs leave it out.
+    /// Whether it is a part split off because it rarely runs (`f.cold`). It is reached by a jump,
+    /// never by a call, so globs exclude it.
     pub is_cold: bool,
-    /// An entry of an unwinder, named or not: it looks at its callers' frames.
+    /// Whether it is an unwinder's entry, which reads its callers' frames.
     pub is_unwinder: bool,
-    /// Unwinding ends there: it may be entered without a call.
+    /// Whether unwinding ends there, so that it may be entered without a call.
     pub is_outermost: bool,
-    /// The most trusted source that knows of it.
+    /// The most trusted source that has it.
     pub source: Source,
-    /// What kind of code it is.
+    /// The kind of code.
     pub kind: Kind,
 }
 
 impl Function {
-    /// The name to show: demangled, without parameters; `0x…` (the link-time
-    /// address) for a function without names.
+    /// Returns the name to show: demangled, without parameters; `0x…` (the link-time address) if it
+    /// has no name.
     pub fn display_name(&self) -> Cow<'_, str> {
         match self.names.first() {
             None => Cow::Owned(self.hex()),
@@ -73,32 +72,32 @@ impl Function {
         }
     }
 
-    /// What tells it from others of the same name: `ns::f(int)` in C++, with the hash in
-    /// Rust; none for other names.
+    /// Returns the name that is unique among overloads: `ns::f(int)` in C++, with the hash in Rust;
+    /// `None` for other names.
     pub fn full_name(&self) -> Option<String> {
         self.names
             .iter()
             .find_map(|name| Some(demangle(name)?.full))
     }
 
-    /// The link-time address as `0x…`, by which it can always be asked for.
+    /// Returns the link-time address as `0x…`, which always finds it.
     pub fn hex(&self) -> String {
         format!("{:#x}", self.address)
     }
 
-    /// The address behind its last byte.
+    /// Returns the address after its last byte.
     pub fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
 }
 
-/// Whether a symbol's name says that it is a split-off cold part.
+/// Returns whether a symbol's name marks a split-off cold part.
 pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Whether a symbol stands for a whole function: for the one that it names, or
-/// the compiler's copy of it (`f.isra.0`, `f.constprop.1`), but no part of it.
+/// Returns whether a symbol names a whole function, or the compiler's copy of one (`f.isra.0`,
+/// `f.constprop.1`), but not a part of one.
 pub(crate) fn is_whole(name: &str) -> bool {
     let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
     !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_told_from_copies() {
+    fn parts_are_separated_from_copies() {
         let check = |name, whole| assert_eq!(is_whole(name), whole, "{name}");
         check("f", true);
         check("f.isra.0", true);

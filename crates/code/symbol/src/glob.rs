@@ -1,14 +1,13 @@
-//! Patterns for whole names: `*` stands for any text, `?` for one character.
+//! Patterns for whole names: `*` matches any text, `?` one character.
 
 pub use tiptoe_event::is_glob;
 
-/// Whether the pattern fits the whole text, which is a name or the bytes of one that is not UTF-8. Time is at most the
-/// product of the two lengths, memory constant.
+/// Returns whether the pattern matches the whole text, a name or the bytes of one that is not UTF-8. Takes at most
+/// the product of the two lengths in time, and constant memory.
 pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_ref());
     let (mut p, mut t) = (0, 0);
-    // Where to go on when a literal does not fit: behind the last star, with
-    // one more byte of text given to that star.
+    // Where to retry when a literal does not match: after the last star, with one more byte given to that star.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -39,7 +38,7 @@ pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// Whether a byte of UTF-8 is not the first of its character.
+/// Returns whether a byte of UTF-8 is not the first of its character.
 fn is_inside(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }

@@ -1,4 +1,4 @@
-//! What an image is: word size, processor, program or library, identity.
+//! The properties of an image: word size, processor, program or library, identity.
 
 use crate::debug::DebugLink;
 use crate::error::Error;
@@ -28,16 +28,15 @@ pub struct Header {
     pub class: Class,
     /// Instruction set.
     pub machine: Machine,
-    /// Link-time addresses are relative to where it is loaded (`ET_DYN`).
+    /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// A program, as opposed to a library (which may have an interpreter and
-    /// then is both, as libc is).
+    /// Whether it is a program. A library with an interpreter, such as libc, is both.
     pub program: bool,
-    /// The dynamic loader that it asks for.
+    /// The dynamic loader that it requests.
     pub interpreter: Option<String>,
     /// A library's own name.
     pub soname: Option<String>,
-    /// The linker's fingerprint of the file, the key to its debug file.
+    /// The linker's unique id of the file, the key to its debug file.
     pub build_id: Option<Vec<u8>>,
     /// The name of its debug file.
     pub debug_link: Option<DebugLink>,
@@ -49,7 +48,7 @@ const TYPE: usize = 16;
 const MACHINE: usize = 18;
 
 impl Header {
-    /// Reads class and machine, and refuses what cannot be traced.
+    /// Reads class and machine, and refuses files that cannot be traced.
     pub(crate) fn identify(bytes: &[u8]) -> Result<(Class, Machine), Error> {
         let start: &[u8; 20] = bytes.first_chunk().ok_or(Error::NotElf)?;
         if !start.starts_with(b"\x7fELF") {
@@ -74,13 +73,13 @@ impl Header {
         }
     }
 
-    /// Neither has a dynamic loader nor is loaded by one.
+    /// Returns whether it neither has a dynamic loader nor is loaded by one.
     pub fn is_static_program(&self) -> bool {
         self.program && self.interpreter.is_none()
     }
 
-    /// Why no agent can be put into a process of this image, where that is so:
-    /// the kernel can still probe it.
+    /// Returns why no agent can be injected into a process of this image; `None` if it can. The
+    /// kernel can still probe it.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
             (Machine::X86, _) => Some("32-bit program"),

@@ -1,4 +1,4 @@
-//! How to get the symbols that a stripped file lacks, in words.
+//! Hints how to get the symbols that a stripped file lacks.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,8 +8,8 @@ use tiptoe_event::{Printable, ShellWord};
 use crate::debug::hex;
 use crate::image::Image;
 
-/// glibc's own libraries, whose symbols Debian has in a package of another name and in
-/// its main archive.
+/// glibc's own libraries, whose symbols Debian has in a differently named package of its main
+/// archive.
 const GLIBC: [&str; 7] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -21,9 +21,8 @@ const GLIBC: [&str; 7] = [
 ];
 
 impl Image {
-    /// For a stripped file: that it is one, and the commands that fetch its
-    /// symbols. `package` is the Debian package that holds the file, where the
-    /// caller knows it.
+    /// Returns, for a stripped file, that it is stripped, and the commands that fetch its symbols.
+    /// `package` is the file's Debian package, if the caller knows it.
     pub fn symbols_hint(&self, path: &Path, package: Option<&str>) -> Option<String> {
         if !self.is_stripped() {
             return None;
@@ -47,7 +46,7 @@ impl Image {
         Some(text)
     }
 
-    /// The command that installs the symbols.
+    /// Returns the command that installs the symbols.
     fn install(&self, path: &Path, package: Option<&str>) -> String {
         let soname = self.header().soname.as_deref().unwrap_or_default();
         let package = match package {
@@ -62,8 +61,8 @@ impl Image {
     }
 }
 
-/// The command that says which package holds a file. dpkg knows it by the path that the
-/// package gave, `/lib/x` or `/usr/lib/x`: both end alike, and are one file now.
+/// Returns the command that names a file's package. dpkg knows the file by the package's path,
+/// `/lib/x` or `/usr/lib/x`. Both have the same end, and are now one file.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);
@@ -76,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_path_of_a_merged_usr_is_asked_for() {
+    fn the_owner_command_finds_either_path_of_a_merged_usr() {
         for path in ["/usr/bin/redis-server", "/bin/redis-server"] {
             let command = owner(Path::new(path));
             assert_eq!(command, "dpkg -S '*/bin/redis-server' | cut -d: -f1");
         }
     }
 
-    /// The traced program chose the path, and a reader pastes the command.
+    /// The traced program chose the path, and a user pastes the command, so it must be one word.
     #[test]
     fn a_path_is_one_word_of_the_command() {
         for (path, word) in [

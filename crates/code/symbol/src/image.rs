@@ -1,4 +1,4 @@
-//! An image: all that is known about one file, ready to be asked.
+//! An image: the functions and variables of one file.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use crate::tables::{Datum, Symbol, Symbols};
 use crate::variable::ThreadSegment;
 use crate::xz;
 
-/// The most that MiniDebugInfo may unpack to.
+/// The most bytes to which MiniDebugInfo may unpack.
 const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
 
 /// A program or shared library, with its functions.
 ///
-/// It owns what it knows: the file's content is not needed after [`parse`](Image::parse).
+/// It owns its data: the file's content is not needed after [`parse`](Image::parse).
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,
@@ -34,7 +34,7 @@ pub struct Image {
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
-    /// What each thread gets of it.
+    /// The segment that each thread gets a copy of.
     pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
@@ -43,9 +43,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a file. Symbols come from the first of: the file's own table, a
-    /// separate debug file, MiniDebugInfo; and always from the dynamic table
-    /// and the unwind information.
+    /// Reads a file. Symbols come from the first of: the file's own table, a separate debug file, MiniDebugInfo; and
+    /// always from the dynamic table and the unwind information.
     pub fn parse(content: &Content, debug: &dyn DebugSource) -> Result<Image, Error> {
         let contents = elf::read(content)?;
         let own = !contents.symtab.functions.is_empty();
@@ -96,28 +95,28 @@ impl Image {
         })
     }
 
-    /// What kind of file it is.
+    /// Returns the properties of the file.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Its segments, and how addresses and file offsets translate.
+    /// Returns its segments, which translate between addresses and file offsets.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// All functions, ascending by address, each address once.
+    /// Returns all functions, ascending by address, each address once.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
 
-    /// The link-time addresses of code that unwind information describes, ascending and apart; of all code, where it
-    /// describes none. A program's own runtime may look for return addresses in what is left.
+    /// Returns the disjoint, ascending link-time ranges of code that unwind information describes; of all code, if it
+    /// describes none. A program's own runtime may look for return addresses in the rest.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
 
-    /// The size of a pointer.
+    /// Returns the size of a pointer.
     pub(crate) fn word(&self) -> u8 {
         match self.header.class {
             Class::Elf32 => 4,
@@ -125,25 +124,24 @@ impl Image {
         }
     }
 
-    /// The separate debug file that was used.
+    /// Returns the separate debug file that was used.
     pub fn debug_file(&self) -> Option<&std::path::Path> {
         self.debug_file.as_deref()
     }
 
-    /// Whether local functions have lost their names: there is no full symbol
-    /// table, neither in the file nor in a debug file nor as MiniDebugInfo.
+    /// Returns whether local functions have no names, because no full symbol table was found: in the file, in a debug
+    /// file, or as MiniDebugInfo.
     pub fn is_stripped(&self) -> bool {
         !self.has_symbols
     }
 
-    /// Whether functions or variables may be missing, because the file, or its debug file, asks for more than the limits
-    /// allow.
+    /// Returns whether functions or variables may be missing, because the file or its debug file exceeds a limit.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the variable that a link-time address belongs to, and how far into it that is: the
-    /// smallest one, where several do. Its name is the linker's: [`variable_name`](crate::variable_name) demangles it.
+    /// Returns the variable at a link-time address, and the offset into it; the smallest one if several contain it.
+    /// The name is the linker's: [`variable_name`](crate::variable_name) demangles it.
     pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
         let here = self
             .data
@@ -153,8 +151,8 @@ impl Image {
         Some((&found.name, address - found.start()))
     }
 
-    /// Returns the link-time addresses of the variables with this name, as the linker has it or demangled: several of
-    /// static ones.
+    /// Returns the link-time addresses of the variables with this name, the linker's or demangled. Static ones may
+    /// share a name.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let first = self.data.partition_point(|v| *v.name < *name);
@@ -165,7 +163,7 @@ impl Image {
             return named;
         }
         let wanted = squeeze(name);
-        // Its last word is in the mangled name as it is.
+        // Its last word is in the mangled name unchanged.
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let word = wanted.rsplit(|c| !is_word(c)).next().unwrap_or_default();
         let may_be = |v: &&Variable| v.name.contains(word);
@@ -177,21 +175,20 @@ impl Image {
         all.filter(is_it).map(Variable::start).collect()
     }
 
-    /// The link-time addresses of the words in which the loader put what this
-    /// IFUNC's resolver chose, in this image itself.
+    /// Returns the link-time addresses of the words, in this image, in which the loader stored the choice of this
+    /// IFUNC's resolver.
     pub fn ifunc_slots(&self, resolver: &Function) -> Vec<u64> {
         self.slots.of_resolver(resolver.address).collect()
     }
 
-    /// The functions that this image imports, and the link-time address of each word through
-    /// which it calls them.
+    /// Returns the functions that this image imports, each with the link-time address of the word through which it is
+    /// called.
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
 
-    /// The link-time addresses of the words through which this image calls an
-    /// imported function. Before its first call such a word may still point
-    /// into this image's own linkage table.
+    /// Returns the link-time addresses of the words through which this image calls an imported function. Before its
+    /// first call such a word may still point into this image's own linkage table.
     pub fn import_slots(&self, name: &str) -> Vec<u64> {
         self.slots.of_import(name).collect()
     }
@@ -216,8 +213,7 @@ impl<'d> Tables<'d> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
-    /// The link-time addresses that it takes; of one that each thread has, its place in the
-    /// thread's block.
+    /// Its link-time addresses; for a thread-local variable, its offsets in the thread's block.
     range: Range<u64>,
     thread_local: bool,
 }
@@ -235,7 +231,7 @@ impl Variable {
         self.thread_local
     }
 
-    /// The link-time addresses; none of one that each thread has.
+    /// Returns the link-time addresses; empty for a thread-local variable.
     fn addresses(&self) -> Range<u64> {
         match self.thread_local {
             true => 0..0,
@@ -244,7 +240,7 @@ impl Variable {
     }
 }
 
-/// All of them, each once, ordered.
+/// Returns all of them, each once, ordered.
 fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
     data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.thread_local));
     data.dedup_by_key(|datum| (datum.name, datum.address, datum.thread_local));
@@ -256,7 +252,7 @@ fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
     owned.collect()
 }
 
-/// The index from names to functions.
+/// Returns the index from names to functions.
 fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     let names_of = |(at, function): (usize, &Function)| {
         (0..function.names.len()).map(move |name| (at as u32, name as u32))
@@ -266,9 +262,9 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// The first separate debug file that belongs to the image: it has symbols or debug information, and carries the
-/// same build-id, or, found by its name, the check sum that the link asks for. And
-/// whether one was refused, because it is beyond the limits.
+/// Returns the first separate debug file that belongs to the image. It has symbols or debug information, and the same
+/// build-id, or if found by its name the link's check sum. Also returns whether one was refused for exceeding a
+/// limit.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,
@@ -286,7 +282,8 @@ pub(crate) fn debug_file(
         let link = header.debug_link.as_ref()?;
         let own = source.image_path();
         let others = debug::by_link(source, link).into_iter();
-        // A link may have the program's own name, and the program its own build-id.
+        // A link may have the program's own name, and the program its own build-id, so the program itself must be
+        // excluded.
         let mut others = others.filter(|path| Some(&**path) != own);
         others.find_map(|path| {
             let content = source.read(&path)?;

@@ -1,4 +1,4 @@
-//! Functions that the compiler put into others, and lines of source: what debug information tells of an instruction.
+//! Finds the inlined functions and the source line of an instruction, from debug information.
 
 use addr2line::Context;
 use gimli::{Dwarf, SectionId};
@@ -11,26 +11,26 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// More functions within each other are not told.
+/// The most functions inlined in each other that are reported.
 const MOST: usize = 32;
 /// The number of a shared file's first section; one file has fewer.
 const SHARED: u16 = 1 << 10;
 
-/// What is known of an instruction.
+/// The source of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The functions that were put into the one that it is in, the innermost first.
+    /// The functions inlined around it, innermost first.
     pub inlined: Vec<String>,
-    /// Its file's name, without folders, and its line there.
+    /// Its file's name, without folders, and its line.
     pub line: Option<(String, u32)>,
 }
 
-/// The debug information of an image, to be asked for instructions.
+/// The debug information of an image, for lookups of instructions.
 pub struct Origins<'d>(Option<Context<SectionPart<'d>>>);
 
 impl Image {
-    /// Asks where instructions of this image, whose `bytes` are the same that it was read from, come from. What
-    /// is unpacked and found out on the way is kept for all that `ask` asks.
+    /// Passes the origins of this image to `ask`; `bytes` must be those from which the image was read. Unpacked and
+    /// decoded data is kept for all lookups of `ask`.
     pub fn origins<R>(
         &self,
         bytes: &Content,
@@ -42,7 +42,7 @@ impl Image {
         if let Some(shared) = files.shared() {
             dwarf.set_sup(self::dwarf(shared, SHARED));
         }
-        // addr2line keeps something of each unit.
+        // addr2line keeps data for each unit, so their number must be bounded.
         let mut units = dwarf.units();
         let few = (0..=MAX_UNITS).any(|_| !matches!(units.next(), Ok(Some(_))));
         let context = few.then(|| Context::from_dwarf(dwarf).ok());
@@ -51,7 +51,7 @@ impl Image {
 }
 
 impl Origins<'_> {
-    /// Where the instruction at a link-time address comes from; nothing where that is not told.
+    /// Returns the origin of the instruction at a link-time address; empty if unknown.
     pub fn of(&self, address: u64) -> Origin {
         self.find(address).unwrap_or_default()
     }
@@ -87,7 +87,7 @@ impl Origins<'_> {
     }
 }
 
-/// The sections of a file, whose numbers follow `first`.
+/// Returns the sections of a file, numbered from `first` on.
 pub(crate) fn dwarf(bytes: &Content, first: u16) -> Dwarf<SectionPart<'_>> {
     let file = elf::parse(bytes);
     let mut numbers = first..;

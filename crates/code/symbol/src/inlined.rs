@@ -1,4 +1,4 @@
-//! How often the compiler put each function into others: places that no probe of the function sees.
+//! Counts how often each function was inlined: places that a probe of the function misses.
 
 use std::collections::HashMap;
 
@@ -14,18 +14,19 @@ use crate::inline::dwarf;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// Longer debug information is not looked through, as nobody should wait for that: it takes about 10 ns a byte.
+/// The longest debug information that is searched, because users wait for it: it takes about 10 ns a byte.
 const MOST: u64 = 32 << 20;
 
-/// Each unit may have a table of abbreviations of its own, all overlapping: no more units times the bytes of all tables.
+/// The most units times the bytes of all abbreviation tables, because each unit may have its own, and all may
+/// overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
-/// A function as all of its copies refer to it: whether it is described in the file that several share, and where.
+/// The entry to which all copies of a function refer: whether it is in the shared file, and its offset.
 type Abstract = (bool, usize);
 
 impl Image {
-    /// In how many places each function was put into another one, by its link-time address; those without any are
-    /// left out. Nothing if there is no debug information, or too much.
+    /// Returns in how many places each function was inlined, by its link-time address, without those with none. Empty
+    /// if there is no debug information, or too much.
     pub fn inlined_places(&self, bytes: &Content, source: &dyn DebugSource) -> HashMap<u64, u32> {
         let files = Files::find(bytes, source);
         let described = files.described(bytes);
@@ -43,7 +44,7 @@ impl Image {
                 break;
             };
             if let Ok(unit) = dwarf.unit(header) {
-                // What is damaged ends its unit.
+                // Damage ends its unit.
                 let _ = found.look_through(&dwarf, &unit);
             }
         }
@@ -53,9 +54,9 @@ impl Image {
 
 #[derive(Default)]
 struct Found {
-    /// Where a function's own code begins.
+    /// The start of each function's own code.
     own: HashMap<Abstract, u64>,
-    /// How often it is within another one's.
+    /// How often each is inlined.
     inlined: HashMap<Abstract, u32>,
 }
 
@@ -105,7 +106,7 @@ impl Found {
     }
 }
 
-/// The entry that an attribute refers to.
+/// Returns the entry to which an attribute refers.
 fn referred<'d>(
     unit: &Unit<SectionPart<'d>>,
     value: &AttributeValue<SectionPart<'d>>,
@@ -118,7 +119,7 @@ fn referred<'d>(
     }
 }
 
-/// Where a function's code begins; `None` if it has none of its own.
+/// Returns the start of a function's code; `None` if it has none of its own.
 fn start<'d>(
     dwarf: &gimli::Dwarf<SectionPart<'d>>,
     unit: &Unit<SectionPart<'d>>,

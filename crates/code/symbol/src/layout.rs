@@ -1,4 +1,4 @@
-//! How the file is laid out in memory: segments, executable ranges, addresses.
+//! The layout of the file in memory: segments, executable ranges, addresses.
 
 use std::ops::Range;
 
@@ -7,37 +7,37 @@ use std::ops::Range;
 pub struct Segment {
     /// Link-time address of its first byte.
     pub address: u64,
-    /// How much memory it takes.
+    /// Its size in memory.
     pub memory_size: u64,
-    /// Where its bytes begin in the file.
+    /// The offset of its bytes in the file.
     pub offset: u64,
-    /// How many bytes the file holds of it; the rest is zeros.
+    /// Its size in the file; the rest is zeros.
     pub file_size: u64,
-    /// Mapped executable.
+    /// Whether it is mapped executable.
     pub executable: bool,
-    /// Mapped writable.
+    /// Whether it is mapped writable.
     pub writable: bool,
 }
 
-/// The segments of an image and what of them is code.
+/// The segments of an image, and its code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// In the order of the program headers.
     pub segments: Vec<Segment>,
-    /// Link-time addresses that hold code, ascending: the executable sections,
-    /// or the executable segments of a file without sections.
+    /// Link-time addresses of code, ascending: the executable sections, or the executable segments
+    /// of a file without sections.
     pub executable: Vec<Range<u64>>,
     /// Link-time addresses of procedure linkage tables.
     pub plt: Vec<Range<u64>>,
 }
 
 impl Layout {
-    /// Translates a link-time address; `None` where the file has no byte for it.
+    /// Translates a link-time address; `None` if the file has no byte for it.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
 
-    /// Whether a link-time address has memory when the file is loaded, zeros included.
+    /// Returns whether a link-time address has memory when the file is loaded, zeros included.
     pub fn has_memory(&self, address: u64) -> bool {
         let holds = |s: &Segment| {
             address
@@ -47,8 +47,8 @@ impl Layout {
         self.segments.iter().any(holds)
     }
 
-    /// Translates a file offset into the link-time address at which it is
-    /// mapped, the executable mapping first where several segments share it.
+    /// Translates a file offset into the link-time address at which it is mapped; prefers the
+    /// executable mapping if several segments share it.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let at = |executable| {
             let mut segments = self
@@ -60,33 +60,33 @@ impl Layout {
         at(true).or_else(|| at(false))
     }
 
-    /// The executable segment that holds this address in the file's bytes.
+    /// Returns the executable segment that has this address in the file's bytes.
     pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
             .find(|s| s.executable && s.offset_of(address).is_some())
     }
 
-    /// Whether the address lies in a procedure linkage table.
+    /// Returns whether the address is in a procedure linkage table.
     pub fn in_plt(&self, address: u64) -> bool {
         self.plt.iter().any(|range| range.contains(&address))
     }
 }
 
 impl Segment {
-    /// The file offset of a link-time address in this segment.
+    /// Returns the file offset of a link-time address in this segment.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.file_size).then(|| self.offset.checked_add(within))?
     }
 
-    /// The link-time address of a file offset in this segment.
+    /// Returns the link-time address of a file offset in this segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.file_size).then(|| self.address.checked_add(within))?
     }
 
-    /// The address behind the last byte that the file holds.
+    /// Returns the address after the last byte in the file.
     pub fn file_end(&self) -> u64 {
         self.address.saturating_add(self.file_size)
     }

@@ -1,30 +1,23 @@
-//! Functions and variables and their names, out of the content of an ELF file.
+//! Reads functions and variables, with their names, from the content of an ELF file.
 //!
-//! An [`Image`] is one program or library. Its functions come from four
-//! places, because no single one knows them all: symbol tables (the file's
-//! own, a separate debug file's, or MiniDebugInfo's) name local functions but
-//! are usually stripped; the dynamic table names what is exported; `.eh_frame`
-//! knows where every compiled function begins and how long it is, but not what
-//! it is called. Merged by address they give one list: aliases are one
-//! function, and a function without a name is known by its address.
+//! An [`Image`] is one program or library. Its functions come from four sources, because none has them all. Symbol
+//! tables (the file's own, a separate debug file's, or MiniDebugInfo's) name local functions but are usually
+//! stripped. The dynamic table names exported functions. `.eh_frame` has the start and length of every compiled
+//! function, but no names. Merged by address they give one list: aliases are one function, and a function without a
+//! name is known by its address.
 //!
-//! Three address-like numbers are kept apart: a *link-time address* is what
-//! the file's tables speak of, an *offset* is a position in the file, and only
-//! the caller knows a process's *run-time addresses* (an offset plus a
-//! mapping's start).
+//! Three kinds of address must not be confused. A *link-time address* is one in the file's tables. An *offset* is a
+//! position in the file. Only the caller knows a process's *run-time addresses* (an offset plus a mapping's start).
 //!
-//! [`variable`] names variables, and parts of what they hold or lead to, by DWARF.
+//! [`variable`] finds variables, and parts of what they hold or point to, by DWARF.
 //!
-//! This crate makes no system call: it takes a [`Content`], which is read piece by
-//! piece, and fetches separate debug files through a [`DebugSource`]. The bytes are hostile: a traced process
-//! may map whatever it likes. Every read is checked, memory stays proportional
-//! to the file (MiniDebugInfo: a fixed limit), no loop depends on a number that
-//! the file merely claims, and expansion of names is cut off.
+//! This crate makes no system call: it takes a [`Content`], which is read piece by piece, and fetches separate debug
+//! files through a [`DebugSource`]. The bytes are hostile, because a traced process may map any file. So every read
+//! is checked, memory is proportional to the file (MiniDebugInfo: a fixed limit), no loop is bounded only by a number
+//! in the file, and the expansion of names is limited.
 //!
-//! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions):
-//! parsing 183 ms, a symbol by its name microseconds, a pattern or a name that
-//! must be compared demangled 0.5 s at worst. Measured by
-//! `TIPTOE_TIME_FILE=FILE cargo test -p tiptoe-symbol --release --test real -- --ignored --nocapture time`.
+//! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions): parsing 183 ms, a symbol by its name
+//! microseconds, a pattern or a name that must be compared demangled at most 0.5 s.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -62,7 +55,7 @@ pub use inline::{Origin, Origins};
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 
-/// Returns a variable's name as its source has it, where the linker's is one of C++ or Rust.
+/// Returns a variable's name as in its source, if the linker's is a C++ or Rust one.
 pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
     match demangle::variable_name(name) {
         Some(found) => found.into(),
@@ -70,13 +63,13 @@ pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// How frames are left, at each link-time address of a file; nothing where it does not say.
+/// Returns the unwind table of a file by link-time address; empty if it has none.
 pub fn unwind_table(bytes: &Content) -> Table {
     let section = elf::read_eh_frame(bytes);
     section.map_or_else(Table::default, |section| Table::compile(&section))
 }
 
-/// The link-time addresses of a section that is mapped; `None` where there is none of this name.
+/// Returns the link-time addresses of a mapped section; `None` if there is none of this name.
 pub fn section(bytes: &Content, name: &str) -> Option<std::ops::Range<u64>> {
     use object::{Object as _, ObjectSection as _};
     let file = elf::parse(bytes)?;

@@ -1,15 +1,14 @@
-//! One list of functions out of several tables.
+//! Merges the functions of several tables into one list.
 //!
-//! Symbols at one address are aliases of one function, whichever table they
-//! come from. Unwind information then adds what has no name, and lends its
-//! size to what has none.
+//! Symbols at one address are aliases of one function, whatever their table. Unwind information
+//! then adds nameless functions, and sizes of functions without one.
 
 use crate::frames::Frame;
 use crate::function::{Function, Kind, Source, is_cold_name};
 use crate::layout::{Layout, Segment};
 use crate::tables::Symbol;
 
-/// No more frames become functions.
+/// The most frames that become functions.
 const MAX_FRAMES: usize = 1_000_000;
 
 /// Merges symbols and frames; the result ascends by address, each address once.
@@ -31,7 +30,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Turns addresses into functions, refusing those without code in the file.
+/// Makes functions of addresses; refuses those without code in the file.
 struct Place<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -46,7 +45,7 @@ impl Place<'_> {
         Some((segment, offset))
     }
 
-    /// A function without names; its size ends with its segment.
+    /// Returns a function without names; its size ends with its segment.
     fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
         let (segment, offset_in_file) = self.segment(address)?;
         let kind = if self.layout.in_plt(address) {
@@ -68,7 +67,7 @@ impl Place<'_> {
         })
     }
 
-    /// The function of all the symbols at one address.
+    /// Returns the function of all the symbols at one address.
     fn named(&self, aliases: &[(Source, Symbol<'_>)]) -> Option<Function> {
         let (source, first) = aliases.first()?;
         let size = aliases
@@ -93,8 +92,8 @@ impl Place<'_> {
     }
 }
 
-/// The distinct names, what a reader would call it first: global before local,
-/// few leading underscores, short.
+/// Returns the distinct names, the best to show first: global before local, few leading
+/// underscores, short.
 fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());
@@ -113,7 +112,7 @@ fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the frames that no symbol begins, and fills in unknown sizes.
+/// Adds the frames that have no symbol, and sets unknown sizes.
 fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'_>) {
     let mut frames: Vec<&Frame> = frames.iter().filter(|frame| frame.size > 0).collect();
     frames.sort_by_key(|frame| frame.address);
@@ -140,8 +139,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// A signal trampoline is described from one byte before its first, because
-/// unwinders look up the byte before a return address.
+/// Returns whether a frame starts early. A signal trampoline's description begins one byte before
+/// it, because unwinders look up the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

@@ -1,8 +1,7 @@
-//! A section of a file, of which only a window is in memory.
+//! A section of a file. Only a window of it is in memory.
 //!
-//! Debug information may have more bytes than tiptoe may take, and few of them are needed. A section that is packed in
-//! its file is the exception: it is unpacked whole. Bytes may change between two looks, as the file's owner likes; each
-//! look is checked by itself.
+//! Debug information may have more bytes than tiptoe may use, and few of them are needed. Only a compressed section
+//! is unpacked whole. The file's owner may change bytes between two reads, so each read must be checked by itself.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,16 +13,16 @@ use object::read::{CompressionFormat, Object as _, ObjectSection as _};
 
 use crate::content::Content;
 
-/// A section may unpack to this many times its size in the file (and [`MAX_MORE`] more).
+/// A section may unpack to this many times its size in the file, plus [`MAX_MORE`].
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
-/// A window has this many bytes.
+/// The bytes of a window.
 const WINDOW: usize = 16 << 10;
-/// A larger section is not read: each of its bytes may be looked at.
+/// The largest section that is read, because each of its bytes may be searched.
 const MOST: u64 = 1 << 30;
-/// No larger block, or string, is made of a section.
+/// The largest block or string that is made from a section.
 const MOST_AT_ONCE: usize = 1 << 20;
-/// As many bytes of a string are read first: few are longer.
+/// The bytes of a string that are read first; few are longer.
 const STRING: usize = 128;
 
 /// A section; without any bytes if its file has none.
@@ -41,7 +40,7 @@ enum Bytes<'d> {
     },
 }
 
-/// The bytes from a place in the section on.
+/// The bytes from an offset of the section on.
 #[derive(Default)]
 struct Window {
     at: usize,
@@ -55,7 +54,7 @@ impl Default for Section<'_> {
 }
 
 impl<'d> Section<'d> {
-    /// The section of a file, whose content this is, with a name.
+    /// Returns the section with a name, of the file with this content.
     pub(crate) fn of(
         file: &object::read::File<'d, &'d Content>,
         content: &'d Content,
@@ -94,7 +93,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Fills a piece with the bytes from a place on; `None` if the section does not have all of them.
+    /// Fills a piece with the bytes from an offset on; `None` if the section does not have all of them.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         let (content, start, window) = match &self.bytes {
@@ -126,7 +125,7 @@ impl<'d> Section<'d> {
         Some(())
     }
 
-    /// The string at a place, without the zero at its end; of a longer one `most` bytes.
+    /// Returns the string at an offset, without its final zero; at most `most` bytes of it.
     pub(crate) fn string(&self, at: usize, most: usize) -> Option<Vec<u8>> {
         let most = most.min(self.len.checked_sub(at)?);
         let mut string = Vec::new();
@@ -141,7 +140,7 @@ impl<'d> Section<'d> {
         Some(string)
     }
 
-    /// Shows all bytes in order, a part at a time, as far as they can be read.
+    /// Shows all readable bytes in order, a part at a time.
     pub(crate) fn each_part(&self, mut show: impl FnMut(&[u8])) {
         if let Bytes::Held(bytes) = &self.bytes {
             return show(bytes);
@@ -157,7 +156,7 @@ impl<'d> Section<'d> {
     }
 }
 
-/// A section of a file with this content, unpacked within its budget; `None` where it does not suffice.
+/// Unpacks a section of a file with this content, within its budget; `None` if the budget is not enough.
 pub(crate) fn unpacked<'d>(
     file: &object::read::File<'d, &'d Content>,
     content: &Content,
@@ -166,7 +165,7 @@ pub(crate) fn unpacked<'d>(
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     if packed.format != CompressionFormat::None {
         let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
-        // What a section claims beyond all bounds is beyond the budget too.
+        // A claim beyond all bounds must not fit the budget either.
         let claimed = packed.uncompressed_size;
         content.spend(if claimed <= most { claimed } else { u64::MAX })?;
     }
@@ -177,14 +176,14 @@ pub(crate) fn unpacked<'d>(
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// Of all sections that belong together.
+    /// The number of its section among all that belong together.
     number: u16,
     start: usize,
     len: usize,
 }
 
 impl<'d> SectionPart<'d> {
-    /// All of a section, which has a number of its own.
+    /// Returns all of a section with a number of its own.
     pub(crate) fn all(section: Section<'d>, number: u16) -> SectionPart<'d> {
         SectionPart {
             len: section.len,
@@ -211,7 +210,7 @@ impl fmt::Debug for SectionPart<'_> {
     }
 }
 
-/// An id has the section's number above its offset.
+/// The lowest bit of the section's number in an id. The bits below hold the offset.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {
@@ -310,7 +309,7 @@ impl Reader for SectionPart<'_> {
 mod tests {
     use super::*;
 
-    /// As long as a few windows; each byte says where it is.
+    /// The section is a few windows long; each byte has its position as its value.
     fn check(section: Section<'_>, bytes: &[u8]) {
         let mut all = Vec::new();
         section.each_part(|part| all.extend_from_slice(part));

@@ -1,10 +1,8 @@
-//! Slots: the words in memory that hold the address of a function which was
-//! only chosen at run time.
+//! Slots: words in memory with the address of a function that was chosen at run time.
 //!
-//! An IFUNC symbol names a resolver. The function that it chose stands, once
-//! the loader has run, in the slots of those who call it: in other images a
-//! slot per imported name, in the same image a slot per resolver. Whoever can
-//! read the process's memory learns the choice from any of them.
+//! An IFUNC symbol names a resolver. After the loader has run, the slots of its callers have the chosen function: in
+//! other images a slot per imported name, in the same image a slot per resolver. So any of these slots gives the
+//! choice to a reader of the process's memory.
 
 use object::elf;
 use object::read::elf::{Rela, SectionHeader as _, Sym};
@@ -15,7 +13,7 @@ use crate::dynamic::Dynamic;
 use crate::elf::{Elf, File};
 use crate::tables::Strings;
 
-/// More relocations are not read: sections may overlap, so their sum is not bounded by the file.
+/// The most relocations that are read. Sections may overlap, so that the file's size does not bound their sum.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
 /// The run-time slots of an image, by link-time address.
@@ -25,15 +23,14 @@ pub(crate) struct Slots {
     resolved: Vec<(u64, u64)>,
     /// (imported name, slot), ascending.
     imported: Vec<(Box<str>, u64)>,
-    /// Words that hold the image's own number among those with thread-local variables.
+    /// Words that hold the image's number among those with thread-local variables.
     modules: Vec<u64>,
-    /// (word, place in the image's block), where the word holds how far from the thread
-    /// pointer that place is.
+    /// (word, offset in the image's block): the word holds the distance of that offset from the thread pointer.
     thread_offsets: Vec<(u64, u64)>,
 }
 
 impl Slots {
-    /// The slots that hold what this resolver of the image chose.
+    /// Returns the slots with the choice of this resolver of the image.
     pub(crate) fn of_resolver(&self, resolver: u64) -> impl Iterator<Item = u64> + '_ {
         let start = self
             .resolved
@@ -45,25 +42,24 @@ impl Slots {
             .map(|&(_, slot)| slot)
     }
 
-    /// A word in which the loader puts the image's number among those with thread-local
-    /// variables.
+    /// Returns a word in which the loader stores the image's number among those with thread-local variables.
     pub(crate) fn module_number(&self) -> Option<u64> {
         self.modules.first().copied()
     }
 
-    /// A word in which the loader puts how far from the thread pointer a place in the image's
-    /// block is, and that place.
+    /// Returns a word in which the loader stores the distance from the thread pointer of an offset in the image's
+    /// block, and that offset.
     pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
         self.thread_offsets.first().copied()
     }
 
-    /// Each imported name, with a slot.
+    /// Returns each imported name with a slot.
     pub(crate) fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         let imported = self.imported.iter();
         imported.map(|(name, slot)| (&**name, *slot))
     }
 
-    /// The slots through which the image calls a function by name.
+    /// Returns the slots through which the image calls a function by name.
     pub(crate) fn of_import<'s>(&'s self, name: &'s str) -> impl Iterator<Item = u64> + 's {
         let start = self
             .imported
@@ -111,7 +107,7 @@ pub(crate) fn read<'d, E: Elf>(
     slots
 }
 
-/// The symbols that relocations are about.
+/// The symbols to which relocations refer.
 struct Names<'d, E: Elf> {
     symbols: &'d [E::Sym],
     strings: Strings<'d>,
@@ -119,7 +115,7 @@ struct Names<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Names<'d, E> {
-    /// The symbol of a relocation; `None` if it has none.
+    /// Returns the symbol of a relocation; `None` if it has none.
     fn symbol(&self, relocation: &E::Rela) -> Option<&'d E::Sym> {
         let index = relocation.r_sym(self.endian, false) as usize;
         self.symbols.get(index).filter(|_| index != 0)
@@ -155,7 +151,7 @@ impl Slots {
     }
 }
 
-/// Where in the image's own block the symbol of a relocation is; `None` if it is another's.
+/// Returns a relocation's symbol's offset in the image's own block; `None` if the symbol is another image's.
 fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = names.endian;
     if relocation.r_sym(endian, false) == 0 {

@@ -1,19 +1,18 @@
-//! Which functions belong to a standard library that was compiled into the program: templates and inline
-//! functions of C++, and all that Rust links statically, with parking_lot.
+//! Recognises functions of a standard library that was compiled into the program: C++ templates and inline functions,
+//! and all that Rust links statically, with parking_lot.
 //!
-//! A C++ name is read in its mangled form, because a large program has too many to demangle. Functions
-//! whose job is to call a function of the program's (`std::thread::_State_impl::_M_run`, Rust's
-//! `__rust_begin_short_backtrace`) do not count: compilers put the called function into them, and they
-//! are its only name.
+//! C++ names are read mangled, because a large program has too many to demangle. Functions whose purpose is to call a
+//! function of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count.
+//! Compilers inline the called function into them, and they are then its only name.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
 
-/// How C++ abbreviates `std`, and its best-known members.
+/// C++'s abbreviations of `std` and its best-known members.
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
-/// Namespaces of its implementations beside it.
+/// Further namespaces of its implementations.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// Parts of the names of C++ functions that call one of the program's.
+/// Parts of the names of C++ functions that call a function of the program.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -28,10 +27,10 @@ const CALLS_BACK: [&str; 12] = [
     "__thread_proxy",
     "10__function",
 ];
-/// Rust's crates, beside those whose names begin with [`PARKING_LOT`].
+/// Rust's crates, besides those whose names begin with [`PARKING_LOT`].
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// Parts of the names of Rust's functions that call one of the program's.
+/// Parts of the names of Rust functions that call a function of the program.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",
@@ -42,8 +41,8 @@ const RUST_CALLS_BACK: [&str; 6] = [
 ];
 
 impl Function {
-    /// Returns whether the function belongs to a standard library of C++ or Rust, by its name, and
-    /// does not stand for a function of the program's that it calls.
+    /// Returns whether the function belongs to a standard library of C++ or Rust, by its name, and does not stand in
+    /// for a function of the program that it calls.
     pub fn is_of_standard_library(&self) -> bool {
         let mut names = self.names.iter();
         names.any(|name| is_cpp(name) || is_rust(name))
@@ -54,7 +53,7 @@ fn is_cpp(name: &str) -> bool {
     let Some(name) = name.strip_prefix("_Z") else {
         return false;
     };
-    // What is within a function has the function's name first.
+    // A name inside a function begins with the function's name.
     let name = name.trim_start_matches('Z');
     let begins = |with: &str| name.starts_with(with);
     let is_std = match name.strip_prefix('N') {
@@ -68,7 +67,7 @@ fn is_cpp(name: &str) -> bool {
     is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
 }
 
-/// Whether it is one of those by which libstdc++'s headers call pthread's functions.
+/// Returns whether it is one by which libstdc++'s headers call pthread functions.
 fn is_of_threads(name: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit();
     let bare = name.trim_start_matches('L').trim_start_matches(digits);
@@ -113,12 +112,12 @@ mod tests {
             "std",
             "_Z4mainv",
             "_ZN2ns1fESt6vectorIiSaIiEE",
-            // A namespace of C++ that is called as a crate of Rust's is.
+            // A C++ namespace with the name of a Rust crate.
             "_ZN4core3runEv",
             "_ZN4core3run17hurriedE",
             "_ZN4prog4main17h0123456789abcdefE",
             "_ZN53_$LT$prog..Guard$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
-            // They call what the program has given them.
+            // They call functions that the program passed to them.
             "_ZNSt6thread11_State_implINS_8_InvokerISt5tupleIJZ4mainEUlvE_EEEEE6_M_runEv",
             "_ZNSt17_Function_handlerIFvvEZ4mainEUlvE_E9_M_invokeERKSt9_Any_data",
             "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE",

@@ -1,4 +1,4 @@
-//! The symbol tables: which names stand at which addresses.
+//! The symbol tables: names and their addresses.
 
 use object::Endianness;
 use object::elf;
@@ -10,16 +10,16 @@ use crate::dynamic::Dynamic;
 use crate::elf::{Elf, File, is_code};
 use crate::layout::Layout;
 
-/// Longer names are not kept.
+/// The longest name that is kept.
 const MAX_NAME: usize = 16 << 10;
-/// The names of one table have no more bytes in all.
+/// The most bytes of all names of one table.
 const MAX_NAMES: usize = 192 << 20;
-/// More symbols of one table are not read.
+/// The most symbols of one table that are read.
 const MAX_SYMBOLS: usize = 2_000_000;
 
 /// One symbol of a function.
 pub(crate) struct Symbol<'d> {
-    /// Without version; `None` where it is empty, too long, or no UTF-8.
+    /// Without version; `None` if it is empty, too long, or not UTF-8.
     pub(crate) name: Option<&'d str>,
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -30,13 +30,13 @@ pub(crate) struct Symbol<'d> {
 /// One symbol of a variable.
 pub(crate) struct Datum<'d> {
     pub(crate) name: &'d str,
-    /// Where it is; of one that each thread has, where in the thread's block.
+    /// Its address; for a thread-local variable, its offset in the thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) thread_local: bool,
 }
 
-/// What one table defines.
+/// The definitions of one table.
 #[derive(Default)]
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
@@ -45,15 +45,15 @@ pub(crate) struct Symbols<'d> {
     pub(crate) cut: bool,
 }
 
-/// A table of names, read within a budget: many symbols that all point into
-/// one long name must not cost more than the file is long.
+/// A table of names, read within a budget. Otherwise many symbols that point into one long name
+/// would cost more than the file's length.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,
 }
 
 impl<'d> Strings<'d> {
-    /// The names that belong to a symbol table.
+    /// Returns the names of a symbol table.
     pub(crate) fn of<E: Elf>(
         file: &File<'d, E>,
         table: &SymbolTable<'d, E, &'d Content>,
@@ -66,7 +66,7 @@ impl<'d> Strings<'d> {
         Strings::new(strings)
     }
 
-    /// These.
+    /// Returns a table of these bytes.
     pub(crate) fn new(bytes: &'d [u8]) -> Strings<'d> {
         Strings {
             bytes,
@@ -74,7 +74,7 @@ impl<'d> Strings<'d> {
         }
     }
 
-    /// The name at an offset, without the version behind `@`.
+    /// Returns the name at an offset, without the version after `@`.
     pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
         let rest = self.bytes.get(offset as usize..)?;
         let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
@@ -86,7 +86,7 @@ impl<'d> Strings<'d> {
     }
 }
 
-/// Reads one table; symbols that define nothing here are passed over.
+/// Reads one table; skips symbols that define nothing here.
 pub(crate) fn symbols<'d, E: Elf>(
     file: &File<'d, E>,
     table: &SymbolTable<'d, E, &'d Content>,
@@ -157,8 +157,8 @@ fn collect<'d, E: Elf>(
     found
 }
 
-/// Functions say so; a label of hand-written assembly counts where it is
-/// global and stands in code.
+/// Returns whether a symbol is a function: by its type, or because it is a global label in code, as
+/// in hand-written assembly.
 fn is_function<E: Elf>(symbol: &E::Sym, is_in_code: impl Fn() -> bool) -> bool {
     match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,

@@ -1,4 +1,4 @@
-//! Programs compiled here, so that each way of hiding a name is at hand.
+//! Programs compiled here, so that each way of hiding a name is covered.
 
 mod common;
 
@@ -137,7 +137,7 @@ fn aliases_ifuncs_and_cold_parts() {
     );
 }
 
-/// With the symbols in a file of their own, found by link or by build-id.
+/// The symbols are in a separate file, found by link or by build-id.
 #[test]
 fn separate_debug_files() {
     let Some(program) = cpp() else { return };
@@ -185,11 +185,11 @@ fn stripped_functions_are_known_by_address() {
     let cold = full.functions().iter().find(|f| f.is_cold).unwrap();
     assert!(
         stripped.find(&cold.hex()).unwrap()[0].is_cold,
-        "told by its unwind information"
+        "found by its unwind information"
     );
 }
 
-/// Unwind information is found without any section header.
+/// Unwind information is found without section headers.
 #[test]
 fn without_section_headers() {
     let Some(program) = cpp() else { return };
@@ -232,7 +232,7 @@ fn mini_debug_info() {
     assert_eq!(
         count(&image, "splits"),
         0,
-        "exported by nobody, and not packed"
+        "not exported, and not in MiniDebugInfo"
     );
 }
 
@@ -245,7 +245,7 @@ fn rust_names() {
         }
         fn main() { std::process::exit(inner::work(std::env::args().count()) as i32) }
     "#;
-    // Which scheme is the default depends on the compiler; only v0 can always be asked for.
+    // The compiler decides the default scheme; only v0 can always be requested.
     for scheme in [&[][..], &["-Csymbol-mangling-version=v0"]] {
         let options = [&["--crate-name=prog", "-O"], scheme].concat();
         let Some(program) = compile("rustc", "prog.rs", source, &options) else {
@@ -328,7 +328,8 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     assert_eq!(count(&image, "local"), 1);
 }
 
-/// Programs run without section headers: what they export, and what the loader fills in, is found as the loader does.
+/// Regression: programs run without section headers, so their exports and the loader's slots must be found as the
+/// loader does.
 #[test]
 fn a_file_without_section_headers_has_its_dynamic_symbols() {
     for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {
@@ -338,8 +339,8 @@ fn a_file_without_section_headers_has_its_dynamic_symbols() {
         };
         let whole = image(&program.path).unwrap();
         let mut bytes = fs::read(&program.path).unwrap();
-        bytes[40..48].fill(0); // where section headers are
-        bytes[58..64].fill(0); // how long, how many, and which has the names
+        bytes[40..48].fill(0); // offset of section headers
+        bytes[58..64].fill(0); // their length, number, and index of names
         let bare = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
         assert_eq!(bare.header().soname.as_deref(), Some("libown.so.1"));
         for spec in ["ns::f(int)", "plain", "other", "chosen", "main"] {

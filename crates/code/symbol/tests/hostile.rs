@@ -1,11 +1,11 @@
-//! Damaged and malicious files: an answer or an error, soon, and no panic.
+//! Damaged and malicious files must give an answer or an error, soon, without a panic.
 
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tiptoe_symbol::{Image, NoDebugFiles};
 
-/// Asks everything of whatever the bytes are.
+/// Makes all lookups, whatever the bytes are.
 fn exercise(bytes: &[u8]) {
     let Ok(image) = Image::parse(&bytes.to_vec().into(), &NoDebugFiles) else {
         return;
@@ -54,8 +54,8 @@ proptest! {
         exercise(&bytes);
     }
 
-    /// Where the numbers are that everything else hangs on: the ELF header,
-    /// program headers, and section headers.
+    /// Changes the numbers on which everything depends: the ELF header, program headers, and
+    /// section headers.
     #[test]
     fn headers_changed(changes in header_fields(), at_end in any::<bool>()) {
         let mut bytes = victim();
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_behind_a_good_start(tail in prop::collection::vec(any::<u8>(), 0..4096)) {
+    fn nonsense_after_a_good_start(tail in prop::collection::vec(any::<u8>(), 0..4096)) {
         let mut bytes = victim();
         bytes.truncate(64);
         bytes.extend(tail);
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// A minimal file whose symbol table has `count` symbols in one long name.
+/// Returns a minimal file whose symbol table has `count` symbols in one long name.
 fn many_symbols_one_name(count: usize, name_length: usize) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");
@@ -139,8 +139,8 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// A table of long names that overlap costs what its file is long, not the
-/// product of symbols and names.
+/// A table of long overlapping names must cost the file's length, not the product of symbols and
+/// names.
 #[test]
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);

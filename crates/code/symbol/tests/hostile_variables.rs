@@ -1,4 +1,4 @@
-//! Malicious debug information: an answer or an error, soon, and no panic.
+//! Malicious debug information must give an answer or an error, soon, without a panic.
 
 #[path = "common/dwarf.rs"]
 mod dwarf;
@@ -24,14 +24,14 @@ fn plan(sections: &[(&str, &[u8])], text: &str) -> Result<Plan, VariableError> {
 
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn an_answer_comes_soon() {
+fn an_answer_takes_bounded_time() {
     for (what, ask) in [
         (
-            "stand for themselves",
-            types_that_stand_for_themselves as fn(),
+            "refer to themselves",
+            types_that_refer_to_themselves as fn(),
         ),
         ("multiply", structures_that_multiply),
-        ("in a circle", declarations_in_a_circle),
+        ("in a cycle", declarations_in_a_cycle),
         ("without bytes", attributes_without_bytes),
         ("tables that overlap", tables_that_overlap),
         ("names that overlap", names_that_overlap),
@@ -76,7 +76,7 @@ fn the_unit_made_here_is_read() {
 }
 
 #[test]
-fn types_that_stand_for_themselves() {
+fn types_that_refer_to_themselves() {
     for tag in [dw::TYPEDEF, dw::POINTER, dw::ARRAY] {
         let mut dwarf = Dwarf::new();
         let variable = variable(&mut dwarf);
@@ -91,7 +91,7 @@ fn types_that_stand_for_themselves() {
     }
 }
 
-/// Each structure has two nameless members of the next: 2^16 ways down, and a circle.
+/// Each structure has two nameless members of the next: 2^16 ways down, and a cycle.
 #[test]
 fn structures_that_multiply() {
     for circle in [false, true] {
@@ -125,7 +125,7 @@ fn structures_that_multiply() {
 }
 
 #[test]
-fn declarations_in_a_circle() {
+fn declarations_in_a_cycle() {
     let mut dwarf = Dwarf::new();
     let nameless = [(dw::SPECIFICATION, dw::REF4), (dw::LOCATION, dw::EXPRLOC)];
     let nameless = dwarf.kind(dw::VARIABLE, false, &nameless);
@@ -140,7 +140,7 @@ fn declarations_in_a_circle() {
     );
 }
 
-/// An entry of one byte has a million attributes that take none.
+/// An entry of one byte has a million attributes without bytes.
 #[test]
 fn attributes_without_bytes() {
     let mut dwarf = Dwarf::new();
@@ -153,7 +153,7 @@ fn attributes_without_bytes() {
     assert!(matches!(error, VariableError::Damaged { .. }), "{error}");
 }
 
-/// Many units, and each one's table of abbreviations begins within that of another.
+/// Many units, each with a table of abbreviations that begins inside another's.
 #[test]
 fn tables_that_overlap() {
     let mut abbrev = Vec::new();
@@ -212,7 +212,7 @@ fn program() -> Option<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Bytes changed where the debug information is.
+    /// Bytes changed in the debug information.
     #[test]
     fn changed_anywhere(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
         let Some(mut bytes) = program() else { return Ok(()) };

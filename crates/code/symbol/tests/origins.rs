@@ -1,4 +1,4 @@
-//! Where instructions come from: functions within functions, and lines; in the file or beside it, damaged or not.
+//! Origins of instructions: inlined functions, and lines; in the file or in a separate one, damaged or not.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn build(folder: &TempDir, options: &[&str]) -> Option<PathBuf> {
     Some(program.into())
 }
 
-/// What each byte of a function comes from.
+/// Returns the origin of each byte of a function.
 fn origins(path: &Path, bytes: &[u8], function: &str) -> Vec<Origin> {
     let source = Disk::of(path);
     let content = bytes.to_vec().into();
@@ -98,7 +98,7 @@ fn damage_is_survived() {
         return;
     };
     let whole = fs::read(&path).expect("a file");
-    // Whatever section it is in, and whatever it becomes.
+    // In any section, to any value.
     let mut random = 12345_u64;
     for _ in 0..300 {
         let mut bytes = whole.clone();
@@ -113,7 +113,7 @@ fn damage_is_survived() {
     }
 }
 
-/// Calls that were compiled into their callers were uncounted, and unsaid.
+/// Regression: inlined calls were not counted, and not reported.
 #[test]
 fn places_where_a_function_is_inlined_are_counted() {
     const PARTLY: &str = "\

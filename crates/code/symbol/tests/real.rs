@@ -4,12 +4,12 @@ mod common;
 
 use std::path::Path;
 
-use common::{Disk, image, tool};
+use common::{image, tool};
 use tiptoe_symbol::{Error, Image, Kind, Source};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Prints what an image holds, so that `--nocapture` is a report.
+/// Prints the contents of an image, so that `--nocapture` is a report.
 fn report(path: &str, image: &Image) {
     let count = |pick: &dyn Fn(&tiptoe_symbol::Function) -> bool| {
         image.functions().iter().filter(|f| pick(f)).count()
@@ -27,7 +27,7 @@ fn report(path: &str, image: &Image) {
     );
 }
 
-/// What must hold of every image.
+/// Checks the invariants of every image.
 fn check_invariants(image: &Image) {
     let functions = image.functions();
     assert!(
@@ -79,7 +79,7 @@ fn every_program_of_the_machine() {
     }
 }
 
-/// Frames as readelf counts them, each of which must be (part of) a function.
+/// Compares the frames with readelf's; each must be (part of) a function.
 #[test]
 fn unwind_information_agrees_with_readelf() {
     for path in ["/usr/bin/sqlite3", "/usr/bin/memcached", "/usr/sbin/nginx"] {
@@ -147,7 +147,7 @@ fn libc() {
     assert!(error.contains("`malloc`"), "{error}");
 }
 
-/// What the loader chose stands in the slots of libc's own calls.
+/// The slots of libc's own calls have the loader's choice.
 #[test]
 fn ifunc_slots_of_libc() {
     let Some(image) = image(LIBC) else { return };
@@ -199,7 +199,7 @@ fn addresses_outside_the_code_are_refused() {
 }
 
 #[test]
-fn stripped_programs_say_how_to_get_their_symbols() {
+fn stripped_programs_have_a_hint_about_their_symbols() {
     let Some(image) = image("/usr/bin/sqlite3") else {
         return;
     };
@@ -209,48 +209,5 @@ fn stripped_programs_say_how_to_get_their_symbols() {
             .unwrap();
         assert!(hint.contains("apt install sqlite3-dbgsym") && hint.contains("debuginfod-find"));
         println!("{hint}");
-    }
-}
-
-/// Times of the things that grow with the file; no limits are asserted.
-#[test]
-#[ignore = "prints times, asserts nothing"]
-fn time() {
-    let paths = [
-        LIBC,
-        "/lib/x86_64-linux-gnu/libstdc++.so.6",
-        "/usr/bin/redis-server",
-    ];
-    let more = std::env::var("TIPTOE_TIME_FILE").ok();
-    for path in paths.into_iter().chain(more.as_deref()) {
-        let Ok(bytes) = std::fs::read(path) else {
-            continue;
-        };
-        let (source, content) = (Disk::of(path), bytes.into());
-        let timed = |what: &str, run: &mut dyn FnMut() -> usize| {
-            let start = std::time::Instant::now();
-            let count = run();
-            println!("{path}: {what}: {count} in {:?}", start.elapsed());
-        };
-        let mut image = None;
-        timed("parse", &mut || {
-            image
-                .insert(Image::parse(&content, &source).unwrap())
-                .functions()
-                .len()
-        });
-        let image = image.unwrap();
-        timed("find a symbol", &mut || {
-            image.find("malloc").map_or(0, |found| found.len())
-        });
-        timed("find a demangled name", &mut || {
-            image
-                .find("std::string::append(char const*)")
-                .map_or(0, |found| found.len())
-        });
-        timed("find a glob", &mut || {
-            image.find("std::vec*").map_or(0, |found| found.len())
-        });
-        timed("suggest", &mut || image.nearest("malloq", 3).len());
     }
 }

@@ -1,5 +1,5 @@
-//! Variables that each thread has: they are where the program itself says, for the program,
-//! a library that it is linked with, and one that it opens; with glibc and with musl.
+//! Thread-local variables are at the addresses that the program itself prints: its own, those of a
+//! linked library and of one opened later; with glibc and with musl.
 
 mod common;
 #[path = "common/process.rs"]
@@ -140,7 +140,7 @@ fn with_musl() {
     check("musl-gcc", [&[], &[]], true);
 }
 
-/// Another way to ask the loader (TLS descriptors) is not understood, and said not to be.
+/// Another interface of the loader (TLS descriptors) is not supported, and refused as such.
 #[test]
 fn by_descriptors() {
     let folder = TempDir::new().unwrap();

@@ -1,14 +1,12 @@
-//! Where debug information is, and is not: in the file, beside it, packed, split, or left out.
+//! Debug information in the file, beside it, packed, split, or missing.
 
 mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use common::{Disk, image, tool};
 use tempfile::TempDir;
-use tiptoe_symbol::Image;
 use tiptoe_symbol::variable::{Kind, Plan, Start, Watch, check_alignment};
 
 struct Program {
@@ -17,7 +15,7 @@ struct Program {
 }
 
 impl Program {
-    /// A program of one file, compiled.
+    /// Compiles a program of one file.
     fn of(compiler: &str, source: (&str, &str), options: &[&str]) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -28,7 +26,7 @@ impl Program {
         Program { folder, path }
     }
 
-    /// The program of C, compiled.
+    /// Compiles the C program.
     fn build(compiler: &str, options: &[&str]) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -68,7 +66,7 @@ fn refused(path: &Path, text: &str, parts: &[&str]) {
     }
 }
 
-/// All that is asked here has the same answer as where the debug information is in the file.
+/// Checks that all lookups have the same answer as with debug information in the file.
 fn same(plain: &Path, other: &Path) {
     for text in [
         "stats.hits",
@@ -104,7 +102,7 @@ fn packed_or_in_units_of_types() {
     for (compiler, options) in mixes {
         same(&plain.path, &Program::build(compiler, options).path);
     }
-    // Another compiler lays the program out in another way.
+    // Another compiler lays out the program differently.
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
         let program = Program::build("clang", &[dwarf]);
         let found = plan(&program.path, "stats.colour").unwrap();
@@ -180,7 +178,7 @@ fn in_files_that_are_not_read() {
     );
 }
 
-/// A variable of a library: where the program has a copy of it, and where not.
+/// A variable of a library, if the program has a copy of it, and if not.
 #[test]
 fn in_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -203,7 +201,7 @@ fn variables_that_were_left_out() {
         &["no place in memory", "optimised out"],
     );
     refused(&program.path, "main::at", &["`main::at`"]);
-    // One of `call` without a place, and one of `main`.
+    // One of `call` without a location, and one of `main`.
     refused(&program.path, "end", &["a local variable of `main`"]);
     let unused = [
         "-g",
@@ -225,7 +223,7 @@ fn variables_that_were_left_out() {
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
 }
 
-/// g++ only declares what it leaves out, in its namespace, as it does what is in another file.
+/// g++ only declares what it omits, in its namespace, as it does for other files' variables.
 #[test]
 fn namespaces_of_one_file() {
     let source = "
@@ -296,30 +294,4 @@ fn addresses_and_alignment() {
         error.to_string().contains("`void`, which has no size"),
         "{error}"
     );
-}
-
-/// Times of what grows with the file; no limits are asserted.
-#[test]
-#[ignore = "prints times, asserts nothing"]
-fn time() {
-    let file = std::env::var("TIPTOE_TIME_FILE").unwrap_or_else(|_| "/proc/self/exe".into());
-    let texts = std::env::var("TIPTOE_TIME_VARIABLE").unwrap_or_else(|_| "environ".into());
-    let path = Path::new(&file);
-    let bytes = fs::read(path).unwrap().into();
-    let start = Instant::now();
-    let image = Image::parse(&bytes, &Disk::of(path)).unwrap();
-    println!("{file}: parsed in {:?}", start.elapsed());
-    let start = Instant::now();
-    image.variables(&bytes, &Disk::of(path), |variables| {
-        println!("ready to be asked in {:?}", start.elapsed());
-        for text in texts.split(' ') {
-            let (watch, start) = (Watch::parse(text).unwrap(), Instant::now());
-            let plan = variables.plan(&watch);
-            println!("{text}: {:?}", start.elapsed());
-            match plan {
-                Ok(plan) => println!("{plan:?}"),
-                Err(error) => println!("{error}"),
-            }
-        }
-    });
 }

@@ -1,4 +1,4 @@
-//! Variables of real programs: gdb, attached to the same process, has the same address, size
+//! Variables of real programs. gdb, attached to the same process, must have the same address, size
 //! and value for each expression.
 
 mod common;
@@ -20,7 +20,7 @@ const HIDDEN: &str = include_str!("fixtures/hidden.c");
 const CPP: &str = include_str!("fixtures/variables.cpp");
 const RUST: &str = include_str!("fixtures/variables.rs");
 
-/// A compiled program, and how it was compiled.
+/// A compiled program, and its compiler options.
 struct Program {
     _folder: TempDir,
     path: PathBuf,
@@ -47,7 +47,7 @@ fn build(compiler: &str, sources: &[(&str, &str)], options: &[&str]) -> Option<P
     })
 }
 
-/// The options of a compiler of C or C++, in all mixes.
+/// Returns the options of a C or C++ compiler, in all combinations.
 fn mixes() -> Vec<Vec<&'static str>> {
     let mut mixes = Vec::new();
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
@@ -60,7 +60,7 @@ fn mixes() -> Vec<Vec<&'static str>> {
     mixes
 }
 
-/// What is found of one expression in a process.
+/// The result of one expression in a process.
 #[derive(Debug, PartialEq)]
 struct Found {
     address: u64,
@@ -68,7 +68,7 @@ struct Found {
     value: String,
 }
 
-/// A program that runs.
+/// A running program.
 struct Running {
     program: Program,
     bytes: Content,
@@ -130,7 +130,7 @@ impl Running {
         })
     }
 
-    /// All of these are what gdb says they are; each is our text, and gdb's where that differs.
+    /// Compares all of these with gdb; each is our text, and gdb's if that differs.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {
@@ -169,7 +169,7 @@ impl Running {
     }
 }
 
-/// Whether gdb's value is ours; a structure or array is one number here.
+/// Returns whether gdb's value is ours; a structure or array is one number here.
 fn is_same(gdb: &str, ours: &str) -> bool {
     let last = gdb.rsplit([' ', ':']).next();
     gdb == ours
@@ -180,7 +180,7 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// What gdb prints for each of these, in this process; empty where it has an error.
+/// Returns what gdb prints for each of these in this process; empty on an error.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),
@@ -211,7 +211,7 @@ fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<Strin
     Some(answers)
 }
 
-/// The first hexadecimal number in a text.
+/// Returns the first hexadecimal number in a text.
 fn hex_in(text: &str) -> Option<&str> {
     let text = &text[text.find("0x")?..];
     let end = text[2..].find(|c: char| !c.is_ascii_hexdigit());

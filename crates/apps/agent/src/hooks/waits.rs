@@ -1,21 +1,21 @@
-//! Before a system call in which the thread waits for signals, or under another mask.
+//! Prepares a system call in which the thread waits for signals, or under another mask.
 //!
-//! The kernel gets a copy of the mask without our signals, in the thread's own words:
-//! they stay until it has read it, and until a call is made again. From the moment the
-//! call is noted, a signal that comes finds it there ([`signals`]).
+//! The kernel gets a copy of the mask without our signals, in the thread's own words. The copy must
+//! stay valid until the kernel has read it, and for a restarted call. Once the call is recorded,
+//! the signal handler ([`signals`]) recognises that the thread is in it.
 
 use super::Frame;
 use crate::signals::{self, OURS, Place};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// The end of the trampoline's jump to the system call, from its return on; the
-/// distance stands in its last 4 bytes.
+/// The distance from the hook's return address to the end of the trampoline's jump to the system
+/// call. The jump's displacement is its last 4 bytes.
 const JUMP_END: u64 = 24;
-/// Bytes of a system call instruction.
+/// The length of a system call instruction.
 const SYSCALL: u64 = 2;
 
-/// Prepares a wait; its result, where it is over before it began.
+/// Prepares a wait. Returns its result if a held signal ends it before it begins.
 pub(super) fn prepare(number: usize, place: Place, frame: &mut Frame) -> Option<i64> {
     if !signals::owned() {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn prepare(number: usize, place: Place, frame: &mut Frame) -> Option<
     }
 }
 
-/// The held signal that a sigtimedwait gets.
+/// Takes the held signal for which a sigtimedwait waits.
 fn take(wanted: u64, frame: &Frame) -> Option<i64> {
     let (signal, info) = signals::take_pending(wanted)?;
     // SAFETY: libc passes NULL or room for a siginfo.
@@ -57,16 +57,16 @@ fn take(wanted: u64, frame: &Frame) -> Option<i64> {
     Some(signal as i64)
 }
 
-/// The address behind the system call, from the jump that leads to it.
+/// Returns the address after the system call, computed from the jump to it.
 fn behind(frame: &Frame) -> u64 {
     let distance = (frame.back + JUMP_END - 4) as *const i32;
-    // SAFETY: the trampoline that called the hook, which is never unmapped.
+    // SAFETY: it reads the trampoline that called the hook, which is never unmapped.
     let distance = unsafe { distance.read_unaligned() };
     (frame.back + JUMP_END + SYSCALL).wrapping_add_signed(distance.into())
 }
 
 impl Frame {
-    /// A register by its index in a ucontext, as [`Place`] has it.
+    /// Returns a register by its index in a ucontext, as [`Place`] names it.
     fn slot(&mut self, index: usize) -> Option<&mut u64> {
         Some(match index {
             0 => &mut self.r8,
@@ -78,8 +78,8 @@ impl Frame {
     }
 }
 
-/// The mask or set as the program gave it, also where the hook is called again; `None`
-/// where there is none, or one of a size that the kernel refuses.
+/// Returns the mask or set as the program gave it, also if the hook is called again for the same
+/// call. `None` if there is none, or if the kernel refuses its size.
 fn given(number: usize, place: Place, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,
@@ -105,7 +105,7 @@ fn given(number: usize, place: Place, frame: &mut Frame) -> Option<u64> {
     set.filter(|_| size == 8)
 }
 
-/// Gives the kernel a copy without our signals.
+/// Gives the kernel a copy of the mask without our signals.
 fn replace(place: Place, frame: &mut Frame, mask: u64) {
     let copy = Mask::new(mask, mask & !OURS);
     let (index, at) = match place {

@@ -1,4 +1,4 @@
-//! Putting the program back: probes, then hooks, and the guards last.
+//! Restores the program: probes first, then hooks, and the guards last.
 
 use core::sync::atomic::Ordering;
 
@@ -15,8 +15,8 @@ use crate::text::SelfMemory;
 use crate::thread::is_owned;
 use crate::watches;
 
-/// Puts every probe back and shuts the gates; the hooks are [`settle`]'s. Whatever
-/// cannot be put back finds no slab from here on, for the session's will go.
+/// Removes every probe and shuts the gates; [`settle`] removes the hooks. A probe that cannot be removed finds no
+/// slab from here on, because the session's are taken away.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -25,17 +25,16 @@ pub fn detach(shared: &Shared) -> u64 {
     let whole = restore(shared, &text, Manner::Running, probes);
     shared.claims.end();
     shared.arenas.set_gates(false);
-    // What needs still threads is left for `settle`.
+    // `settle` restores the sites for which threads must be stopped.
     if whole || is_quiet(shared) { 0 } else { EIO }
 }
 
-/// Whether no trap byte may be written.
+/// Returns whether no trap byte may be written.
 fn is_quiet(shared: &Shared) -> bool {
     !shared.plan().is_some_and(|plan| plan.allows_trap_bytes())
 }
 
-/// Puts back the armed sites that `which` names, a batch at a time; true where none of
-/// them stands any more.
+/// Restores the armed sites that `which` selects, a batch at a time. Returns true if all of them are restored.
 fn restore(
     shared: &Shared,
     text: &SelfMemory,
@@ -60,8 +59,8 @@ fn restore(
     whole
 }
 
-/// Puts sites back while threads run. Where no trap byte may be written, those that need one are left, as if
-/// their memory could not be written.
+/// Restores sites while threads run. If no trap byte may be written, sites that need one stay, as if their memory
+/// could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     if !is_quiet(shared) {
         return patcher::disarm(text, sites, Manner::Running);
@@ -76,37 +75,37 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Puts back the hooks that may need trap bytes; true where none of them stands any more.
+/// Restores the hooks that may need trap bytes. Returns true if all of them are restored.
 fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     restore(shared, text, Manner::Running, |site| {
         site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     })
 }
 
-/// Puts back the guards that need no still threads. Others stay where threads run: without an
-/// owner of the signals they only pass calls on, and the next session takes them over.
+/// Restores the guards for which threads need not be stopped. The others stay while threads run: if the signals have
+/// no owner they only pass calls on, and the next session takes them over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, Manner::Running, |site| {
         site.is_guard() && site.fits_word()
     });
 }
 
-/// The armed sites with their places in the table.
+/// Returns the armed sites with their indices in the table.
 fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
     (0..shared.table.len())
         .filter(|index| shared.is_armed(*index) && shared.is_live(*index))
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// After the last probe is gone: takes the hooks out and gives the signals back. The guards
-/// are last: no trap byte may stand without them, and no thread be on its way into our signal
-/// handler. Before that `reblock` has tiptoe block for each thread what it believes to block; it
-/// returns whether the threads stand still until `answer`.
+/// Removes the hooks and gives the signals back, after the last probe is removed. The guards must be last: there must
+/// be no trap byte without them, and no thread on its way into our signal handler. Before that `reblock` has tiptoe
+/// block in the kernel, for each thread, the signals that the thread believes to block. It returns whether the
+/// threads are stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
     let whole = restore_trapping(shared, &text);
-    // Trap bytes that could not be taken out still need their handler.
+    // Remaining trap bytes still need their handler.
     let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS) && !site.is_guard();
     let left = armed(shared).any(|(_, site)| is_left(&site));
     if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
@@ -122,7 +121,7 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
     }
     answer();
     restore_guards(shared, &text);
-    // A signal may have come while the threads stood still.
+    // A signal may have arrived while the threads were stopped.
     signals::wait_until_none_pending();
     signals::send_held_process();
     signals::send_held_threads();
@@ -138,8 +137,8 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Reports to tiptoe that no trap byte is left and waits for [`Request::Settle`], as long as tiptoe lives but no longer
-/// than 12 s: tiptoe tries for less to stop all threads. Returns whether tiptoe holds the threads still.
+/// Reports to tiptoe that no trap byte is left, and waits for [`Request::Settle`]. It waits while tiptoe lives, at
+/// most 12 s, because tiptoe gives up stopping all threads sooner. Returns whether tiptoe holds the threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
@@ -147,19 +146,19 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
             return manner(plan);
         }
         let Some(owner) = data.owner() else { break };
-        let word = owner.load(Ordering::Acquire); // the kernel writes it when tiptoe dies
+        let word = owner.load(Ordering::Acquire); // Acquire: the kernel writes it when tiptoe dies
         if !is_owned(word) {
             break;
         }
-        // Woken for the request: every thread of the program stands still until it is answered.
+        // After a wake for the request every thread of the program is stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     Manner::Running
 }
 
-/// Puts back all that a forked child inherited and gives its signals back, where it has one thread: no code of ours runs
-/// there afterwards, but the return thunks of calls that it is in. With more threads, which may be in any patch, what needs trap
-/// bytes stays.
+/// Restores all that a forked child inherited and gives its signals back, if it has one thread. Then no code of ours
+/// runs there, except the return thunks of calls that it is in. With more threads, any of which may be inside a
+/// patch, sites that need trap bytes stay.
 pub fn forsake(shared: &Shared) {
     shared.forget_session();
     shared.claims.end();
@@ -174,8 +173,8 @@ pub fn forsake(shared: &Shared) {
     }
 }
 
-/// A forked child that is attached for itself: what it inherited is put back
-/// before anything else. Runs on the borrowed thread.
+/// Restores what a forked child inherited that is now attached itself. This must be first. Runs on the borrowed
+/// thread.
 pub fn disown(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, Manner::Running, |site| {

@@ -1,4 +1,4 @@
-//! The agent thread's part in [`crate::libraries`].
+//! The agent thread's part of [`crate::libraries`].
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,8 +10,8 @@ use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
 
-/// Begins a session: what an earlier one knew of libraries is true no more, but for what
-/// it saw go.
+/// Begins a session. What an earlier one knew of libraries no longer holds, except that closed ones
+/// stay closed.
 pub fn begin(shared: &Shared) {
     let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
     for index in tagged {
@@ -22,14 +22,14 @@ pub fn begin(shared: &Shared) {
     shared.libraries.forget();
 }
 
-/// Looks at the loader's list from now on.
+/// Watches the loader's list from now on.
 pub fn watch(shared: &Shared, plan: &Plan) -> u64 {
     shared.libraries.watch(plan.address(0));
     0
 }
 
-/// Notes which sites are of which library. One without code was closed before tiptoe had
-/// looked.
+/// Records which sites are in which library. A library without code was closed before tiptoe read
+/// it.
 pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     for index in 0..count {
         let here = plan.library(index);
@@ -44,7 +44,7 @@ pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
         }
         match number.and_then(|number| shared.libraries.get(number)) {
             Some(library) => {
-                // Relaxed: the loading thread reads them once it was answered.
+                // Relaxed: the loading thread reads them after the answer.
                 library.start.store(here.start, Relaxed);
                 library.end.store(here.end, Relaxed);
                 library.sites.store(sites, Relaxed);
@@ -55,7 +55,7 @@ pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     0
 }
 
-/// Patches libraries that are loaded again, where they were.
+/// Patches libraries that were loaded again at the same address.
 pub fn patch(shared: &Shared, data: &Data) {
     let text = SelfMemory::open();
     for (number, library) in shared.libraries.tasks() {
@@ -65,10 +65,10 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// False where other libraries had their sites there meanwhile.
+/// Patches one library. Returns false if other libraries have had sites there in between.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
-        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // own
+        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words
     let own = |index: &usize| shared.library_of(*index) == Some(number);
     let indices = || shared.table.between(start, end).filter(own);
     if indices().count() as u64 != count {

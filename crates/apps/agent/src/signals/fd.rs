@@ -1,11 +1,11 @@
-//! A signalfd for nothing but SIGTRAP and SIGILL, made while they are ours.
+//! Emulates a signalfd for SIGTRAP and SIGILL alone, made while they are ours.
 //!
-//! The kernel never has them pending, so such a descriptor is a pipe that is open for
-//! reading and writing at once (it never ends) and holds the records of what was held back:
-//! a record in the pipe *is* the pending signal. It works only while we feed it,
-//! so a program that has one keeps its handlers and hooks when a session ends.
+//! The kernel never has them pending. So such a descriptor is a pipe that is open for reading and
+//! writing at once, so that it never ends. It contains the records of held signals: a record in the
+//! pipe *is* the pending signal. It works only while we write to it, so a program that has one
+//! keeps its handlers and hooks when a session ends.
 //!
-//! One that also reads other signals is the kernel's own: ours never come out of it.
+//! One that also reads other signals is the kernel's own: ours never arrive there.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ const FIONREAD: usize = 0x541b;
 const RECORD: usize = 128;
 const WORDS: usize = RECORD / 4;
 
-/// The newest descriptor for each signal: its number, and which pipe that was.
+/// The newest signalfd of a signal: its descriptor and its pipe's inode.
 struct Feed {
     fd: AtomicI32,
     pipe: AtomicU64,
@@ -36,10 +36,10 @@ const NONE: Feed = Feed {
 };
 
 static FEEDS: [Feed; 2] = [NONE; 2];
-/// The process that made them: a fork's child feeds none of its parent's.
+/// The process that made them, because a forked child must not write to its parent's.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
-/// The program's signalfd call; `None` where it is the kernel's to make.
+/// Handles the program's signalfd call; `None` if the kernel must make it.
 pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     let ours = set & OURS != 0 && set & !OURS == 0 && super::owned();
     if fd != -1 || !ours || flags & !NONBLOCK_CLOEXEC != 0 {
@@ -60,17 +60,17 @@ pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     Some(made.into())
 }
 
-/// Whether a descriptor is fed that was made by this process.
+/// Returns whether this process made a descriptor that is written to.
 pub fn in_use() -> bool {
-    let maker = MAKER.load(Ordering::Relaxed); // this process's own, or another's
+    let maker = MAKER.load(Ordering::Relaxed); // Relaxed: this process's own, or another's
     maker != 0 && maker == getpid()
 }
 
-/// A pipe whose only end is open both ways, at the lowest number.
+/// Opens a pipe whose only end is open both ways, at the lowest number.
 fn endless_pipe(flags: i32) -> Option<i32> {
     let mut ends = [0i32; 2];
     let at = ends.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes two numbers, which `ends` has.
+    // SAFETY: the kernel writes two numbers, the size of `ends`.
     unsafe { call(nr::PIPE2, [at, NONBLOCK_CLOEXEC as usize, 0, 0, 0, 0]) }.ok()?;
     let [read, write] = ends;
     close(write);
@@ -81,7 +81,7 @@ fn endless_pipe(flags: i32) -> Option<i32> {
     };
     let cloexec = flags as usize & 0o2000000;
     let args = [both as usize, read as usize, cloexec, 0, 0, 0];
-    // SAFETY: both are ours; the lower one becomes the one that is kept.
+    // SAFETY: both are ours; the lower one is kept.
     let kept = unsafe { call(nr::DUP3, args) }.ok();
     close(both);
     kept.map(|fd| fd as i32)
@@ -95,7 +95,7 @@ fn path<T>(fd: i32, act: impl FnOnce(&core::ffi::CStr) -> Option<T>) -> Option<T
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    // The kernel wants no zeroes in front: they go to the end, as nothing.
+    // /proc accepts no leading zeroes, so the digits move left and NULs follow.
     let digits = text
         .iter()
         .skip(14)
@@ -111,7 +111,7 @@ fn path<T>(fd: i32, act: impl FnOnce(&core::ffi::CStr) -> Option<T>) -> Option<T
 
 fn inode(fd: i32) -> Option<u64> {
     let mut stat = [0u64; 18];
-    // SAFETY: the kernel writes 144 bytes, which `stat` has.
+    // SAFETY: the kernel writes 144 bytes, the size of `stat`.
     unsafe {
         call(
             nr::FSTAT,
@@ -122,7 +122,7 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// The descriptor that is fed with a signal, if it is still the pipe that it was.
+/// Returns the descriptor of a signal, unless the program has reused it for another file.
 fn feed(signal: usize) -> Option<i32> {
     let feed = if signal == 4 {
         FEEDS.first()
@@ -134,25 +134,25 @@ fn feed(signal: usize) -> Option<i32> {
     (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)
 }
 
-/// Puts a held signal into its pipe; false where there is none. One of a kind is
-/// enough, as in the kernel.
+/// Writes a held signal to its pipe; false if it has none. As in the kernel, one signal of a kind
+/// is enough.
 pub(super) fn offer(info: &Info) -> bool {
     let signal = info.signal as usize;
     let Some(fd) = feed(signal) else { return false };
     find(fd, signal, false).is_some() || write(fd, &record(info))
 }
 
-/// Whether a signal is pending in its pipe.
+/// Returns whether a signal is pending in its pipe.
 pub(super) fn is_full(signal: usize) -> bool {
     feed(signal).is_some_and(|fd| find(fd, signal, false).is_some())
 }
 
-/// Takes a signal out of its pipe.
+/// Removes a signal from its pipe.
 pub(super) fn drain(signal: usize) -> Option<Info> {
     find(feed(signal)?, signal, true)
 }
 
-/// Looks through the pipe once around.
+/// Reads each record of the pipe once, and writes back all that are not taken.
 fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     let mut waiting = 0i32;
     let at = &raw mut waiting as usize;
@@ -161,7 +161,7 @@ fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     if waiting == 0 {
         return None;
     }
-    // An end that never waits, though the program's may.
+    // The program's end may block, so another one is opened that does not.
     let end = path(fd, |path| open(path, NONBLOCK_CLOEXEC as i32).ok())?;
     let mut found = None;
     for _ in 0..waiting as usize / RECORD {
@@ -187,12 +187,12 @@ fn read(fd: i32) -> Option<[u32; WORDS]> {
 
 fn write(fd: i32, record: &[u32; WORDS]) -> bool {
     let args = [fd as usize, record.as_ptr() as usize, RECORD, 0, 0, 0];
-    // SAFETY: the kernel reads the record only.
+    // SAFETY: the kernel reads only the record.
     let written = unsafe { call(nr::WRITE, args) };
     written == Ok(RECORD)
 }
 
-/// A signalfd_siginfo: signal, errno, code, process, user; and the value at 44 and 48.
+/// Returns a signalfd_siginfo: signal, errno, code, process, user; and the value at 44 and 48.
 fn record(info: &Info) -> [u32; WORDS] {
     let word = |at: usize| info.rest.get(at).copied().unwrap_or(0);
     let mut record = [0; WORDS];
@@ -213,7 +213,7 @@ fn record(info: &Info) -> [u32; WORDS] {
     record
 }
 
-/// The siginfo that a record was made of.
+/// Returns the siginfo from which a record was made.
 fn info(record: &[u32; WORDS]) -> Info {
     let word = |at: usize| record.get(at).copied().unwrap_or(0);
     let mut rest = [0; 29];

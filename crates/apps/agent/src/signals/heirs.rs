@@ -1,11 +1,11 @@
-//! What programs and children inherit of the program's dispositions.
+//! What new programs and children inherit of the program's dispositions.
 
 use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_action};
 use crate::thread::set_mask;
 use crate::tls;
 
-/// Puts into the kernel what a new program inherits: the block, and being ignored.
-/// Returns what to give to [`after_failed_exec`].
+/// Applies in the kernel what a new program inherits: blocked and ignored signals. Returns the argument for
+/// [`after_failed_exec`].
 pub fn before_exec() -> u64 {
     let blocked = tls::blocked();
     block(blocked, true);
@@ -21,14 +21,14 @@ pub fn before_exec() -> u64 {
     blocked
 }
 
-/// Takes back what [`before_exec`] did.
+/// Undoes [`before_exec`].
 pub fn after_failed_exec(blocked: u64) {
     insist_ignored();
     block(blocked, false);
 }
 
-/// Blocks our signals in the calling thread's kernel mask, or no longer. Usually it is about none: then no call is made,
-/// because a child may be under a filter that lets it make its exec alone.
+/// Blocks our signals in the calling thread's kernel mask, or no longer. With none, as usual, it must make no call,
+/// because a child's filter may allow nothing but its exec.
 fn block(signals: u64, blocks: bool) {
     if signals != 0 {
         let mask = set_mask(u64::MAX);
@@ -40,8 +40,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Puts our handlers back in a child whose handlers the kernel dropped at its birth. What the program handled is
-/// noted as dropped, unless the note is its parent's.
+/// Installs our handlers again in a child whose handlers the kernel dropped at its creation. The program's handler is
+/// recorded as dropped, unless the record is its parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {
@@ -55,7 +55,7 @@ pub fn after_clear() {
     }
 }
 
-/// The signals were given back while this thread was within a hook: what it noted last is what it wants.
+/// Blocks what the thread last recorded, because the signals were given back while it was inside a hook.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

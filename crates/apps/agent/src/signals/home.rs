@@ -1,5 +1,5 @@
-//! Whose memory this is: a child of vfork, or of a clone that shares the memory, runs
-//! here with a process id of its own. In a forked child's memory nobody has taken the signals over.
+//! Whose memory this is. A child of vfork, or of a clone that shares the memory, runs here with its
+//! own process id. In a forked child the owner is wiped, so the signals have none.
 
 use core::sync::atomic::Ordering;
 
@@ -7,14 +7,14 @@ use tiptoe_sys::raw::getpid;
 
 use crate::shared;
 
-/// The calling process takes its signals over.
+/// Records that the calling process owns its signals.
 pub(super) fn settle() {
     if let Some(shared) = shared::get() {
-        shared.signals_owner.store(getpid(), Ordering::Relaxed); // read by this process, whole
+        shared.signals_owner.store(getpid(), Ordering::Relaxed); // Relaxed: one word, read by this process
     }
 }
 
-/// Whether the calling process runs in another one's memory.
+/// Returns whether the calling process runs in another one's memory.
 pub(super) fn is_anothers() -> bool {
     let owner = shared::get().map_or(0, |shared| shared.signals_owner.load(Ordering::Relaxed)); // as in `settle`
     owner != 0 && owner != getpid()

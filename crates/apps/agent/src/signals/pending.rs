@@ -1,9 +1,9 @@
-//! SIGTRAP and SIGILL that were sent to a program which blocks them: the kernel
-//! does not hold them back for us, so we do.
+//! Holds back SIGTRAP and SIGILL that were sent to a program which blocks them, because the kernel
+//! does not hold them back for us.
 //!
-//! A thread that holds one back and a thread that begins to wait do not miss each
-//! other: one stores the signal and then looks for a waiter, the other stores itself as
-//! the waiter and then looks for the signal, with SeqCst fences in between.
+//! A thread that holds one back races with a thread that begins to wait. One stores the signal and
+//! then reads the waiter, the other stores itself as the waiter and then reads the signal, with
+//! SeqCst fences in between. So at least one of them sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -15,12 +15,12 @@ use crate::tls;
 
 const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
-/// Marks the value of a signal that was passed on; its code stands beside it.
+/// Marks the value of a signal that was passed on; its code is in the word before it.
 const PASSED_ON: u32 = 0x7469_7074;
-/// A process that writes the held signal's record; no process has this number.
+/// Stands for a process that is writing the held signal's record; no process has this number.
 const WRITING: u32 = u32::MAX;
 
-/// Delivers what was held back of signals that the calling thread just unblocked.
+/// Delivers the held signals that the calling thread just unblocked.
 pub fn deliver_pending() {
     let blocked = tls::blocked();
     for signal in BOTH.into_iter().filter(|s| blocked & bit(*s) == 0) {
@@ -30,8 +30,8 @@ pub fn deliver_pending() {
     }
 }
 
-/// Delivers what was held back of signals that `mask` leaves open, with that mask in
-/// force; whether a handler ran.
+/// Delivers the held signals that `mask` does not block, with that mask in force. Returns whether a
+/// handler ran.
 pub fn deliver_within(mask: u64) -> bool {
     let before = tls::blocked();
     let mut ran = false;
@@ -55,7 +55,7 @@ pub fn take_pending(set: u64) -> Option<(usize, Info)> {
     wanted.find_map(|signal| take(signal).map(|info| (signal, info)))
 }
 
-/// Which owned signals are pending for the calling thread.
+/// Returns the owned signals that are pending for the calling thread.
 pub fn pending_set() -> u64 {
     let pending = |signal: &usize| {
         tls::held(*signal).is_some()
@@ -66,7 +66,7 @@ pub fn pending_set() -> u64 {
     BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
 }
 
-/// One that was sent to this thread, or else to the process.
+/// Takes a signal that was sent to this thread, otherwise one sent to the process.
 fn take(signal: usize) -> Option<Info> {
     let sender = tls::take_held(signal);
     if let Some(sender) = sender {
@@ -75,7 +75,7 @@ fn take(signal: usize) -> Option<Info> {
     fd::drain(signal).or_else(|| believed(signal)?.take())
 }
 
-/// Names the calling thread as one that waits for the owned signals in `set`.
+/// Records the calling thread as one that waits for the owned signals in `set`.
 pub fn set_waiter(set: u64) {
     let tid = gettid();
     for believed in BOTH
@@ -83,13 +83,13 @@ pub fn set_waiter(set: u64) {
         .filter(|s| set & bit(*s) != 0)
         .filter_map(believed)
     {
-        believed.waiter.store(tid, Ordering::Relaxed); // ordered by the fence
+        believed.waiter.store(tid, Ordering::Relaxed); // Relaxed: ordered by the fence
     }
     // SeqCst: see the module.
     fence(Ordering::SeqCst);
 }
 
-/// Sends the process what was held back for it: the signals are its own again.
+/// Sends the process its held signals, because the signals are its own again.
 pub fn send_held_process() {
     for (signal, slot) in BOTH.into_iter().zip(&BELIEVED) {
         if let Some(info) = slot.take() {
@@ -103,10 +103,10 @@ pub fn send_held_process() {
 }
 
 impl Info {
-    /// What tgkill tells: who sent it, as its process id and, above it, its user.
+    /// Returns what tgkill reports: the sender's process id and, above it, its user.
     pub(super) fn from_sender(signal: usize, sender: u64) -> Info {
         let mut rest = [0; 29];
-        // Behind three numbers of 4 bytes, and 4 that align the rest.
+        // They follow three numbers of 4 bytes, and 4 bytes of alignment.
         for (word, value) in rest.iter_mut().skip(1).zip([sender, sender >> 32]) {
             *word = value as u32;
         }
@@ -118,8 +118,8 @@ impl Info {
         }
     }
 
-    /// As one thread may send it to another: the kernel lets a thread say only to itself
-    /// that kill or tgkill sent it, so that it becomes a sigqueue's.
+    /// Returns it as one thread may send it to another. The kernel lets a thread claim only to
+    /// itself that kill or tgkill sent a signal, so the code must become sigqueue's.
     pub(super) fn queued(&self) -> Info {
         let kept = self.code < 0 && self.code != SI_TKILL;
         Info {
@@ -128,7 +128,7 @@ impl Info {
         }
     }
 
-    /// As [`Info::queued`], and how to undo it.
+    /// Returns it as [`Info::queued`], with its code saved in it.
     fn passed_on(&self) -> Info {
         let mut info = self.queued();
         if let [_, _, _, code, mark, ..] = &mut info.rest
@@ -149,7 +149,7 @@ impl Info {
         }
     }
 
-    /// The process id of the sender, and above it its user.
+    /// Returns the sender's process id, and above it its user.
     fn sender(&self) -> u64 {
         let word = |at: usize| self.rest.get(at).map_or(0, |word| u64::from(*word));
         word(1) | (word(2) & 0x7fff_ffff) << 32
@@ -157,13 +157,13 @@ impl Info {
 }
 
 impl Believed {
-    /// The signal held back for the process. A fork's child has none of its parent's.
+    /// Takes the signal held for the process. A forked child has none of its parent's.
     fn take(&self) -> Option<Info> {
         if self.pending.load(Ordering::Relaxed) == 0 {
-            return None; // nothing to ask the kernel for; the exchange decides else
+            return None; // Relaxed: otherwise the exchange decides
         }
         let pid = getpid();
-        // AcqRel: pairs with the Release in `keep`; among takers the exchange decides.
+        // AcqRel: pairs with the Release in `keep`; the exchange decides among several takers.
         let won = self
             .pending
             .compare_exchange(pid, WRITING, Ordering::AcqRel, Ordering::Relaxed);
@@ -180,15 +180,15 @@ impl Believed {
             code: word(2) as i32,
             rest: core::array::from_fn(|at| word(3 + at)),
         };
-        self.pending.store(0, Ordering::Release); // pairs with the exchange in `keep`
+        self.pending.store(0, Ordering::Release); // Release: pairs with the exchange in `keep`
         Some(info)
     }
 
-    /// Keeps a signal that the program blocks until it wants it.
+    /// Holds back a signal that the program blocks, until the program wants it.
     pub(super) fn hold_back(&self, info: &Info) {
         let signal = info.signal as usize;
         if fd::offer(info) {
-            // Its reader, or who unblocks the signal, finds it there.
+            // Its reader, or the thread that unblocks the signal, finds it there.
         } else if info.code == SI_TKILL {
             tls::hold(signal, info.sender());
         } else {
@@ -200,9 +200,9 @@ impl Believed {
         tls::recall(true);
     }
 
-    /// As the kernel does, keeps one signal of a kind.
+    /// Keeps one signal of a kind, as the kernel does.
     fn keep(&self, info: &Info) {
-        let pending = self.pending.load(Ordering::Relaxed); // the exchange decides
+        let pending = self.pending.load(Ordering::Relaxed); // Relaxed: the exchange decides
         if pending == WRITING || pending == getpid() {
             return;
         }
@@ -214,14 +214,14 @@ impl Believed {
         }
         let head = [info.signal as u32, info.errno as u32, info.code as u32];
         for (word, value) in self.info.iter().zip(head.into_iter().chain(info.rest)) {
-            word.store(value, Ordering::Relaxed); // published by `pending`
+            word.store(value, Ordering::Relaxed); // Relaxed: published by `pending`
         }
-        self.pending.store(getpid(), Ordering::Release); // pairs with the exchanges
+        self.pending.store(getpid(), Ordering::Release); // Release: pairs with the exchanges
     }
 
-    /// Gives it to the thread that waits for it, where that is another one.
+    /// Sends it to the thread that waits for it, if that is another one.
     fn pass_on(&self, signal: usize) {
-        let waiter = self.waiter.load(Ordering::Relaxed); // ordered by the fence
+        let waiter = self.waiter.load(Ordering::Relaxed); // Relaxed: ordered by the fence
         if waiter != 0
             && waiter != gettid()
             && let Some(info) = self.take()
@@ -232,7 +232,7 @@ impl Believed {
     }
 }
 
-/// Sends a signal to a thread of the process; whether it is there.
+/// Sends a signal to a thread of the process. Returns whether that thread exists.
 pub(super) fn send_to_thread(tid: u32, signal: usize, info: &Info) -> bool {
     let at = core::ptr::from_ref(info) as usize;
     let args = [getpid() as usize, tid as usize, signal, at, 0, 0];

@@ -1,7 +1,7 @@
-//! A program that steps itself: it sets its own trap flag, and each instruction raises SIGTRAP.
+//! Handles a program that single-steps itself: it sets its trap flag, and each instruction raises SIGTRAP.
 //!
 //! The thread then steps through trampolines and the agent as well. The program must see the addresses that it would
-//! see without us: of each instruction that it has, once.
+//! see without us: each of its own instructions, once.
 //!
 //! | the step ended at | the program's handler |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | the copy of one that a patch displaced | is called, and sees the original's address |
 //! | any other instruction of ours | is not called |
 //!
-//! *Cost*: a step in a trampoline looks through all sites.
+//! *Cost*: a step in a trampoline searches all sites.
 
 use tiptoe_wire::Site;
 
@@ -20,12 +20,12 @@ use crate::unwind;
 /// Where a step ended.
 enum End {
     Program,
-    /// In the copy of the instruction at this address.
+    /// The copy of the instruction at this address.
     Copy(u64),
     Ours,
 }
 
-/// Has the program see a fault, with the address that it would have without us.
+/// Calls `see` for a fault that the program must see, with the address that it would have without us.
 pub(super) fn shown(info: &Info, context: &mut Context, see: impl FnOnce(&mut Context)) {
     let here = context.register(RIP);
     match end(info, here) {
@@ -34,7 +34,7 @@ pub(super) fn shown(info: &Info, context: &mut Context, see: impl FnOnce(&mut Co
         End::Copy(original) => {
             context.set_register(RIP, original);
             see(context);
-            // The handler may have sent the thread elsewhere, or the session may have ended.
+            // The handler may have changed the address, or the session may have ended.
             if context.register(RIP) == original && super::owned() {
                 context.set_register(RIP, here);
             }
@@ -52,8 +52,8 @@ fn end(info: &Info, here: u64) -> End {
     copied(shared, here).map_or(End::Ours, End::Copy)
 }
 
-/// The address of the instruction whose copy begins here. The first one of a site is none: the thread has seen it at the
-/// site, before it jumped.
+/// Returns the address of the instruction whose copy begins here. The first one of a site does not count, because the
+/// thread has seen it at the site before it jumped.
 fn copied(shared: &Shared, here: u64) -> Option<u64> {
     let mut sites = (0..shared.table.len()).filter_map(|index| shared.table.site(index));
     let site = sites.find(|site| code(site).contains(&here))?;

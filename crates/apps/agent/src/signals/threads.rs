@@ -1,7 +1,7 @@
-//! The words of other threads, when a session ends.
+//! Reads the words of other threads, when a session ends.
 //!
-//! A thread's block is found by its robust list, which libc keeps at a fixed place in it.
-//! Read as `text` reads: the thread may end meanwhile, and its memory with it.
+//! A thread's block is found by its robust list, which libc keeps at a fixed offset in it. It is
+//! read as `text` reads, because the thread may end at any time, and its memory with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +14,12 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// Where the robust list is in a thread's block, plus one; 0 while that is not known.
+/// The offset of the robust list in a thread's block, plus 1; 0 if not known.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
-/// A block is not larger.
+/// The size that no block exceeds.
 const BLOCK: u64 = 4096;
 
-/// Learns where libc keeps the robust list, from a thread of the program.
+/// Finds the offset of the robust list, from a thread of the program.
 pub fn learn_layout() {
     let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
     if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {
@@ -27,7 +27,7 @@ pub fn learn_layout() {
     }
 }
 
-/// The list's offset plus one, or 0.
+/// Returns the list's offset plus 1, or 0.
 fn layout() -> u64 {
     LAYOUT.load(Ordering::Relaxed) // as in `learn_layout`
 }
@@ -47,7 +47,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (head != 0).then_some(head)
 }
 
-/// Sends each thread again what was held back for it: the signals are the program's own.
+/// Sends each thread its held signals, because the signals are the program's own again.
 pub fn send_held_threads() {
     let Some(offset) = layout().checked_sub(1) else {
         return;

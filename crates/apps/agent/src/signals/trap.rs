@@ -1,4 +1,4 @@
-//! The handler of both signals: ours first, then the program's.
+//! The handler of both signals: ours are handled first, then the program's.
 
 use core::sync::atomic::Ordering;
 
@@ -18,15 +18,15 @@ use crate::thread::set_mask;
 use crate::tls;
 use crate::watches;
 
-/// What a signal of a breakpoint tells.
+/// The data of a breakpoint's signal.
 pub struct Trapped {
-    /// As it was opened with.
+    /// The value with which the event was opened.
     pub data: u64,
-    /// What was watched.
+    /// The watched address.
     pub address: u64,
-    /// The thread blocked the signal, and is elsewhere by now.
+    /// Whether the thread blocked the signal, and so has run on since.
     pub is_late: bool,
-    /// Where it stands.
+    /// The thread's instruction pointer.
     pub ip: u64,
     /// Its flags.
     pub flags: u64,
@@ -35,10 +35,10 @@ pub struct Trapped {
 }
 
 impl Trapped {
-    /// `None` of any other signal.
+    /// Returns the data of a breakpoint's signal; `None` for any other signal.
     fn of(info: &Info, context: &Context) -> Option<Trapped> {
         const ASYNC: u32 = 1;
-        /// Where a ucontext has %rax, %rcx and so on.
+        /// The indices of %rax, %rcx and so on in a ucontext.
         const NUMBERS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
         const EFL: usize = 17;
         if !info.is_of_perf_event() {
@@ -57,21 +57,22 @@ impl Trapped {
     }
 }
 
-/// Whether it is of a byte that traps where it is executed: `int3`, or what is no instruction. The kernel gives no other
-/// signal these codes. A single step or a breakpoint may end anywhere, so that the byte before it says nothing.
+/// Returns whether a byte that traps when executed raised it: `int3`, or an invalid instruction. The kernel uses
+/// these codes for no other signal. The byte before the address would prove nothing, because a single step or a
+/// breakpoint may end anywhere.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     const ILL_ILLOPN: i32 = 2;
     [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
 }
 
-/// Whether it is of a debug trap for which the processor gave no reason: not a breakpoint, not a single step.
+/// Returns whether it is a debug trap without a reason from the processor: not a breakpoint, not a single step.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
     (info.signal, info.code) == (5, TRAP_BRKPT)
 }
 
-/// The handler of both signals.
+/// Handles both signals.
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
@@ -99,7 +100,7 @@ pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Con
     deliver_more(context);
 }
 
-/// What was held back while a handler ran and is open again now that it returns.
+/// Delivers what was held back while a handler ran and is no longer blocked.
 fn deliver_more(context: &mut Context) {
     while super::owned()
         && let Some((signal, info)) = take_pending(OURS & !tls::blocked())
@@ -110,7 +111,7 @@ fn deliver_more(context: &mut Context) {
     }
 }
 
-/// A signal that somebody sent.
+/// Handles a sent signal.
 fn sent(believed: &Believed, info: &Info, context: &mut Context) {
     let signal = info.signal;
     let bit = bit(signal as usize);
@@ -142,7 +143,7 @@ fn sent(believed: &Believed, info: &Info, context: &mut Context) {
     }
 }
 
-/// Moves a thread that met one of our trap bytes to where it goes on.
+/// Moves a thread that ran one of our trap bytes to its continuation.
 fn redirect(signal: i32, context: &mut Context) -> bool {
     let Some(shared) = shared::get() else {
         return false;
@@ -167,8 +168,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A thread inside the window was preempted there before the patch, and is
-    // none of our hits, or somebody else's trap ran our first instruction for us.
+    // A thread that traps inside the window was preempted there before the patch, and is no hit. But if our first
+    // byte is missing, another tracer's trap ran our first instruction, and the hit must be counted.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -181,7 +182,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
 }
 
 fn ask_rearm(shared: &shared::Shared) {
-    // A child has no segment, and nobody to ask.
+    // A forked child has no segment, and no tiptoe to notify.
     if shared.is_home()
         && !shared.rearm.swap(true, Ordering::AcqRel)
         && let Some(owner) = shared.data().and_then(|data| data.owner())
@@ -190,8 +191,8 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program asked for, where `mask` is in force. As the kernel does, it calls no handler for
-/// a fault whose signal is blocked, also by that very handler: the handler would meet the same fault for ever.
+/// Does with a signal what the program asked for, with `mask` in force. As in the kernel, a fault whose signal is
+/// blocked, also by its own handler, gets no handler, because that handler would cause the same fault for ever.
 fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
@@ -211,31 +212,31 @@ fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context, m
     }
 }
 
-/// Calls the program's handler under the mask it asked for, on top of `mask`. It may
-/// never return: a siglongjmp sets the mask through its own hook.
+/// Calls the program's handler under the mask it asked for, in addition to `mask`. The call may never return: a
+/// siglongjmp sets the mask through its own hook.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
         _ => 0,
     };
     let inner = mask | action.mask | own;
-    context.mask |= tls::blocked(); // what a handler finds in its ucontext
+    context.mask |= tls::blocked(); // a handler finds it in its ucontext
     tls::set_blocked(inner & OURS);
     set_mask(inner & !OURS);
     // SAFETY: the program installed this function for this signal.
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that is restored on return, or the
-    // session may have ended: then the kernel has the program's whole mask again.
+    // The handler may have changed the mask that is restored on return. Or the session may have ended, and then the
+    // kernel must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;
     }
 }
 
-/// The default action: end the process by this very signal. A fault happens
-/// again when the handler returns; anything else is sent again.
+/// Performs the default action: ends the process by this very signal. A fault happens again when the handler returns;
+/// any other signal must be sent again.
 fn die(signal: i32, info: &Info, fault: bool) {
     let _ = kernel_action(signal as usize, Some(&Action::default()));
     if !fault || signal == 5 {

@@ -1,9 +1,10 @@
-//! Births of threads wait while breakpoints are opened: a thread that is born while those of its parent are opened, one
-//! after the other, would have some of them.
+//! Makes the creation of threads wait while breakpoints are opened. Otherwise it would race: a thread that is created
+//! while its parent's events are opened, one after the other, would inherit only some of them.
 //!
-//! Who makes a thread by libc comes to [`before`], in front of the call, and waits there. Calls that were made before
-//! have to be over: nobody tells when, so the threads are looked at until no new one has come for a while. A call that
-//! takes longer all the same, or is none of libc's, is found by the threads that come of it.
+//! A thread that creates another by libc calls [`before`] before the system call, and waits there. Calls made earlier
+//! must have ended. Nothing reports that, so the list of threads is read until no new one has appeared for a while.
+//! If a call takes longer all the same, or is not libc's, its thread is found later, and then all events are opened
+//! again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -12,25 +13,26 @@ use tiptoe_sys::raw::{futex, sleep_ns};
 use crate::shared::{self, Shared};
 use crate::tasks;
 
-/// Not 0 while births wait.
+/// Not 0 while creations wait.
 static HELD: AtomicU32 = AtomicU32::new(0);
-/// A birth waits so long at most, in so many pieces.
+/// The longest wait of a creation, as a number of pieces.
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// Threads are looked at so often, and so many times in a row there must be no new one: 10 ms.
+/// The interval between readings of the list, and how many in a row must show no new thread: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// While it lives no thread is born.
+/// Keeps threads from being created until it is dropped.
 pub struct Held;
 
 impl Held {
-    /// Waits until births that are under way are over, where any can be.
+    /// Waits until creations in progress have ended, if there can be any.
     pub fn new(shared: &Shared) -> Held {
-        // SeqCst: in front of the looks, so that whoever does not see it is among those that are looked for.
+        // SeqCst: before the list is read, so that a thread that does not see it in `before` is one that the readings
+        // wait for.
         HELD.store(1, SeqCst);
-        // A program that is held before it begins has one thread, which waits for us.
+        // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }
@@ -45,15 +47,15 @@ impl Drop for Held {
     }
 }
 
-/// None wait: a session begins.
+/// Lets all creations run, because a session begins.
 pub fn begin() {
     HELD.store(0, SeqCst);
 }
 
-/// Runs in front of a call that makes a thread.
+/// Waits before a call that creates a thread, while breakpoints are opened.
 pub fn before() {
     for _ in 0..PIECES {
-        // A fork's child has what stood here at that moment, and nobody to change it.
+        // A forked child has a copy of the word, which no thread there will clear.
         if HELD.load(SeqCst) == 0 || shared::at_home().is_none() {
             return;
         }
@@ -61,14 +63,14 @@ pub fn before() {
     }
 }
 
-/// Whether the program has one thread, besides the agent's.
+/// Returns whether the program has one thread, besides the agent's.
 pub(super) fn is_alone() -> bool {
     let mut threads = 0;
     tasks::each(|_| threads += 1);
     threads <= 2
 }
 
-/// Waits until no new thread has come for a while.
+/// Waits until no new thread has appeared for a while, about 10 ms.
 pub(super) fn settle() {
     let (mut newest, mut quiet) = (0, 0);
     for _ in 0..MOST_LOOKS {

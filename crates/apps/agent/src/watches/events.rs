@@ -1,12 +1,12 @@
-//! perf_event_open(2) for breakpoints, with words in place of the kernel's record.
+//! Opens breakpoints by perf_event_open(2), with words in place of the kernel's record.
 
 use tiptoe_sys::raw::{Errno, call, nr};
 use tiptoe_wire::Watched;
 
 const PERF_TYPE_BREAKPOINT: u64 = 5;
-/// Bytes of perf_event_attr, as far as it is filled in: up to `sig_data`.
+/// The used bytes of perf_event_attr, up to `sig_data`.
 const ATTR_BYTES: u64 = 128;
-/// It does not count yet.
+/// The event does not count yet.
 pub const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -14,13 +14,13 @@ const EXCLUDE_HV: u64 = 1 << 6;
 const INHERIT_THREAD: u64 = 1 << 35;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 const SIGTRAP: u64 = 1 << 37;
-/// What comes of a thread inherits it, until an exec, and a hit raises SIGTRAP.
+/// Children of the thread inherit the event, until an exec, and a hit raises SIGTRAP.
 pub const FLAGS: u64 = INHERIT | INHERIT_THREAD | REMOVE_ON_EXEC | SIGTRAP;
 const CLOEXEC: usize = 8;
-/// The bit of a breakpoint at code.
+/// The access bit of a breakpoint at code.
 pub const EXECUTE: u8 = 4;
 
-/// perf_event_attr of a breakpoint.
+/// Returns perf_event_attr of a breakpoint.
 pub fn attr(watched: &Watched, flags: u64, data: u64) -> [u64; ATTR_BYTES as usize / 8] {
     let mut attr = [0; ATTR_BYTES as usize / 8];
     let words = [

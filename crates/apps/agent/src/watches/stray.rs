@@ -1,6 +1,6 @@
-//! Debug traps that come without their reason: a virtual machine was seen to lose it, of a few accesses in a million while
-//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`, and
-//! would end the program by SIGTRAP.
+//! Handles debug traps whose reason was lost. A virtual machine lost it for a few accesses in a million, while
+//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`,
+//! and otherwise SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,11 +10,11 @@ use crate::text;
 
 const INT1: u8 = 0xf1;
 
-/// Takes a trap that nobody has a reason for, of a thread that stands here; whether it is none of the program's own.
+/// Handles a SIGTRAP without a reason, at `ip`. Returns true if it is not the program's own.
 pub fn take_stray(ip: u64) -> bool {
-    // Relaxed: the agent's thread wrote it before any breakpoint stood.
+    // Relaxed: the agent's thread wrote it before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);
-    // An `int1` of the program's own leaves the pointer after itself, and at itself under KVM on AMD.
+    // The program's own `int1` leaves the pointer after itself, or at itself under KVM on AMD.
     if SLOT.load(Relaxed) == 0 || is_own(ip.wrapping_sub(1)) || is_own(ip) {
         return false;
     }
@@ -26,7 +26,7 @@ pub fn take_stray(ip: u64) -> bool {
     true
 }
 
-/// The byte at an address, where nothing may be mapped.
+/// Returns the byte at an address, which may not be mapped.
 fn byte(address: u64) -> Option<u8> {
     let mut byte = [0];
     text::read_directly(address, &mut byte).then_some(byte[0])

@@ -1,5 +1,5 @@
-//! `enable`: one of the kernel's breakpoints is switched off and on, over threads that sleep and threads that run. No
-//! accounting is in it: a slot is held from open to close, switched on or not.
+//! `enable`: disables and enables one of the kernel's breakpoints, over sleeping and running threads. This involves
+//! no accounting, because a slot is held from open to close, enabled or not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Row, Table};
 
-/// How long the threads have to begin.
+/// How long the threads have to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// What is measured, and how much of it.
+/// The measurement and its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Enable {
-    /// How often it is switched off and on.
+    /// How often it is disabled and enabled.
     pub repeat: u32,
-    /// How many threads sleep meanwhile.
+    /// The number of sleeping threads.
     pub passive: u32,
-    /// How many run.
+    /// The number of running threads.
     pub active: u32,
-    /// How often all of it is measured.
+    /// How often the whole is measured.
     pub rounds: usize,
 }
 
@@ -54,14 +54,14 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // In a thread of its own, so that only its threads inherit.
+            // This is a thread of its own, so that only its threads inherit.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {
                     for _ in 0..self.passive {
                         scope.spawn(|| {
                             while is_done.load(Ordering::SeqCst) == 0 {
-                                let _ = futex::wait(&is_done, 0, None); // it looks again
+                                let _ = futex::wait(&is_done, 0, None); // the loop checks again
                             }
                         });
                     }
@@ -74,7 +74,7 @@ impl Enable {
                     }
                     std::thread::sleep(SETTLE);
                     let took = switch(&events, self.repeat);
-                    is_over.store(true, Ordering::Relaxed); // only ends the loops
+                    is_over.store(true, Ordering::Relaxed); // Relaxed: only ends the loops
                     is_done.store(1, Ordering::SeqCst);
                     futex::wake(&is_done, i32::MAX as u32);
                     took

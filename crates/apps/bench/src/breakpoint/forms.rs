@@ -1,4 +1,4 @@
-//! The forms of accounting that stand beside each other.
+//! The forms of accounting that are compared.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -9,10 +9,10 @@ use tiptoe_kernel::watchpoints::Futex;
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// The same calls, accounting off.
+    /// The same calls without accounting.
     Ideal,
     Tiptoe,
-    /// The same accounting, all of it under one mutex.
+    /// The same accounting, all under one mutex.
     GlobalMutex,
 }
 
@@ -28,11 +28,11 @@ impl Form {
     }
 }
 
-/// What all forms can do.
+/// The operations of all forms.
 pub(super) trait Slots: Sync {
     fn reserve(&self, request: &Request) -> bool;
     fn release(&self, request: &Request);
-    /// For how long threads waited for a lock so far.
+    /// Returns how long threads have waited for a lock so far.
     fn waited_ns(&self) -> u64;
 }
 
@@ -62,7 +62,7 @@ impl Slots for Accounting<'_, Futex> {
     }
 
     fn release(&self, request: &Request) {
-        // Only what was reserved is released.
+        // A release cannot fail, because only reserved slots are released.
         let _ = Accounting::release(self, request);
     }
 
@@ -79,7 +79,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// For so many reservations at once; none where the numbers make no sense.
+    /// Returns storage for this many reservations at once; `None` if the numbers are invalid.
     pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
         let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {
@@ -91,7 +91,7 @@ impl Storage {
         Some(Storage { geometry, words })
     }
 
-    /// Does something with a form.
+    /// Runs `act` with a form.
     pub(super) fn with<T>(&self, form: Form, act: impl Act<T>) -> T {
         let [sharded, single] = &self.words;
         let ours = |geometry: Geometry, words| {
@@ -105,7 +105,7 @@ impl Storage {
     }
 }
 
-/// What is done with any form, compiled for each.
+/// An action with any form, compiled for each.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -1,11 +1,11 @@
-//! `queue`: what accounting would cost on more CPUs than there are here, simulated: the critical sections, the locks and
-//! the ways between CPUs are measured in the same run, and who waits for whom follows from them.
+//! `queue`: simulates the cost of accounting on more CPUs than this machine has. The critical sections, the locks and
+//! the transfers between CPUs are measured in the same run, and the waits follow from them.
 //!
-//! Each CPU has one thread that reserves and releases, as in `stress`. For as many CPUs as there are, `stress` itself is
-//! measured, too, and stands beside what was simulated.
+//! Each CPU has one thread that reserves and releases, as in `stress`. Up to this machine's number of CPUs `stress`
+//! itself is measured, too, so that the simulation can be compared with it.
 //!
-//! What is left out flatters the one mutex: a line's way takes as long where 256 CPUs want it as where two do, and
-//! nobody's cache is ever too small.
+//! The simplifications flatter the one mutex: a cache line's transfer takes as long with 256 CPUs as with two, and no
+//! cache is ever too small.
 
 mod load;
 mod locks;
@@ -24,38 +24,38 @@ use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
 
-/// Events before a simulation is looked at, and those that it is looked at for.
+/// Events before the measured part of a simulation, and in it.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
-/// Simulations of each case, which differ in what chance does.
+/// Simulations of each case, with different random numbers.
 const SEEDS: u64 = 3;
 
-/// What is simulated, and how what it needs is measured.
+/// The simulation, and how its inputs are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
-    /// Up to so many CPUs.
+    /// The most CPUs.
     pub cpus: u32,
-    /// How many pairs in a hundred are for a CPU; 0, 1 and 10 where this is none.
+    /// Pairs in a hundred that are for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// How many slots a CPU has.
+    /// Slots of a CPU.
     pub slots: u32,
-    /// How long each thread does something else in front of a pair, on average.
+    /// The mean time of a thread's other work before a pair.
     pub work_ns: u32,
-    /// How long a cache line's way between two CPUs is; measured where this is none.
+    /// The time to transfer a cache line between two CPUs; measured if `None`.
     pub line_ns: Option<f64>,
     /// How often everything is measured.
     pub rounds: usize,
-    /// For how long.
+    /// How long each measurement takes.
     pub ms: u32,
 }
 
-/// How much of its CPU a thread has to have had that never waits.
+/// The share of its CPU that a thread which never waits must have had; otherwise other programs ran there.
 const OWN: f64 = 0.95;
 
 /// Both forms that take locks.
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
 
-/// Of the product's size, for so many CPUs.
+/// Returns accounting of the product's size, for this many CPUs.
 fn geometry(cpus: u32, slots: u32) -> Result<Geometry, Error> {
     let geometry = Geometry::new(cpus, Registers::Mixed(slots), 1 << 17);
     geometry.ok_or(Error::Numbers)
@@ -80,7 +80,7 @@ impl Queue {
                 for form in FORMS {
                     let row = self.simulated(&prices, form, cpus, cpu_targets)?;
                     table.rows.push(row);
-                    // There is nothing but pairs in what is measured.
+                    // The measured rows have no other work, so they compare only without it.
                     if cpus <= here && self.work_ns == 0 {
                         let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
                         table.rows.push(row);
@@ -185,8 +185,7 @@ impl Queue {
     }
 }
 
-/// The same on this machine, as often as asked; of the rounds in which threads had CPUs to themselves, where there were
-/// some.
+/// Measures the same on this machine. Uses only the rounds in which threads had CPUs to themselves, if there are any.
 fn measured(
     stress: &Stress,
     form: Form,
@@ -195,7 +194,7 @@ fn measured(
 ) -> Result<(Row, bool), Error> {
     let round = |_| -> Result<(Measured, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
-        // Nobody waits in it.
+        // No thread waits in this form.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
         Ok((found, ideal.ns > OWN * ideal.clock_ns))
     };

@@ -1,7 +1,7 @@
-//! `stress`: each thread reserves and releases for itself, and nothing else; every so many pairs are for a CPU.
+//! `stress`: each thread reserves and releases for itself, and nothing else. A percentage of the pairs is for a CPU.
 //!
-//! Times are the threads' own CPU time, so that other programs do not count: who looks at a lock that is taken is in
-//! it, who sleeps for one is not. The share of waiting is of the time by the clock, and has both.
+//! Times are the threads' own CPU time, so that other programs do not count. They include checks of a held lock, but
+//! not sleeps. The share of waiting is of wall time, and has both.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -16,23 +16,23 @@ use crate::error::Error;
 use crate::options::up_to;
 use crate::table::{Row, Table, median_and_spread};
 
-/// Pairs between two looks at the flag that ends them: a whole number of hundreds, so that percentages come out.
+/// Pairs between two checks of the end flag. It must be a multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
 
-/// What is measured, and how much of it.
+/// The measurement and its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Stress {
-    /// Up to how many threads.
+    /// The most threads.
     pub threads: u32,
-    /// How many pairs in a hundred are for a CPU; 0, 1 and 10 where this is none.
+    /// Pairs in a hundred that are for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// How many slots a CPU has.
+    /// Slots of a CPU.
     pub slots: u32,
-    /// How many CPUs the accounting is of.
+    /// The number of CPUs in the accounting.
     pub cpus: u32,
     /// How often every case is measured.
     pub rounds: usize,
-    /// For how long.
+    /// How long each measurement takes.
     pub ms: u32,
 }
 
@@ -44,19 +44,19 @@ struct Asked {
     form: Form,
 }
 
-/// What one measurement of it gave.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// CPU time for each pair.
+    /// CPU time of each pair.
     pub(super) ns: f64,
-    /// Time by the clock for each pair of each thread.
+    /// Wall time of each pair of each thread.
     pub(super) clock_ns: f64,
-    /// The part of the time in which threads waited for each other.
+    /// The share of the time in which threads waited for each other.
     pub(super) waiting: f64,
 }
 
 impl Stress {
-    /// With four slots, on this machine's CPUs.
+    /// Returns a bench with four slots and this machine's CPUs.
     pub fn new(rounds: usize, ms: u32, threads: u32) -> Stress {
         Stress {
             threads,
@@ -120,7 +120,7 @@ impl Stress {
         ))
     }
 
-    /// One measurement of one case.
+    /// Measures one case once.
     pub(super) fn once(
         &self,
         form: Form,
@@ -134,7 +134,7 @@ impl Stress {
         })
     }
 
-    /// What a pair costs each of so many threads.
+    /// Returns the cost of a pair for each of this many threads.
     pub(super) fn pair(&self, threads: u32) -> Result<f64, Error> {
         let found = (0..self.rounds).map(|_| Ok(self.once(Form::Tiptoe, threads, 0)?.ns));
         let found: Vec<f64> = found.collect::<Result<_, Error>>()?;
@@ -177,7 +177,7 @@ impl Act<Measured> for Pairs {
             start.wait();
             let begun = Instant::now();
             std::thread::sleep(self.time);
-            is_over.store(true, Relaxed); // only ends the loops
+            is_over.store(true, Relaxed); // Relaxed: only ends the loops
             let done = started.into_iter().flat_map(|thread| thread.join().ok());
             let sum = done.fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             (sum, begun.elapsed())
@@ -191,13 +191,13 @@ impl Act<Measured> for Pairs {
     }
 }
 
-/// The calling thread's CPU time.
+/// Returns the calling thread's CPU time.
 fn cpu_ns() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// What a thread asks for in a batch: a percentage of it, evenly, for CPUs in turn.
+/// Returns a thread's requests in a batch: a percentage of them, evenly spread, for CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_in_a_hundred_are_for_cpus() {
+    fn the_given_percentage_of_requests_is_for_cpus() {
         for percent in [0, 1, 10, 33, 100] {
             let requests = requests(3, percent, 2);
             let of_cpus = requests

@@ -1,8 +1,8 @@
-//! `thread`: threads that are created, sleep and end, as `perf bench breakpoint thread` does it: `parallel` workers
-//! take batches, and a batch creates its threads, wakes them and joins them.
+//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`: `parallel` workers take
+//! batches, and a batch creates its threads, wakes them and joins them.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. Beside that stand
-//! `none`, the threads alone, and `kernel`, the kernel's events, which each thread inherits.
+//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. For comparison
+//! there are `none`, the threads alone, and `kernel`, the kernel's events, which each thread inherits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,22 +16,22 @@ use super::{inherited, stress::Stress};
 use crate::error::Error;
 use crate::table::{Row, Table, interval, median_and_spread};
 
-/// What is measured, and how much of it.
+/// The measurement and its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
-    /// How many batches, over all workers.
+    /// The number of batches, over all workers.
     pub repeat: u32,
-    /// How many slots, or breakpoints, each thread takes.
+    /// The slots, or breakpoints, of each thread.
     pub breakpoints: u32,
-    /// How many workers.
+    /// The number of workers.
     pub parallel: u32,
-    /// How many threads a batch has.
+    /// The threads of a batch.
     pub threads: u32,
-    /// How often each case is measured; they alternate.
+    /// How often each case is measured; the cases alternate.
     pub rounds: usize,
 }
 
-/// What each thread does besides.
+/// What each thread does in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Case {
     None,
@@ -61,7 +61,7 @@ impl Case {
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     us_per_op: f64,
-    /// The part of the workers' time that threads waited for a lock.
+    /// The share of the workers' time in which threads waited for a lock.
     waiting: f64,
 }
 
@@ -132,7 +132,7 @@ impl Thread {
         row("usecs/op/cpu", &of(&|found| found.us_per_op * each));
     }
 
-    /// How much more each case takes than `ideal`, of the same rounds; and what accounting should add.
+    /// Adds notes: how much more each case takes than `ideal` in the same rounds, and how much accounting should add.
     fn compare(
         &self,
         table: &mut Table,
@@ -170,7 +170,7 @@ impl Thread {
     }
 }
 
-/// Work that no other thread inherits from.
+/// Runs work in a thread of its own, so that no other thread inherits from it.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -186,7 +186,7 @@ impl Act<Measured> for Thread {
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    // Relaxed: a number is all that is taken.
+                    // Relaxed: the number itself is all that a worker needs.
                     let next = || {
                         let order = Ordering::Relaxed;
                         batches.fetch_update(order, order, |left| left.checked_sub(1))
@@ -210,7 +210,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: a number of its own is all that a thread needs.
+                // Relaxed: a unique number is all that a thread needs.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));
@@ -220,7 +220,7 @@ impl Thread {
         });
     }
 
-    /// What a thread does.
+    /// Runs one thread of a batch.
     fn live(&self, slots: &impl Slots, task: u64, is_done: &AtomicU32) {
         let request = |holder: u32| {
             let target = Target::Task { task, cpu: None };
@@ -229,7 +229,7 @@ impl Thread {
         let granted = (0..self.breakpoints).filter(|&holder| slots.reserve(&request(holder)));
         let granted = granted.count() as u32;
         while is_done.load(Ordering::SeqCst) == 0 {
-            let _ = futex::wait(is_done, 0, None); // it looks again
+            let _ = futex::wait(is_done, 0, None); // the loop checks again
         }
         (0..granted).for_each(|holder| slots.release(&request(holder)));
     }

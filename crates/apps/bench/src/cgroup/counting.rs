@@ -1,4 +1,4 @@
-//! Whoever counts while the tasks of a bench change places.
+//! The counters that run while the tasks of a bench switch.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -12,32 +12,33 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// What perf counts; more are these again.
+/// The events that perf counts; larger numbers repeat them.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// What is read at each switch to another cgroup. The first is a clock, which its times are compared with.
+/// The events that are read at each switch to another cgroup. The first must be a clock, with which its times are
+/// compared.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
     "context-switches:k",
     "alignment-faults",
 ];
-/// Time and switches of each cgroup.
+/// Counts time and switches of each cgroup.
 const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch { \
      @ns[cgroup] = sum(nsecs - @last[cpu]); @switches[cgroup] = count(); @last[cpu] = nsecs; }";
 
-/// Who counts.
+/// The tool that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Nobody,
     /// Two events of the whole system.
     System,
-    /// perf's events of cgroups, and of the system besides.
+    /// perf's events of cgroups, and those of the system if `with_system`.
     Perf {
         events: usize,
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe, which reads so many events; with none it asks tasks.
+    /// tiptoe, which reads this many events; with none it reads from tasks.
     Tiptoe {
         events: usize,
     },
@@ -63,10 +64,10 @@ impl Case {
     }
 }
 
-/// It counts until this is dropped.
+/// A counter that counts until this is dropped.
 pub(super) enum Counting {
     Nobody,
-    /// The system's first, where that is counted.
+    /// The system's first, if it is counted.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -76,7 +77,7 @@ pub(super) enum Counting {
 }
 
 impl Counting {
-    /// For so many cgroups, and the one that they are in.
+    /// Starts to count this many cgroups, and their parent.
     pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
         Ok(match case {
             Case::Nobody => Counting::Nobody,
@@ -91,8 +92,7 @@ impl Counting {
         })
     }
 
-    /// For how long the system's clock was not counted since it was switched on, on the CPU of the tasks, of all the
-    /// time until now.
+    /// Returns how long the system's clock did not count since it was enabled, on the CPU of the tasks.
     pub(super) fn blind_ns(&self) -> Result<f64, Error> {
         let set = match self {
             Counting::Sets(sets) => &sets[0],
@@ -110,7 +110,7 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // Both fail only where it has ended by itself.
+            // Both fail only if it has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }

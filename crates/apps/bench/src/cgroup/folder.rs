@@ -9,14 +9,14 @@ use tiptoe_sys::host::cgroup::Cgroups;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// A cgroup with so many in it, `c0` and so on. They go with this value.
+/// A cgroup with children `c0` and so on, which are removed when this is dropped.
 pub(super) struct Folder {
     path: PathBuf,
     children: usize,
-    /// The mount point, and what is below it.
+    /// The mount point, and the tree below it.
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
-    /// perf's events of cgroups know these.
+    /// Whether perf's events of cgroups can use them.
     pub(super) is_perfs: bool,
 }
 
@@ -52,7 +52,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Those that still hold a task stay.
+        // A cgroup that still has a task cannot be removed.
         for child in 0..self.children {
             let _ = fs::remove_dir(self.child(child));
         }

@@ -1,9 +1,9 @@
-// Tasks in cgroups that wake each other on one CPU. Questions, a line each, and a number as the answer to each:
+// Tasks in cgroups that wake each other on one CPU. Each question is a line, and each answer a number:
 //   ring DIR TASKS CGROUPS   starts TASKS processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
-//   hops COUNT               hands it on so often; ns a time
+//   hops COUNT               hands it on COUNT times; ns per hop
 //   stop                     ends them; 1
-//   serve DIR WORKERS MS     as many clients in our own cgroup ask WORKERS in DIR/c0 … for 20 us of work each, for
-//                            so long; the mean time to an answer, in ns
+//   serve DIR WORKERS MS     as many clients in our own cgroup request 20 us of work each of WORKERS in DIR/c0 …,
+//                            for MS; the mean time to an answer, in ns
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>

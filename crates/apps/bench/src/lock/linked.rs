@@ -1,8 +1,8 @@
-//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock beside the bare lock's and std's, and what
-//! threads get done that contend for one.
+//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock beside the bare lock's and std's, and the
+//! throughput of threads that contend for one.
 //!
-//! `wrapped` has no hook and the bare lock's instructions, `waits` keeps a histogram of waits, `order` checks the order in
-//! which locks are taken: in the rows `pair_within` while another lock is held, else while none is.
+//! `wrapped` has no hook and the bare lock's instructions, `waits` keeps a histogram of waits, `order` checks the
+//! order of locks. In the rows `pair_within` another lock is held, otherwise none is.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,16 +22,16 @@ use crate::turns::{Found, in_turns, ratio};
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
-/// How many pairs between two looks at the clock.
+/// Pairs between two readings of the clock.
 const PAIRS: u32 = 1_000;
-/// How many steps a section takes: some 150 ns, as those of `convoy`.
+/// Steps of a section: some 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// How many threads contend.
+/// The numbers of threads that contend.
 const THREADS: [u32; 3] = [2, 4, 8];
-/// What is compared with all else.
+/// The case with which all others are compared.
 const BARE: &str = "parking_lot";
 
-/// A mutex, whosever.
+/// A mutex of any implementation.
 trait Mutex: Default + Sync {
     fn with<A>(&self, section: impl FnOnce(&mut u64) -> A) -> A;
 }
@@ -50,7 +50,7 @@ impl Mutex for std::sync::Mutex<u64> {
     }
 }
 
-/// A case and how it is measured, over this time.
+/// A case, and the function that measures it for a time.
 type Case<M> = (&'static str, M);
 type Alone = fn(Duration) -> f64;
 type Together = fn(u32, Duration) -> f64;
@@ -74,7 +74,7 @@ const CONTENDED: [Case<Together>; 4] = [
     ("std", contend::<std::sync::Mutex<u64>>),
 ];
 
-/// Measures them all, in turns.
+/// Measures all cases, in turns.
 pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
     let time = Duration::from_millis(options.ms.into());
     for (site, cases) in [("pair", &ALONE[..]), ("pair_within", &WITHIN[..])] {
@@ -90,7 +90,7 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         });
     }
     for threads in THREADS {
-        // What threads do together takes longer to settle.
+        // The work of several threads takes longer to settle.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
             let row = Row::new(*name, times, "ns").at("contended");
@@ -124,7 +124,7 @@ fn measure<M: Copy>(
     })
 }
 
-/// Each case beside the bare lock.
+/// Compares each case with the bare lock.
 fn compare(found: &Found<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64])) {
     let mut cases = found.cases.iter();
     let Some((_, bare)) = cases.next() else {
@@ -133,7 +133,7 @@ fn compare(found: &Found<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64
     cases.for_each(|(name, times)| tell(name, bare, times));
 }
 
-/// Something in cache lines of its own: what lies beside it would slow down some cases and not others.
+/// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<A>(A);
@@ -143,9 +143,10 @@ fn thread_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// How long a pair takes, in nanoseconds of this thread's.
+/// Returns the time of a pair, in nanoseconds of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // A lock with its value in two cache lines takes longer, and where the stack begins is chance.
+    // The lock is aligned, because a lock and its value in two cache lines take longer, and the start of the stack is
+    // random.
     let lock = Apart::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
@@ -160,12 +161,12 @@ fn pair<M: Mutex>(time: Duration) -> f64 {
     }
 }
 
-/// The same while another lock is held.
+/// Returns the time of a pair while another lock is held.
 fn pair_within<M: Mutex>(time: Duration) -> f64 {
     Apart::<M>::default().0.with(|_| pair::<M>(time))
 }
 
-/// How long a section of threads that contend takes, in nanoseconds of all together.
+/// Returns the time of a section of contending threads, in nanoseconds of wall time.
 fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     let (lock, over) = (Apart::<M>::default(), Apart(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
@@ -187,13 +188,13 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // All of them have ended: whoever asked for the sum before would have waited for the lock.
+    // All threads have ended. A reading before that would have had to wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Some steps, each of which waits for the one before: the same code, at the same address, for all. It keeps to registers,
-/// as how soon a word of the stack is there again depends on where the caller's stack lies.
+/// Does steps that each depend on the one before: the same code, at the same address, for all cases. It must use only
+/// registers, because the time until a word of the stack can be read again depends on where the caller's stack is.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

@@ -1,18 +1,18 @@
-//! What others do to see contention: libraries that are preloaded, and replace the lock
-//! functions. Each has a program of its own, as none can be taken out again.
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each has
+//! its own program, because none can be unloaded.
 
 use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// LTTng's wrapper of pthread, with no session; by its versions.
+/// LTTng's wrapper of pthread, without a session; by its versions.
 const LTTNG: [&str; 2] = [
     "liblttng-ust-pthread-wrapper.so.1",
     "liblttng-ust-pthread-wrapper.so.0",
 ];
 const MUTRACE: [&str; 1] = ["libmutrace.so"];
-/// Where such libraries may be.
+/// The folders where such libraries may be.
 const FOLDERS: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -20,15 +20,14 @@ const FOLDERS: [&str; 4] = [
     "/usr/local/lib",
 ];
 
-/// A program with a library in front of its lock functions.
+/// A program with a preloaded library that replaces its lock functions.
 pub(super) struct Other {
-    /// How its rows are called.
+    /// The name of its rows.
     pub(super) case: &'static str,
-    /// The program.
     pub(super) program: Program,
 }
 
-/// All that can be had here, and the names of those that are not installed.
+/// Returns all that are available here, and the names of those that are not installed.
 pub(super) fn all(workshop: &Workshop) -> Result<(Vec<Other>, Vec<&'static str>), Error> {
     let built = [
         ("try_first", include_str!("try_first.c")),

@@ -1,12 +1,12 @@
 // The program that `tiptoe bench lock` measures. Each line of its stdin is a question; each answer is one line.
 //   pair mutex|other|read|write MS   CPU ns of an uncontended lock and unlock
 //   wait MS                    CPU ns of a futex wait that returns at once
-//   wake MS                    CPU ns of an unlock that wakes nobody
-//   floor wait|wake MS         CPU ns that such a futex call takes more between the least of hooks
+//   wake MS                    CPU ns of an unlock that wakes no thread
+//   floor wait|wake MS         CPU ns that the least of hooks adds to such a futex call
 //   convoy THREADS MS          wall ns of a contended lock, a section of 150 ns and an unlock
 //   pingpong sem|cond MS       wall ns of a turn of two threads on one CPU, each of which sleeps: by semaphores, or by
 //                              a condition
-//   armed                      1 where libc's futex calls are patched
+//   armed                      1 if libc's futex calls are patched
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// As a thread leaves it that has waited.
+// Sets the mutex as a thread that has waited holds it, so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -68,8 +68,9 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// The least that hooks take: a jump to a trampoline, past the red zone, a call of who saves what a function may change
-// and calls one, and all the way back. In front of a wait that function reads the clock; a wait has one behind, too.
+// The least that hooks take: a jump to a trampoline, past the red zone, a call of a stub that saves what a function
+// may change and calls one, and all the way back. Before a wait that function reads the clock; a wait has a second
+// hook after it.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"
@@ -108,7 +109,7 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// What one call takes more than another: both in turns, as what else runs on the machine comes and goes.
+// Returns how much longer one call takes than another. Both alternate, because the load of other programs changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);
@@ -121,7 +122,7 @@ static void section(void) {
     for (volatile int i = 0; i < steps; i++) {}
 }
 
-// How many steps the section is to have, so that it takes so long: processors differ.
+// Sets the number of steps of the section, so that it takes `ns` on this processor.
 static void calibrate(double ns) {
     steps = 1000;
     double took = each(section, 1);
@@ -182,7 +183,7 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
-// Threads are new, and what they do is known when they have done it for some time: the first third is not counted.
+// The first third is not counted, because threads are new and the agent learns their rates.
 static double together(void *(*run)(void *), int threads, int ms) {
     pthread_t all[64];
     atomic_store(&stopped, 0);
@@ -210,7 +211,7 @@ int main(void) {
     unsigned char *site = memmem((void *)sem_post, 256, number, sizeof number);
     setvbuf(stdout, NULL, _IOLBF, 0);
     calibrate(150);
-    // With one thread, until there was a second, libc wakes nobody.
+    // libc wakes no thread in a process that never had a second one.
     pthread_t second;
     if (pthread_create(&second, NULL, ends, NULL) == 0) pthread_join(second, NULL);
     while (fgets(line, sizeof line, stdin) != NULL) {

@@ -1,4 +1,4 @@
-// What tiptoe does not do: lock functions are replaced by ones that time every acquisition.
+// A lock library that replaces lock functions and times every acquisition, which tiptoe does not.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// What tiptoe does not do: lock functions are replaced by ones that try first, and are timed where that fails.
+// A lock library that replaces lock functions, tries first, and times only after a failure, which tiptoe does not.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

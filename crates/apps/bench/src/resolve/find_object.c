@@ -1,5 +1,5 @@
-// Asks glibc which library an address belongs to, in several threads at once, for MS milliseconds of each
-// one's CPU time: addresses at random in the code of all that is loaded.
+// Looks up with glibc which library an address belongs to, in several threads at once, for MS milliseconds of each
+// one's CPU time: random addresses in the code of all loaded objects.
 //
 //   find-object THREADS MS   prints how many objects, and millions of lookups a second over all threads
 #define _GNU_SOURCE

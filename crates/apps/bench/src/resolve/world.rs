@@ -1,5 +1,5 @@
-//! An address space to look things up in, and the threads that do: every address that is asked for has a
-//! probe, and every answer is checked.
+//! An address space, and threads that look up addresses in it. Every address that is looked up has a probe, and every
+//! result is checked.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,22 +11,22 @@ use tiptoe_uprobe::lookup::{Lookup, Mapping, Place, Shape, Space, Writer};
 
 use crate::error::Error;
 
-/// Where the first mapping is, how far apart they start, and how long they are. The gaps are for the changes.
+/// The first mapping's address, the distance of mappings, and their length. The gaps are for the changes.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// So many files are mapped again and again.
+/// The number of files, which are mapped again and again.
 const FILES: u64 = 64;
-/// So many probes has each.
+/// The probes of each file.
 pub(super) const PROBES: u64 = 16;
-/// Where in its file a mapping starts, and how far apart probes are.
+/// The offset of a mapping in its file, and the distance of probes.
 const OFFSET: u64 = 0x1000;
 const APART: u64 = 0x3d0;
 
-/// So many lookups between two looks at the flag that ends them.
+/// Lookups between two checks of the end flag.
 const BATCH: u64 = 4096;
 
-/// How much storage so many mappings need: eight share a table.
+/// Returns the storage for this many mappings: eight share a table.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -34,7 +34,7 @@ pub(super) fn shape(mappings: usize) -> Shape {
     }
 }
 
-/// What threads ask.
+/// The kind of lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
     Speculative,
@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// How many lookups took which way, and how fast they were.
+/// The number of lookups by their result, and their rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     /// Lookups in a second of CPU time, over all threads.
@@ -63,18 +63,18 @@ pub(super) struct Measured {
     wrong: u64,
 }
 
-/// What the threads of one measurement share.
+/// The shared state of one measurement's threads.
 struct Run {
     case: Case,
     least: Duration,
     start: Barrier,
-    /// How many have not yet run for long enough.
+    /// The number of threads that have not run for long enough.
     left: AtomicU64,
 }
 
 impl Run {
     fn goes_on(&self) -> bool {
-        self.left.load(Relaxed) > 0 // orders nothing; the join does
+        self.left.load(Relaxed) > 0 // Relaxed: orders nothing; the join does
     }
 }
 
@@ -114,8 +114,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// So many threads look up, each for so much of its CPU time and until all have, while another one
-    /// changes the space so often.
+    /// Measures lookups in this many threads, each for `ms` of its CPU time and until all have that, while another
+    /// thread changes the space `changes_per_s` times a second.
     pub(super) fn measure(
         &self,
         case: Case,
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
             self.batch(run.case, &mut state, &mut seen);
             passed = cpu_time().saturating_sub(from);
             if before < run.least && run.least <= passed {
-                run.left.fetch_sub(1, Relaxed); // orders nothing; the join does
+                run.left.fetch_sub(1, Relaxed); // Relaxed: orders nothing; the join does
             }
         }
         let looked = seen.speculative + seen.locked + seen.wrong;
@@ -190,7 +190,7 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Maps in a gap, unmaps the middle of that, moves what is left of it, unmaps that: one of them a turn.
+    /// Maps memory in a gap, unmaps its middle, moves a part of the rest, and unmaps all: one of these per turn.
     fn change(&self, per_s: u32, run: &Run) {
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
             return;
@@ -255,7 +255,7 @@ fn place(file: u64, offset: u64) -> Place {
     Place::new(file as u32, offset).expect("both are small")
 }
 
-/// A random number whose upper half is good: Knuth's MMIX.
+/// Returns a random number with a good upper half: Knuth's MMIX.
 #[inline]
 fn next(state: &mut u64) -> u64 {
     let step = state.wrapping_mul(6_364_136_223_846_793_005);

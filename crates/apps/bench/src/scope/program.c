@@ -1,10 +1,10 @@
 // The program that `tiptoe bench scope` measures. Each line of its stdin is a question; each answer is one line.
-//   scope THREADS MS      CPU ns of a scope entered and left, the mean of so many threads that do so side by side
-//   inner THREADS MS      the same within another scope
-//   many THREADS MS       the same of a hundred scopes that take turns
-//   clock THREADS MS      of two questions to the kernel for the thread's CPU time
-//   counter THREADS MS    of two readings of the time stamp counter
-//   traced                1 where somebody asks for scopes
+//   scope THREADS MS      CPU ns of a scope entered and left, the mean of this many concurrent threads
+//   inner THREADS MS      the same inside another scope
+//   many THREADS MS       the same with a hundred scopes that take turns
+//   clock THREADS MS      two system calls for the thread's CPU time
+//   counter THREADS MS    two readings of the time stamp counter
+//   traced                1 if a tracer uses scopes
 #define _GNU_SOURCE
 #define TIPTOE_IMPLEMENTATION
 #include "tiptoe.h"

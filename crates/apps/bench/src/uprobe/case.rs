@@ -1,4 +1,4 @@
-//! The ways to trace that are compared, and which measurements each takes part in.
+//! The ways to trace that are compared, and the measurements of each.
 
 use tiptoe_collector::By;
 use tiptoe_event::Via;
@@ -9,27 +9,27 @@ use crate::driver::{Calls, Traced};
 /// One way to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// Nothing but the way to a probe and back.
+    /// Only the way to a probe and back.
     Floor,
-    /// Nothing but the way to a probe, through the call, and back to its caller.
+    /// Only the way to a probe, through the call, and back to its caller.
     ReturnFloor,
     /// Each call is counted.
     Count,
-    /// It is, unless a filter says no, which it does.
+    /// Each call is counted, but a filter excludes all.
     Filtered,
-    /// Its return is, too.
+    /// Each call's return is counted, too.
     EntryReturn,
-    /// And the time between the two.
+    /// And the time between the two is measured.
     Latency,
     /// Each call is recorded, with the time and two arguments.
     Record,
-    /// Each call is counted that is below a function, which it is.
+    /// Each call is counted below a function, and all calls are.
     Under,
-    /// Which it is not.
+    /// Each call is counted below a function, and none is.
     NotUnder,
     /// Each call is counted by its first argument's value.
     ByArg0,
-    /// And timed.
+    /// The same, and each call is timed.
     LatencyByArg0,
     /// The kernel counts calls.
     Kernel,
@@ -37,7 +37,7 @@ pub(super) enum Case {
     KernelReturn,
 }
 
-/// What one measurement is of.
+/// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub site: Site,
@@ -45,11 +45,11 @@ pub(super) struct Asked {
     pub threads: u32,
 }
 
-/// Never true: the benched functions are called with 7.
+/// This is never true, because the benched functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
-/// The loops are in calls of this function of the benched program.
+/// A function of the benched program around the loops.
 const AROUND: &str = "measure";
-/// And never in one of this.
+/// A function that is never around them.
 const ELSEWHERE: &str = "gap";
 
 impl Case {
@@ -69,7 +69,7 @@ impl Case {
         Case::KernelReturn,
     ];
 
-    /// Its name in rows; a count behind a trap is a case of its own.
+    /// Returns its name in rows; a count by a trap is a case of its own.
     pub(super) fn name(self, site: Site) -> &'static str {
         match self {
             Case::Floor if site == TRAP => "own_trap",
@@ -90,7 +90,7 @@ impl Case {
         }
     }
 
-    /// What the driver is asked for it.
+    /// Returns the driver's request for it.
     pub(super) fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> Traced<'a> {
         let via = match self {
             Case::Kernel => Via::Kernel,
@@ -121,7 +121,7 @@ impl Case {
         }
     }
 
-    /// Of a floor, the same functions with nothing but that way.
+    /// Returns the same functions with only that way, for a floor.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -133,12 +133,12 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// Whether hits count: a probe that sees nothing would look cheap.
+    /// Returns whether hits must count, because a probe that counts nothing would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
-    /// Is this measurement one of the case's?
+    /// Returns whether the case has this measurement.
     pub(super) fn asks(self, asked: &Asked) -> bool {
         let Asked { site, threads, .. } = *asked;
         match self {
@@ -155,7 +155,7 @@ impl Case {
     }
 }
 
-/// The first instruction.
+/// Returns the first instruction.
 pub(super) fn kind(site: Site) -> &'static str {
     match site.name {
         name if name.starts_with("push") => "push",

@@ -1,5 +1,5 @@
-//! The row `rdtsc`: what one reading of the time stamp counter costs here. A timed call takes two, and can
-//! never be cheaper.
+//! The row `rdtsc`: the cost of one reading of the time stamp counter here. A timed call needs two, and can never be
+//! cheaper.
 
 use crate::assembly::{KINDS, READINGS, READS, Site};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::table::{Row, Table};
 use crate::target::{Question, Target};
 
-/// Adds the row: many readings in a function, less one that only returns.
+/// Adds the row: many readings in a function, minus a function that only returns.
 pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> Result<(), Error> {
     let empty = KINDS.iter().find(|site| site.name == "ret");
     let mut time = |site: Site| -> Result<f64, Error> {

@@ -1,6 +1,6 @@
 //! The case `kernel_uretprobe`: the kernel's return probes, as perf events of the benched thread.
 //!
-//! The driver never uses them, as a program that throws past one ends; the benched functions do not throw.
+//! The driver never uses them, because a program that throws past one ends. The benched functions do not throw.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -44,7 +44,7 @@ impl KernelReturns {
         Ok(KernelReturns(events))
     }
 
-    /// Takes them away, and tells how many returns they saw.
+    /// Removes them, and returns how many returns they counted.
     pub(super) fn finish(self) -> Result<u64, Error> {
         let counts = self.0.iter().map(|event| Ok(event.read()?.count));
         counts

@@ -1,4 +1,4 @@
-//! Ways to have four variables watched, in all threads of a process.
+//! The ways to watch four variables in all threads of a process.
 
 use std::time::Instant;
 
@@ -9,12 +9,12 @@ use tiptoe_sys::host::perf::{Access, Breakpoint};
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// Which.
+/// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// An event of each CPU, as `tiptoe watch` does it, with its BPF program.
+    /// An event of each CPU, as in `tiptoe watch`, with its BPF program.
     CpuWide,
-    /// An event of each thread, which threads that it starts later inherit, as `--via kernel-task` does it.
+    /// An event of each thread, which threads that it starts later inherit, as with `--via kernel-task`.
     PerTask,
     /// All threads are stopped, and get the registers that a debugger would set.
     Ptrace,
@@ -30,14 +30,14 @@ impl Way {
     }
 }
 
-/// What goes on as long as this is held.
+/// A watch that lasts as long as this is held.
 #[expect(dead_code, reason = "only held")]
 pub(super) enum Held {
     Watch(Box<Watchpoints>),
     Tracer(Program),
 }
 
-/// So many words of a process.
+/// Some words of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     pub(super) pid: u32,
@@ -54,7 +54,7 @@ impl Words {
         })
     }
 
-    /// Has them watched; for how many milliseconds that took.
+    /// Watches them. Returns how many milliseconds that took.
     pub(super) fn arm(self, way: Way, workshop: &Workshop) -> Result<(f64, Held), Error> {
         match way {
             Way::CpuWide => timed(|| self.watch(Form::Wide)),

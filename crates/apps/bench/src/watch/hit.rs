@@ -1,4 +1,4 @@
-//! A store that is watched.
+//! Measures a watched store.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::table::{Row, Table};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::{Program, Workshop, failed};
 
-/// Who watches.
+/// The tool that watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Bare,
     /// The kernel counts, and nothing else.
     Count,
-    /// The program's own event: its name, and how the program is asked for it.
+    /// The program's own event: the row's name, and the program's word for it.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -54,9 +54,9 @@ impl Case {
     }
 }
 
-/// What is asked for beside the stores that count: `watch` knows the code by then.
+/// The stores before those that count, so that `watch` has decoded the code by then.
 const BEFORE: u64 = 100;
-/// How long `tiptoe watch` may take to begin, and then goes on to learn.
+/// The longest time until `tiptoe watch` has started, and the time to learn afterwards.
 const LIMIT: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -128,9 +128,10 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
         }
         Case::Gdb => {
             let gdb = Other::gdb(&mut program, address, workshop.folder())?;
-            // The program does not run meanwhile.
+            // The time is wall time, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
-            // A program that gdb is taken from would end at its next store; gdb ends with it.
+            // Without gdb the program would end at its next store, so it must end first; gdb ends
+            // with it.
             drop(program);
             drop(gdb);
             Ok(ns)
@@ -138,7 +139,7 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
     }
 }
 
-/// Begins to watch the first word, and returns once it is watched.
+/// Starts to watch the first word, and returns once it is watched.
 pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
     let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
     let until = Instant::now() + LIMIT;
@@ -156,7 +157,7 @@ pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<T
     Ok(tracing)
 }
 
-/// What does not see all would look cheap.
+/// Fails unless all stores were counted, because a tool that misses some would look cheap.
 fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
     match seen >= made {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! A loop that stores all the time, watched with the usual allowance, and without one.
+//! Measures a loop that stores all the time, watched with the default allowance, and without one.
 
 use tiptoe_collector::Budget;
 

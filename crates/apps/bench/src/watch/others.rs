@@ -1,4 +1,4 @@
-//! What others do to watch a variable: `perf record`, and gdb, which stops the program at each change.
+//! Other tools that watch a variable: `perf record`, and gdb, which stops the program at each change.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// Stores take longer than this once they are watched, and never without.
+/// A store takes longer than this if it is watched, and never otherwise.
 const WATCHED_NS: f64 = 200.0;
-/// So often in a row, as a thread may also have to wait.
+/// The number of such stores in a row, because a thread may also have had to wait.
 const IN_A_ROW: usize = 3;
-/// How long it may take until they are.
+/// The longest time until they are watched.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Another tool that watches. It ends with this.
+/// Another tool that watches. It is killed when this is dropped.
 pub(super) struct Other(Child);
 
 impl Other {
-    /// Samples each store, perhaps with its callers.
+    /// Samples each store, and its callers if requested.
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,
@@ -34,7 +34,7 @@ impl Other {
         Other::start(command, program)
     }
 
-    /// Stops the program at each store, and lets it go on at once.
+    /// Stops the program at each store, and continues it at once.
     pub(super) fn gdb(program: &mut Program, address: u64, folder: &Path) -> Result<Other, Error> {
         let script = folder.join("watch.gdb");
         let lines = format!(

@@ -3,12 +3,12 @@
 //   hits N                CPU ns of a store to it, of N
 //   stops N               wall ns of the same
 //   own ring|chain|sigtrap|none   watches it with an event of its own; 0, or the error number
-//   seen                  what that event counted
+//   seen                  the count of that event
 //   hot MS                CPU ns of a round of a loop that stores to it all the time
 //   switch MS             CPU ns of a turn of two threads on one CPU, each of which sleeps
-//   threads N             starts so many that sleep; N
-//   gap MS                the longest time, in ns, that this thread stood still though a CPU was free
-//   trace PID ADDRESS     stops another process's threads, has each watch four words, lets them go on: ms, or -1
+//   threads N             starts N threads that sleep; N
+//   gap MS                the longest time, in ns, that this thread did not run although a CPU was free
+//   trace PID ADDRESS     stops another process's threads, makes each watch four words, continues them: ms, or -1
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +34,7 @@
 static volatile uint64_t watched[4] __attribute__((aligned(64)));
 static uint64_t stored;
 
-// So that what hits has a caller, and its value comes from a register.
+// This is a function, so that a hit has a caller and its value comes from a register.
 __attribute__((noinline, noclone)) static void store(uint64_t value) { watched[0] = value; }
 
 static int own = -1;
@@ -91,7 +91,7 @@ static double seen(void) {
 }
 
 static double hits(long count, clockid_t clock) {
-    // There is room, for whoever reads in time.
+    // The ring is emptied, as a reader in time would do.
     if (ring != NULL) ring->data_tail = ring->data_head;
     double from = seconds(clock);
     for (long i = 0; i < count; i++) store(++stored);
@@ -112,7 +112,7 @@ static double hot(int ms) {
     return spent * 1e9 / rounds;
 }
 
-// A pair of threads that is asleep until it is asked.
+// A pair of threads that sleeps until a question starts it.
 static sem_t begun[2], turns[2], ended;
 static atomic_int is_over;
 static atomic_ullong taken;
@@ -153,7 +153,7 @@ static double switches(int ms) {
     atomic_store(&is_over, 0);
     atomic_store(&taken, 0);
     for (int i = 0; i < 2; i++) sem_init(&turns[i], 0, i == 0);
-    // One of them always runs, and nobody else of this process.
+    // One of the two always runs, and no other thread of this process.
     double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < 2; i++) sem_post(&begun[i]);
     usleep(ms * 1000);
@@ -182,10 +182,10 @@ static int threads(int count) {
     return count;
 }
 
-// As a debugger does it: all threads stand still until each watches.
+// As a debugger does, all threads are stopped until each watches.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
-    const unsigned long words_written = 0x99990055;  // each of eight bytes, for writes, in this task
+    const unsigned long words_written = 0x99990055; // each of eight bytes, for writes, in this task
     char path[64];
     int count = 0, status;
     double from = seconds(CLOCK_MONOTONIC);

@@ -1,4 +1,5 @@
-//! How long it takes until four variables are watched in all threads, and how long a thread stands still for it.
+//! Measures how long it takes until four variables are watched in all threads, and how long a thread does not run
+//! because of that.
 
 use std::time::Duration;
 
@@ -12,16 +13,17 @@ use crate::workshop::Workshop;
 
 /// All debug registers.
 const WORDS: u64 = 4;
-/// Threads, and for how many milliseconds one of them looks at the clock: the set-up fits into it.
+/// The number of threads, and for how many milliseconds one of them looks for gaps. That must be longer than the
+/// set-up.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
-/// How long before.
+/// The wait before the set-up.
 const BEFORE: Duration = Duration::from_millis(20);
 
-/// What is measured.
+/// The measured values.
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// A way and what of it is measured; without a way, nothing is set up.
+/// A way and its measured value; without a way, nothing is set up.
 type Case = (Option<Way>, &'static str);
 
 const CASES: [Case; 7] = [

@@ -1,4 +1,5 @@
-//! What threads that are watched, and write nothing of it, pay for taking turns on a CPU.
+//! Measures what threads pay for taking turns on a CPU if they are watched and write no watched
+//! variable.
 
 use super::address;
 use super::arm::{Way, Words};
@@ -8,7 +9,7 @@ use crate::table::{Row, Table};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
-/// How, and how many variables.
+/// The way, and the number of variables.
 type Case = Option<(Way, u64)>;
 
 const CASES: [Case; 4] = [
@@ -27,7 +28,7 @@ fn name(case: Case) -> String {
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     let mut program = workshop.start(None)?;
-    // Both threads are there before anything is watched.
+    // Both threads must exist before anything is watched.
     program.ask("switch 1")?;
     let address = address(&mut program)?;
     let ms = 10 * options.ms;

@@ -1,4 +1,4 @@
-//! Why a variable cannot be watched.
+//! Errors of finding a variable to watch.
 
 use std::ops::Range;
 
@@ -6,99 +6,99 @@ use thiserror::Error;
 
 use super::watch::LENGTHS;
 
-/// Why an expression leads to no address, or to one that cannot be watched.
+/// The reason why an expression leads to no address, or to one that cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VariableError {
     /// No variable has this name.
     #[error("no variable `{name}`{}{}", near(nearest), note(missing))]
     NoSuchVariable {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
-        /// The names that come nearest, the best first.
+        /// The most similar names, the best first.
         nearest: Vec<String>,
-        /// Debug information that could name it and is not there, in words.
+        /// Missing debug information that could name it.
         missing: Option<String>,
     },
     /// Several variables have this name.
     #[error("`{name}` is the name of several variables: {}", list(choices))]
     Ambiguous {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
-        /// Names by which one of them can be asked for.
+        /// Names that select one of them.
         choices: Vec<String>,
     },
     /// The name belongs to a function.
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
     IsFunction {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The name belongs to no function, and execution was to be watched.
+    /// Execution was to be watched, but the name belongs to no function.
     #[error(
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
     )]
     NoSuchFunction {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
-        /// The names that come nearest, the best first.
+        /// The most similar names, the best first.
         nearest: Vec<String>,
     },
-    /// A local variable of a function, which exists while that runs.
+    /// A local variable of a function, which exists only while that runs.
     #[error(
         "`{name}` is a local variable of `{function}`, on its stack or in a register: only what is always at one address has a name here; watch it by its address"
     )]
     Local {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
-        /// The function that it belongs to.
+        /// Its function.
         function: String,
     },
-    /// A register is its place, always.
+    /// It is always in a register.
     #[error(
         "`{name}` lives in a register, and only memory can be watched: watch what it is stored to, or count calls by it where it is an argument (tiptoe probe FUNCTION --by arg0)"
     )]
     InRegister {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The compiler or linker left it no place in memory.
+    /// The compiler or linker gave it no address.
     #[error(
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
     OptimisedOut {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
-        /// Its value, where that is a constant.
+        /// Its value, if constant.
         value: Option<i64>,
     },
-    /// The place is computed in a way that is not understood.
+    /// Its address is computed in an unsupported way.
     #[error("`{name}` is in no single place that could be watched ({what}); watch an address")]
     NoSinglePlace {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
-        /// What its debug information says, in words.
+        /// The description in its debug information.
         what: &'static str,
     },
     /// It is defined in another file.
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
     Elsewhere {
-        /// The name as it was asked for.
+        /// The requested name.
         name: String,
     },
-    /// There is no debug information that tells its type.
+    /// No debug information has its type.
     #[error("nothing tells the type of `{name}`, so that `{operator}` cannot be followed: {why}")]
     NoType {
         /// The variable.
         name: String,
-        /// What was asked of it.
+        /// The requested operator.
         operator: String,
-        /// What is missing, in words.
+        /// What is missing.
         why: String,
     },
-    /// A member that its type does not have.
+    /// Its type has no such member.
     #[error(
         "`{type_name}` has no member `{member}`; {}",
         instead(nearest, members)
@@ -106,57 +106,57 @@ pub enum VariableError {
     NoSuchMember {
         /// The type.
         type_name: String,
-        /// The name as it was asked for.
+        /// The requested name.
         member: String,
-        /// The names that come nearest, the best first.
+        /// The most similar names, the best first.
         nearest: Vec<String>,
-        /// Those that it has.
+        /// The members of the type.
         members: Vec<String>,
     },
-    /// `.` or `->` behind what has no members.
+    /// `.` or `->` after a type without members.
     #[error("`{expression}` is of type `{type_name}`, which has no members")]
     NoMembers {
-        /// What the operator stands behind.
+        /// The operand.
         expression: String,
         /// Its type.
         type_name: String,
     },
-    /// `*` or `[]` with what is neither a pointer nor an array.
+    /// `*` or `[]` on neither a pointer nor an array.
     #[error("`{expression}` is of type `{type_name}`, which is neither a pointer nor an array")]
     NotAPointer {
-        /// What the operator belongs to.
+        /// The operand.
         expression: String,
         /// Its type.
         type_name: String,
     },
-    /// An index that its array does not have.
+    /// An index outside its array.
     #[error("`{expression}` has {count} elements, so there is no [{index}]")]
     OutOfBounds {
         /// The array.
         expression: String,
-        /// How many it has.
+        /// Its length.
         count: u64,
-        /// The index as it was asked for.
+        /// The requested index.
         index: i64,
     },
-    /// A bit field: no breakpoint is finer than a byte.
+    /// A bit field, which no breakpoint can watch, because the least is a byte.
     #[error("`{expression}` is a bit field ({}); a byte is the least that can be watched: {}", of_bits(bits), holder(bits, *address))]
     BitField {
         /// The member.
         expression: String,
-        /// Its bits, counted from the first of the structure (or of what it is pointed to).
+        /// Its bits, counted from the start of the structure (or of the pointed-to structure).
         bits: Range<u64>,
-        /// The link-time address of that structure, where it is known.
+        /// The link-time address of that structure, if known.
         address: Option<u64>,
     },
-    /// A base class whose place only the object knows.
+    /// A virtual base class, whose offset only the object has.
     #[error(
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
     VirtualBase {
         /// The type.
         type_name: String,
-        /// The name as it was asked for.
+        /// The requested name.
         member: String,
     },
     /// A type without a size: `void`, a function, a structure that is only declared.
@@ -164,7 +164,7 @@ pub enum VariableError {
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
     NoSize {
-        /// What was to be watched.
+        /// The requested expression.
         expression: String,
         /// Its type.
         type_name: String,
@@ -175,25 +175,25 @@ pub enum VariableError {
         element(expression, type_name)
     )]
     BadSize {
-        /// What was to be watched.
+        /// The requested expression.
         expression: String,
         /// Its type.
         type_name: String,
-        /// The size of that.
+        /// The size of the type.
         size: u64,
     },
     /// An address without a length.
     #[error("say how many bytes at {address:#x} (`{address:#x}:8`)")]
     NoLength {
-        /// The address as it was asked for.
+        /// The requested address.
         address: u64,
     },
-    /// An address that is no multiple of the length.
+    /// An address that is not a multiple of the length.
     #[error("{address:#x} is no multiple of {length}, as a watch of {length} bytes must be; {}", aligned(*address, *length))]
     Unaligned {
-        /// Where the watch would be.
+        /// The address of the watch.
         address: u64,
-        /// How many bytes it would cover.
+        /// Its length in bytes.
         length: u8,
     },
     /// A pointer on the way is null.
@@ -202,30 +202,30 @@ pub enum VariableError {
         /// The pointer, as an expression.
         pointer: String,
     },
-    /// A pointer on the way is itself in no memory.
+    /// A pointer on the way is not in mapped memory.
     #[error("`{pointer}` cannot be read: the process has no memory at {address:#x}")]
     Unmapped {
         /// The pointer, as an expression.
         pointer: String,
-        /// Where it should be.
+        /// Its address.
         address: u64,
     },
-    /// Each thread has its own, and none was named.
+    /// A thread-local variable without a thread.
     #[error("each thread has its own `{name}`: say of which thread")]
     WhichThread {
         /// The variable.
         name: String,
     },
-    /// Where a thread keeps its own variables could not be found out.
+    /// The address of a thread's own variables is unknown.
     #[error("cannot tell where a thread keeps its own variables of this file: {why}")]
     NoThreadBlock {
-        /// What is missing, in words.
+        /// What is missing.
         why: &'static str,
     },
-    /// The debug information contradicts itself, or is too much to follow.
+    /// The debug information contradicts itself, or exceeds the budget.
     #[error("damaged debug information: {what}")]
     Damaged {
-        /// What does not hold together.
+        /// The inconsistent part.
         what: &'static str,
     },
 }
@@ -247,7 +247,7 @@ fn near(nearest: &[String]) -> String {
     }
 }
 
-/// What to ask for: all that there is, or of many the nearest.
+/// Returns the names to offer: all members, or the most similar if there are many.
 fn instead(nearest: &[String], members: &[String]) -> String {
     const FEW: usize = 12;
     match members.len().checked_sub(FEW) {
@@ -263,7 +263,7 @@ fn instead(nearest: &[String], members: &[String]) -> String {
     }
 }
 
-/// A part of an array.
+/// Returns an expression for a part of an array.
 fn element(expression: &str, type_name: &str) -> String {
     match type_name.ends_with(']') {
         true => format!(" (`{expression}[0]`)"),
@@ -288,7 +288,7 @@ fn of_bits(bits: &Range<u64>) -> String {
     }
 }
 
-/// The bytes that hold these bits, by their addresses where those are known.
+/// Returns the bytes that hold these bits, with their addresses if known.
 fn holder(bits: &Range<u64>, address: Option<u64>) -> String {
     let (first, last) = (bits.start / 8, bits.end.saturating_sub(1) / 8);
     let from = address.unwrap_or(0);
@@ -308,7 +308,7 @@ fn holder(bits: &Range<u64>, address: Option<u64>) -> String {
     }
 }
 
-/// The watches near an address that are aligned.
+/// Returns the nearest aligned watches.
 fn aligned(address: u64, length: u8) -> String {
     let length = u64::from(length);
     let below = address - address % length;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_members_the_nearest_are_named() {
+    fn the_nearest_of_many_members_are_named() {
         let error = |nearest: &[&str], count: usize| {
             let names = |names: &mut dyn Iterator<Item = String>| names.collect::<Vec<_>>();
             VariableError::NoSuchMember {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_array_an_element_is_named() {
+    fn an_element_of_an_array_is_named() {
         let error = |type_name: &str| {
             VariableError::BadSize {
                 expression: "a.b".into(),

@@ -1,4 +1,4 @@
-//! A variable, or a part of what it holds or leads to, by name.
+//! Expressions for a variable, or a part of what it holds or points to.
 //!
 //! ```text
 //! EXPRESSION = {"*"} POSTFIX
@@ -7,27 +7,27 @@
 //! PART       = an identifier with its template arguments; anything between single quotes
 //! ```
 //!
-//! There is no operator with two sides, so that an expression is a name and what is done
-//! with it, in that order: `(*a).b[2]` is `a`, what it points to, its `b`, that one's third.
+//! There is no binary operator, so that an expression is a name and a sequence of operators.
+//! `(*a).b[2]` is `a`, dereferenced, then its `b`, then the third element of that.
 
 use std::fmt;
 
 use super::parser::plain_length;
 use crate::demangle::is_mangled;
 
-/// How C++ shows a namespace without a name.
+/// C++'s name for a namespace without a name.
 pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 
-/// A variable, or a part of what it holds or leads to.
+/// A variable, or a part of what it holds or points to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expression {
-    /// Where it begins.
+    /// The start.
     pub root: Root,
-    /// What is done from there, in order.
+    /// The operators, in order of their application.
     pub operators: Vec<Operator>,
 }
 
-/// Where an expression begins.
+/// The start of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
     /// An address, which has no type.
@@ -39,15 +39,15 @@ pub enum Root {
 /// The name of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
-    /// The source file in which it is defined.
+    /// The source file that defines it.
     pub file: Option<String>,
-    /// Whether it begins with `::`: nothing is in front of its first part.
+    /// Whether it begins with `::`, so that nothing may precede its first part.
     pub global: bool,
     /// Namespaces, classes or functions, the variable last; never empty.
     pub parts: Vec<String>,
 }
 
-/// What is done with a variable or a part of it.
+/// An operator on a variable or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// `.member`
@@ -61,19 +61,19 @@ pub enum Operator {
 }
 
 impl Name {
-    /// The parts, with `::` in between.
+    /// Returns the parts, joined by `::`.
     pub fn path(&self) -> String {
         self.parts.join("::")
     }
 
-    /// The variable's own name.
+    /// Returns the variable's own name.
     pub fn last(&self) -> &str {
         self.parts.last().map_or("", String::as_str)
     }
 }
 
 impl Expression {
-    /// The text of the expression up to and without an operator.
+    /// Returns the text of the expression before an operator.
     pub fn before(&self, operator: usize) -> String {
         let mut text = match &self.root {
             Root::Address(address) => format!("{address:#x}"),
@@ -94,7 +94,7 @@ impl Expression {
     }
 }
 
-/// A member's name, between quotes where it needs them.
+/// Returns a member's name, quoted if necessary.
 fn quoted(part: &str) -> String {
     match plain_length(part) == part.len() {
         true => part.to_owned(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_in_the_order_in_which_they_are_done() {
+    fn operators_in_the_order_of_their_application() {
         use Operator::{Arrow, Deref, Dot, Index};
         let check = |text: &str, operators: &[Operator], shown: &str| {
             let expression = parse(text);

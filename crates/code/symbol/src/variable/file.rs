@@ -1,7 +1,6 @@
-//! One file's units: where they are, and what the first entry of each says of all others.
+//! The units of one file: their offsets, and the defaults in each one's first entry.
 //!
-//! Tables of abbreviations are cut where the next one begins, so that overlapping ones do not
-//! cost their product.
+//! A table of abbreviations ends where the next one begins, so that overlapping tables do not cost their product.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -18,23 +17,23 @@ use super::sections::Sections;
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
-/// More units are not read.
+/// The most units that are read.
 pub(crate) const MAX_UNITS: usize = 500_000;
 
-/// Tables of abbreviations that are kept have no more bytes: in memory they take ten times as much, and units are read one
-/// after the other.
+/// The most bytes of tables of abbreviations that are kept. In memory they take ten times as much, and units are read
+/// in order.
 const MOST_KEPT: usize = 4 << 20;
-/// How often tables are dropped that may have to be read again: then all are kept, so that units which take turns with
-/// their tables do not cost the product.
+/// How often tables that may be needed again are dropped. Then all are kept; otherwise units that alternate between
+/// tables would cost the product.
 const MOST_DROPS: u32 = 1 << 10;
 
-/// A unit: what one compiler's run left, or a part that several have in common.
+/// A unit: the output of one compiler run, or a part shared by several.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
     pub(super) root: OnceCell<Option<Root<'d>>>,
 }
 
-/// What the first entry of a unit says of all others.
+/// The first entry of a unit, with defaults for all others.
 pub(super) struct Root<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,
@@ -42,15 +41,15 @@ pub(super) struct Root<'d> {
     pub(super) is_skeleton: bool,
 }
 
-/// The units of one file, those of `.debug_types` behind those of `.debug_info`.
+/// The units of one file, those of `.debug_types` after those of `.debug_info`.
 pub(super) struct File<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,
     pub(super) in_info: usize,
-    /// Where tables of abbreviations begin, ascending.
+    /// The start offsets of tables of abbreviations, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
-    /// The bytes of the tables that are kept, and how often they may be dropped.
+    /// The bytes of the kept tables, and how often they may be dropped.
     kept: Cell<(usize, u32)>,
 }
 
@@ -121,7 +120,7 @@ impl<'d> File<'d> {
         })
     }
 
-    /// The table that begins there, and ends where the next one begins.
+    /// Returns the table that begins there, and ends where the next one begins.
     pub(super) fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&start) {
             return known.clone();
@@ -158,7 +157,7 @@ pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }
 
-/// Where a table begins that a unit does not say more of: behind the first header.
+/// Returns the default start of a unit's table: after the first header.
 pub(super) fn header_length(format: Format) -> usize {
     match format {
         Format::Dwarf32 => 8,

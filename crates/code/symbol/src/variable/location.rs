@@ -1,4 +1,4 @@
-//! Where a variable is, as its entry says.
+//! The location of a variable according to its entry.
 
 use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
@@ -6,33 +6,33 @@ use gimli::{AttributeValue, Operation};
 use super::file::Slice;
 use super::units::{Entry, Units};
 
-/// Where a variable is.
+/// The location of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// At a link-time address.
     Address(u64),
-    /// So far into the block that each thread has of the file.
+    /// At an offset in the file's thread-local block.
     ThreadLocal(u64),
-    /// In another file, or in this one where only the symbol table knows it.
+    /// In another file, or in this one if only the symbol table has it.
     Declared,
-    /// In a register, on a stack, or in both by turns.
+    /// In a register, on a stack, or in both in turn.
     Local,
     /// Always in one register.
     Register,
-    /// Nowhere; its value, where that is a constant.
+    /// Nowhere; its value, if constant.
     Nowhere(Option<i64>),
-    /// In a way that is not understood.
+    /// In an unsupported way.
     Other(&'static str),
 }
 
 impl Location {
-    /// Whether it is always in one place.
+    /// Returns whether its address is fixed.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }
 }
 
-/// Reads where an entry's variable is.
+/// Reads the location of an entry's variable.
 pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
     match entry.attribute(dw::DW_AT_location) {
         Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),

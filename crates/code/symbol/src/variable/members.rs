@@ -1,5 +1,5 @@
-//! Members of structures, by name: also those of nameless ones within, of base classes and of
-//! the variants of Rust's enumerations.
+//! Finds members of structures by name, also those of nameless members, of base classes, and of the
+//! variants of Rust's enumerations.
 
 use std::ops::Range;
 
@@ -10,28 +10,29 @@ use super::types::{self, Shape, TypeRef, offset_of, shape, type_of};
 use super::units::{Entry, Units};
 use crate::find::alike;
 
-/// How deeply nameless structures and base classes may nest.
+/// The deepest nesting of nameless structures and base classes; otherwise a cycle of them would
+/// overflow the stack.
 const MAX_DEPTH: usize = 16;
-/// How many names are kept for an error, and of those how many that are near it tells.
+/// The most names kept for an error, and the most similar ones that it lists.
 const MAX_SEEN: usize = 4096;
 const NEAREST: usize = 5;
 
 /// A member.
 pub(super) struct Member {
-    /// Where it begins.
+    /// Its offset.
     pub(super) offset: u64,
-    /// What it is.
+    /// Its type.
     pub(super) type_of: TypeRef,
     /// Its bits, counted from the structure's first, if it is a bit field.
     pub(super) bits: Option<Range<u64>>,
 }
 
-/// What is looked for, and what was seen on the way.
+/// The search, and the names seen on the way.
 struct Search<'s, 'd> {
     units: &'s Units<'d>,
     wanted: &'s str,
     seen: Vec<String>,
-    /// It was there, but in a virtual base class.
+    /// Whether it was found in a virtual base class.
     is_virtual: bool,
 }
 
@@ -100,7 +101,7 @@ impl<'d> Search<'_, 'd> {
                 _ => {}
             }
         }
-        // Its own members hide those of what it is made of.
+        // Its own members hide those of its parts.
         for child in below.into_iter().filter(|_| depth < MAX_DEPTH) {
             let Shape::Compound(inner) = shape(units, type_of(units, &child)?)? else {
                 continue;
@@ -120,7 +121,8 @@ impl<'d> Search<'_, 'd> {
         Ok(None)
     }
 
-    /// Rust's tuples have members `0`, `1`, which are called `__0`, `__1`.
+    /// Returns whether a name is the wanted one. Members `0`, `1` of Rust's tuples are named `__0`,
+    /// `__1`.
     fn is_wanted(&self, name: &str) -> bool {
         let number = name.strip_prefix("__").unwrap_or_default();
         name == self.wanted
@@ -143,7 +145,8 @@ impl<'d> Search<'_, 'd> {
                 let first = match member.unsigned(dw::DW_AT_data_bit_offset) {
                     Some(first) => base.wrapping_mul(8).wrapping_add(first),
                     None => {
-                        // Before DWARF 4: from the most significant bit of what holds it.
+                        // Before DWARF 4 the offset counts from the most significant bit of the
+                        // containing word.
                         let holder = member.unsigned(dw::DW_AT_byte_size);
                         let holder = match holder {
                             Some(size) => size,

@@ -1,19 +1,17 @@
-//! Variables: from what a user names to an address in a process.
+//! Finds the address of a variable in a process from its name.
 //!
-//! Three steps, so that each is done where its input is: a [`Watch`] is text that was read;
-//! [`Variables::plan`] turns it, with one file's symbols and DWARF, into a [`Plan`], which says
-//! from which address to start, which pointers to follow and what type is there; and
-//! [`Plan::locate`] takes these steps in the memory of one process, which the caller reads.
+//! Three steps, so that each is done where its input is available. A [`Watch`] is parsed text.
+//! [`Variables::plan`] makes a [`Plan`] from it with one file's symbols and DWARF: the start
+//! address, the pointers to follow, and the type. Then [`Plan::locate`] follows the plan in the
+//! memory of one process, which the caller reads.
 //!
-//! A variable is looked for by reading all entries of debug information once, those of
-//! functions' bodies included, because statics are there too. Nothing is kept from one
-//! question to the next but what is known of each unit. Structures that a source file only
-//! declares are looked for in the same way.
+//! A lookup reads all entries of debug information once, including those of functions' bodies,
+//! because these contain statics. Between lookups only data about each unit is kept. Structures
+//! that a source file only declares are found the same way.
 //!
 //! Cost (a busy two-core virtual machine): a variable in 51 MB of debug information (a Rust
-//! program) 0.4 s, in libc's (a debug file of its own, 50 ms to unpack) 45 ms, each also of a
-//! name that is not there, twice. Measured by `TIPTOE_TIME_FILE=FILE TIPTOE_TIME_VARIABLE=NAME
-//! cargo test -p tiptoe-symbol --release --test variable_files -- --ignored --nocapture time`.
+//! program) 0.4 s, in libc's (a separate debug file that takes 50 ms to unpack) 45 ms. A missing
+//! name costs twice that.
 
 mod error;
 mod expression;
@@ -52,8 +50,8 @@ pub use value::{Kind, Type};
 pub use watch::{Access, LENGTHS, Watch, WatchError, WatchFault};
 
 impl Image {
-    /// Asks for variables of this image, whose `bytes` are the same that it was read from.
-    /// What is unpacked and found out on the way is kept for all that `ask` asks.
+    /// Passes the variables of this image to `ask`; `bytes` must be those from which the image was
+    /// read. Unpacked and decoded data is kept for all lookups of `ask`.
     pub fn variables<R>(
         &self,
         bytes: &Content,

@@ -1,9 +1,8 @@
-//! From a name to the variables that bear it.
+//! Finds the variables with a name.
 //!
-//! A variable's path is the namespaces, classes and functions around it, and its name.
-//! A name fits exactly if it is the whole path, where namespaces without a name may be left
-//! out, and loosely if it is the end of one: `counter` finds `main::counter` where no
-//! variable is called `counter` alone.
+//! A variable's path is the namespaces, classes and functions around it, and its name. A name fits
+//! exactly if it is the whole path, without optional nameless namespaces. It fits loosely if it is
+//! the end of one: `counter` finds `main::counter` if no variable is called `counter` alone.
 
 use gimli::DwTag;
 use gimli::constants as dw;
@@ -15,14 +14,15 @@ use super::scan::Sought;
 use super::units::{Die, Entry, Units};
 use crate::demangle::{squeeze, without_arguments};
 
-/// How many variables of one name are looked at.
+/// The most variables of one name that are examined.
 const MAX_FOUND: usize = 4096;
-/// How many that are at no fixed place are.
+/// The most of these without a fixed address.
 const MAX_OTHERS: usize = 64;
-/// How often an entry may refer on to the one that has its name or type.
+/// The longest chain of references from an entry to the one with its name or type; a hostile chain
+/// may be a cycle, and must end.
 const MAX_CHAIN: usize = 8;
 
-/// A variable with the name that was asked for.
+/// A variable with the requested name.
 pub(super) struct Found<'d> {
     pub(super) entry: Entry<'d>,
     pub(super) location: Location,
@@ -41,11 +41,11 @@ pub(super) enum Fit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) text: String,
-    /// May be left out: a namespace without a name, or an inline one.
+    /// Whether it may be omitted: a nameless or inline namespace.
     optional: bool,
 }
 
-/// The variables that a name fits.
+/// Returns the variables that a name fits.
 pub(super) fn find<'d>(units: &Units<'d>, name: &Name) -> Result<Vec<Found<'d>>, VariableError> {
     let mut found = Vec::new();
     let mut others = 0;
@@ -86,7 +86,7 @@ pub(super) fn find<'d>(units: &Units<'d>, name: &Name) -> Result<Vec<Found<'d>>,
     Ok(found)
 }
 
-/// Whether a unit was made from this source file, or is a part that several have in common.
+/// Returns whether a unit was compiled from this source file, or is a part shared by several.
 fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let source = units.source_file(file, unit);
@@ -96,7 +96,7 @@ fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) 
     })
 }
 
-/// Whether an entry is of a variable with this name: its own, or that of its declaration.
+/// Returns whether an entry is of a variable with this name: its own, or its declaration's.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -117,7 +117,7 @@ fn is_called<'d>(
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
 }
 
-/// Where an entry's variable is; what a member or parameter looks like from here is no answer.
+/// Returns the location of an entry's variable; a member or parameter has none here.
 fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, VariableError> {
     if entry.tag == dw::DW_TAG_formal_parameter {
         return Ok(Location::Local);
@@ -125,8 +125,8 @@ fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, Var
     Ok(location(units, entry))
 }
 
-/// The entries that say what this one leaves out: its declaration, or the function that it
-/// is a copy from.
+/// Returns the entries with the attributes that this one omits: its declaration, or the function
+/// that it is a copy of.
 pub(super) fn origins<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -149,7 +149,7 @@ fn origin<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Die> {
     units.follow(entry.die, reference?)
 }
 
-/// The path of an entry, of which the places of those above it are known.
+/// Returns the path of an entry, given the offsets of its ancestors.
 pub(super) fn path<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -164,7 +164,7 @@ fn path_within<'d>(
     above: &[usize],
     depth: usize,
 ) -> Result<Vec<Part>, VariableError> {
-    // A definition stands outside of what it was declared in.
+    // A definition is outside the scope that declares it.
     if let Some(origin) = origin(units, entry).filter(|_| depth < MAX_CHAIN) {
         let origin = units.entry(origin)?;
         let above = units.above(origin.die)?;
@@ -184,7 +184,7 @@ fn path_within<'d>(
     Ok(parts)
 }
 
-/// What an entry adds to the paths of those below it.
+/// Returns the part that an entry adds to the paths of its descendants.
 fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Part> {
     let name = units.name(entry);
     match entry.tag {
@@ -200,7 +200,7 @@ fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Part> {
     }
 }
 
-/// How well a name fits a path.
+/// Returns how well a name fits a path.
 fn fit(path: &[Part], name: &Name) -> Option<Fit> {
     let mut left = path;
     for wanted in name.parts.iter().rev() {
@@ -222,8 +222,8 @@ fn fit(path: &[Part], name: &Name) -> Option<Fit> {
     }
 }
 
-/// Whether a part may be asked for by this text: functions also with their parameters,
-/// classes without their template arguments.
+/// Returns whether this text names a part: functions also with their parameters, classes without
+/// their template arguments.
 fn is(part: &str, wanted: &str) -> bool {
     let same = |part: &str| squeeze(part) == squeeze(wanted);
     let function = wanted.split('(').next().unwrap_or_default();
@@ -232,18 +232,18 @@ fn is(part: &str, wanted: &str) -> bool {
         || without_arguments(part).is_some_and(same)
 }
 
-/// A path as it is asked for.
+/// Returns a path as users write it.
 pub(super) fn joined(path: &[Part]) -> String {
     let texts: Vec<&str> = path.iter().map(|part| &*part.text).collect();
     texts.join("::")
 }
 
-/// The function that a local variable belongs to.
+/// Returns the function of a local variable.
 pub(super) fn function_of(path: &[Part]) -> String {
     joined(path.split_last().map_or(&[], |(_, above)| above))
 }
 
-/// Shows the name of each variable, or declaration of one, that is no function's own.
+/// Shows the name of each variable or declaration that is not local to a function.
 pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
@@ -260,7 +260,7 @@ pub(super) fn each_name(
     Ok(())
 }
 
-/// The definition of a structure that is only declared there: one of the same name and path.
+/// Returns the definition of a structure that is only declared there, by its name and path.
 pub(super) fn definition<'d>(
     units: &Units<'d>,
     declared: &Entry<'d>,
@@ -290,7 +290,7 @@ pub(super) fn definition<'d>(
     Ok(found)
 }
 
-/// `class` in one file may be `struct` in another.
+/// Returns the tags to accept, because `class` in one file may be `struct` in another.
 fn same_kind(tag: DwTag) -> &'static [DwTag] {
     match tag {
         dw::DW_TAG_union_type => &[dw::DW_TAG_union_type],

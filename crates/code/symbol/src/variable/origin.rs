@@ -1,4 +1,4 @@
-//! From a name to the one variable that is meant: by DWARF, by symbol, or by both.
+//! Finds the variable that a name means: by DWARF, by symbol, or by both.
 
 use gimli::constants as dw;
 
@@ -13,7 +13,7 @@ use super::types::{self, TypeRef};
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 
-/// Where a variable is, and its type, where anything tells it.
+/// The location of a variable, and its type if known.
 pub(super) struct Origin {
     pub(super) start: Start,
     pub(super) type_of: Option<TypeRef>,
@@ -21,11 +21,11 @@ pub(super) struct Origin {
 }
 
 impl<'d> Variables<'d> {
-    /// Where the variable with this name is.
+    /// Returns the location of the variable with this name.
     pub(super) fn origin(&self, name: &Name) -> Result<Origin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &Found<'d>| match found.location {
-            // What the linker left out is at no address of the program, or at 0.
+            // A variable that the linker removed has an address outside the program, or 0.
             Location::Address(address) => address == 0 || !self.image.layout().has_memory(address),
             _ => false,
         };
@@ -48,7 +48,7 @@ impl<'d> Variables<'d> {
         Err(self.unknown(name)?)
     }
 
-    /// The one that is meant among those at fixed places: a global one before static ones.
+    /// Selects one of those with fixed addresses: a global one before static ones.
     fn choose<'f>(
         &self,
         name: &Name,
@@ -79,7 +79,7 @@ impl<'d> Variables<'d> {
         entries.any(|entry| entry.has(dw::DW_AT_external))
     }
 
-    /// Names that tell variables apart: by their paths, and failing that by their files.
+    /// Returns names that select single variables: by their paths, or otherwise by their files.
     fn choices(&self, places: &[&Found<'d>]) -> Vec<String> {
         let paths: Vec<String> = places
             .iter()
@@ -119,7 +119,7 @@ impl<'d> Variables<'d> {
         })
     }
 
-    /// A symbol's place, with the type of what is declared under its name.
+    /// Returns a symbol's address, with the type of a declaration of that name.
     fn of_symbol(
         &self,
         name: &Name,
@@ -176,14 +176,14 @@ impl<'d> Variables<'d> {
     }
 }
 
-/// What to say where all that fits is at no fixed place.
+/// Returns the error if nothing that fits has a fixed address.
 fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableError> {
     let asked = name.path();
     let is_local =
         |found: &&&Found<'_>| matches!(found.location, Location::Local | Location::Register);
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
-    // Of functions' variables some have no place; that the others come and go is what matters.
+    // Some local variables have no location. That the others are temporary is the useful error.
     let found = match fit {
         Fit::Exact => gone.or(local),
         Fit::Loose => local.or(gone),
@@ -192,7 +192,7 @@ fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableErro
         Location::Nowhere(value) => VariableError::OptimisedOut { name: asked, value },
         Location::Register => VariableError::InRegister { name: asked },
         Location::Other(what) => VariableError::NoSinglePlace { name: asked, what },
-        // What only its own file can see is defined there or nowhere.
+        // A variable that is not external must be defined in its own file.
         Location::Declared if !found.entry.has(dw::DW_AT_external) => VariableError::OptimisedOut {
             name: asked,
             value: None,

@@ -1,4 +1,4 @@
-//! Reads an [`Expression`]; see the grammar there.
+//! Parses an [`Expression`]; the grammar is there.
 
 use tiptoe_event::number;
 
@@ -6,11 +6,11 @@ use super::expression::{ANONYMOUS, Expression, Name, Operator, Root};
 use super::watch::{WatchError, WatchFault};
 use crate::demangle::demangle;
 
-/// How deeply brackets may nest.
+/// The deepest nesting of brackets, because the parser recurses and must not overflow the stack.
 const MAX_DEPTH: usize = 32;
 
 impl Expression {
-    /// Reads one; `at` of an error counts from the text's first byte.
+    /// Parses an expression; `at` of an error counts from the text's first byte.
     pub fn parse(text: &str) -> Result<Expression, WatchError> {
         let mut rest = Rest { text, at: 0 };
         let expression = rest.expression(0)?;
@@ -25,7 +25,7 @@ impl Expression {
     }
 }
 
-/// What is left to read.
+/// The unparsed rest of the text.
 struct Rest<'a> {
     text: &'a str,
     at: usize,
@@ -193,7 +193,7 @@ impl<'a> Rest<'a> {
         Ok(part.to_owned())
     }
 
-    /// What stands between quotes.
+    /// Returns the text between quotes.
     fn quoted(&mut self) -> Result<&'a str, WatchError> {
         let text = self.rest().get(1..).unwrap_or_default();
         match text.find('\'') {
@@ -207,7 +207,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Whether a name can begin with it.
+/// Returns whether a name can begin with it.
 fn is_start(next: char) -> bool {
     is_identifier(next) || ['\'', '(', '<', '{'].contains(&next)
 }
@@ -216,19 +216,19 @@ fn is_identifier(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// The parts of a name as the linker has it: `_ZN2ns1xE`.
+/// Returns the parts of a linker name: `_ZN2ns1xE`.
 fn demangled(part: &str) -> Option<Vec<String>> {
     let bare = demangle(part)?.bare;
     let sayable = !bare.contains('\'');
     sayable.then(|| split_parts(&bare).ok()).flatten()
 }
 
-/// A file in front of its variable, as opposed to a namespace, class or function.
+/// Returns whether a prefix is a file, not a namespace, class or function.
 fn is_file(text: &str) -> bool {
     text.contains(['.', '/']) && !text.contains("::") && !text.contains(['(', '<', '{'])
 }
 
-/// How much of the text is one part of a name that needs no quotes.
+/// Returns the length of the first part of a name that needs no quotes.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -247,7 +247,7 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// The length of brackets with what is in them, where that needs no quotes.
+/// Returns the length of brackets with their contents, if that needs no quotes.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);
@@ -268,7 +268,7 @@ fn bracketed(text: &str) -> Option<usize> {
     None
 }
 
-/// The parts of a name between `::`, those in brackets left alone.
+/// Splits a name at `::`, except inside brackets.
 pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {
     let bytes = text.as_bytes();
     let (mut parts, mut depth, mut start, mut at) = (Vec::new(), 0_usize, 0, 0);
@@ -291,7 +291,7 @@ pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {
         return Err(WatchFault::OpenBracket);
     }
     parts.push(&text[start..]);
-    // A `:` at the end would be the half of a `::` where another part follows.
+    // A final `:` would form a `::` with the next part.
     match parts.iter().any(|part| part.is_empty()) || text.ends_with(':') {
         true => Err(WatchFault::NoName),
         false => Ok(parts.into_iter().map(String::from).collect()),

@@ -1,42 +1,42 @@
-//! How to get to a variable in a process: from where, by which steps, and what is there.
+//! Plans: how to find a variable in a process, and its type.
 
 use super::error::VariableError;
 use super::value::Type;
 use super::watch::LENGTHS;
 
-/// Where a plan begins.
+/// The start of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
     /// An address of the process.
     Absolute(u64),
     /// A link-time address of the file.
     Module(u64),
-    /// So far into the block that each thread has of the file.
+    /// At an offset in the file's thread-local block.
     ThreadLocal(u64),
 }
 
-/// One step on the way.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// That many bytes on.
+    /// Adds this many bytes.
     Add(i64),
-    /// To where the pointer there leads.
+    /// Follows the pointer at the address.
     Load {
         /// The pointer, as an expression.
         pointer: String,
     },
 }
 
-/// How to get to a variable.
+/// How to find a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it leads to, as it was asked for.
+    /// The expression as requested.
     pub expression: String,
-    /// Where it begins.
+    /// The start.
     pub start: Start,
-    /// What is done from there, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What is there.
+    /// The type of the value.
     pub value: Type,
     /// The size of a pointer.
     pub word: u8,
@@ -45,18 +45,18 @@ pub struct Plan {
 /// A file in one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// What to add to link-time addresses.
+    /// The difference between run-time and link-time addresses.
     pub bias: u64,
-    /// Where the thread in question has its own variables of this file
-    /// (see [`Image::thread_block`](crate::Image::thread_block)).
+    /// The address of the thread's own variables of this file (see
+    /// [`Image::thread_block`](crate::Image::thread_block)).
     pub thread_block: Option<u64>,
 }
 
-/// Fills the bytes with what is at an address; `false` where not all of it can be read.
+/// Reads memory at an address into the bytes; returns `false` if not all can be read.
 pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
 
 impl Plan {
-    /// How many bytes to watch: as many as was asked for, or as the type has.
+    /// Returns how many bytes to watch: the requested number, or the type's size.
     pub fn length(&self, asked: Option<u8>) -> Result<u8, VariableError> {
         if let Some(length) = asked {
             return Ok(length);
@@ -80,13 +80,13 @@ impl Plan {
         }
     }
 
-    /// Whether it goes through pointers, so that it may lead elsewhere later.
+    /// Returns whether it follows pointers, so that its address may change.
     pub fn is_dynamic(&self) -> bool {
         let is_load = |step: &Step| matches!(step, Step::Load { .. });
         self.steps.iter().any(is_load)
     }
 
-    /// The address in a process, whose memory is read where pointers are followed.
+    /// Returns the address in a process; `read` reads the pointers in its memory.
     pub fn locate(&self, place: &Place, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let mut address = match self.start {
             Start::Absolute(address) => address,
@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// Whether a watch of this length may be there.
+/// Fails unless a watch of this length may be at the address.
 pub fn check_alignment(address: u64, length: u8) -> Result<(), VariableError> {
     match address.is_multiple_of(length.into()) {
         true => Ok(()),
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A memory of two words: 0x5010 holds 0x5018, that holds 0.
+    /// Reads a memory of two words: 0x5010 holds 0x5018, that holds 0.
     fn memory(address: u64, bytes: &mut [u8]) -> bool {
         let value: u64 = match address {
             0x5010 => 0x5018,

@@ -1,4 +1,4 @@
-//! From an expression to a plan.
+//! Makes a plan from an expression.
 
 use super::error::VariableError;
 use super::expression::{Expression, Name, Operator, Root};
@@ -12,20 +12,20 @@ use super::watch::{Access, Watch};
 use crate::find::SUGGESTIONS;
 use crate::image::Image;
 
-/// How many functions or variables an error lists.
+/// The most functions or variables that an error lists.
 pub(super) const MAX_LISTED: usize = 6;
 
-/// The variables of one file, ready to be asked for.
+/// The variables of one file, ready for lookups.
 pub struct Variables<'d> {
     pub(super) image: &'d Image,
     pub(super) units: Units<'d>,
-    /// Whether parts of the debug information were left out.
+    /// Whether parts of the debug information exceeded a limit.
     pub(super) is_cut: bool,
-    /// A file that several share, and that is not there.
+    /// A missing file that several share.
     pub(super) missing: Option<String>,
 }
 
-/// Go's packages have points in their own names, but few.
+/// The most dots in the name of a Go package.
 const MOST_POINTS: usize = 4;
 
 /// A plan in the making.
@@ -38,7 +38,7 @@ struct Walk<'v, 'd> {
 }
 
 impl Variables<'_> {
-    /// How to get to what is to be watched in this file.
+    /// Returns the plan for a watch in this file.
     pub fn plan(&self, watch: &Watch) -> Result<Plan, VariableError> {
         self.units.refill();
         let expression = &watch.expression;
@@ -59,7 +59,7 @@ impl Variables<'_> {
         }
     }
 
-    /// With a binary in front it is one of the file's own addresses.
+    /// Plans an address. With a binary it is a link-time address of that file.
     fn address(&self, address: u64, watch: &Watch) -> Plan {
         let start = match watch.binary {
             Some(_) => Start::Module(address),
@@ -101,7 +101,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// What is behind a variable, whose name took the first `used` operators.
+    /// Plans the operators after a variable, whose name took the first `used` ones.
     fn behind(
         &self,
         origin: &Origin,
@@ -144,7 +144,7 @@ impl Variables<'_> {
         }
     }
 
-    /// What of the debug information is not there.
+    /// Returns what is missing of the debug information.
     pub(super) fn hint(&self) -> Option<String> {
         if self.is_cut {
             return Some("a part of the debug information is too large to be read".to_owned());
@@ -163,8 +163,8 @@ impl Variables<'_> {
     }
 }
 
-/// A variable of Go's has its package in front, and a point: `main.Counter` is a name, where C has a member. With each of
-/// the first members as a part of the name, how many these are.
+/// Returns the possible names of a Go variable. It has its package before a dot: `main.Counter` is a name, where C
+/// has a member. Each item takes one more member into the name, and has their number.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression
         .operators
@@ -201,7 +201,7 @@ impl<'v, 'd> Walk<'v, 'd> {
         }
     }
 
-    /// A reference is what it refers to.
+    /// Replaces a reference by its target.
     fn refer(&mut self, at: usize) -> Result<(), VariableError> {
         if let Shape::Reference(target) = types::shape(self.units(), self.here)? {
             self.load(at, target);
@@ -235,7 +235,7 @@ impl<'v, 'd> Walk<'v, 'd> {
             element: target, ..
         } = shape
         {
-            // As gdb has it: `.` and `->` are the same, and an array is its first element.
+            // As in gdb: `.` and `->` are the same, and an array decays to its first element.
             if matches!(shape, Shape::Pointer(_)) {
                 self.load(at, target);
             }
@@ -260,7 +260,7 @@ impl<'v, 'd> Walk<'v, 'd> {
         Ok(())
     }
 
-    /// Where the walk is, if the file alone tells.
+    /// Returns the current link-time address, if only the file determines it.
     fn link_time_address(&self) -> Option<u64> {
         let Start::Module(start) = self.start else {
             return None;
@@ -286,7 +286,7 @@ impl<'v, 'd> Walk<'v, 'd> {
                 });
             }
         };
-        // An array of none, or of one, at the end of a structure may have more.
+        // An array of length 0 or 1 at the end of a structure may have more elements.
         if let Some(count) = count.filter(|&count| count > 1)
             && !u64::try_from(index).is_ok_and(|index| index < count)
         {

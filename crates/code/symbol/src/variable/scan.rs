@@ -1,8 +1,8 @@
-//! Reading all entries of a unit, in order: how a variable is looked for.
+//! Searches a unit for a variable by reading all its entries in order.
 //!
-//! Most entries are not what is sought, so as little as possible is done with each: of an
-//! entry with a name the attributes up to that one are read, and the name is compared by its
-//! place in `.debug_str`, where all places that have the text sought were found before.
+//! Most entries do not match, so as little as possible is done with each. The attributes are read
+//! only up to the name, and the name is compared by its offset in `.debug_str`. All offsets with
+//! the wanted text were found before.
 
 use gimli::constants as dw;
 use gimli::{
@@ -14,19 +14,19 @@ use super::file::{Slice, Value};
 use super::units::{Die, Entry, Units};
 use crate::reader::Section;
 
-/// Entries deeper than this are passed over.
+/// The deepest entries that are read.
 const MAX_DEPTH: usize = 64;
 
-/// Which entries are sought.
+/// The entries to find.
 pub(super) struct Sought<'s> {
     tags: &'s [DwTag],
     name: Option<&'s str>,
-    /// Where the name is in each file's `.debug_str`, ascending.
+    /// The offsets of the name in each file's `.debug_str`, ascending.
     places: Vec<Vec<usize>>,
 }
 
 impl<'s> Sought<'s> {
-    /// All with these tags.
+    /// Matches all entries with these tags.
     pub(super) fn all(tags: &'s [DwTag]) -> Sought<'s> {
         Sought {
             tags,
@@ -35,7 +35,7 @@ impl<'s> Sought<'s> {
         }
     }
 
-    /// Those that have this name, or variables with a place and none of their own.
+    /// Matches those with this name, or variables with a location and no name of their own.
     pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> Sought<'s> {
         let places = units
             .strings()
@@ -47,7 +47,7 @@ impl<'s> Sought<'s> {
         }
     }
 
-    /// Whether an entry of this kind may be one.
+    /// Returns whether an entry of this kind may match.
     fn may_be(&self, kind: &Abbreviation) -> bool {
         if !self.tags.contains(&kind.tag()) {
             return false;
@@ -74,19 +74,19 @@ impl<'s> Sought<'s> {
     }
 }
 
-/// Where in a table of strings one ends that is this text, or ends with it.
+/// Returns the offsets in a table of strings of those that equal this text, or end with it.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
     let mut ends = Ends::of(text);
     strings.each_part(|part| ends.pass(part));
     ends.finish()
 }
 
-/// Looks for ends of strings in a table that is seen part by part.
+/// Searches for ends of strings in a table that is shown part by part.
 struct Ends<'t> {
     text: &'t [u8],
-    /// How many bytes have passed.
+    /// The number of bytes before this part.
     at: usize,
-    /// The end of the string that a part before began, no longer than the text.
+    /// The last bytes of the string that an earlier part began, at most as many as the text has.
     tail: Vec<u8>,
     found: Vec<usize>,
 }
@@ -112,7 +112,7 @@ impl<'t> Ends<'t> {
         self.extend(rest);
     }
 
-    /// Goes on with a string.
+    /// Continues a string.
     fn extend(&mut self, more: &[u8]) {
         let most = self.text.len();
         self.at += more.len();
@@ -134,19 +134,19 @@ impl<'t> Ends<'t> {
     }
 }
 
-/// The entries of a unit, one after the other, each with the places of those above it.
+/// The entries of a unit in order, each with the offsets of its ancestors.
 struct Cursor<'u, 'd> {
     raw: EntriesRaw<'u, Slice<'d>>,
     path: Vec<usize>,
 }
 
 impl<'u> Cursor<'u, '_> {
-    /// The next entry's place and kind; its attributes are to be read or skipped.
+    /// Returns the next entry's offset and kind; the caller must read or skip its attributes.
     fn next(&mut self) -> Option<(usize, &'u Abbreviation)> {
         while !self.raw.is_empty() {
             let depth = usize::try_from(self.raw.next_depth()).unwrap_or(0);
             let offset = self.raw.next_offset().0;
-            // Behind a damaged entry nothing makes sense any more.
+            // After a damaged entry the rest cannot be decoded.
             let Some(kind) = self.raw.read_abbreviation().ok()? else {
                 continue;
             };
@@ -159,7 +159,7 @@ impl<'u> Cursor<'u, '_> {
         None
     }
 
-    /// The places of those above the entry, the root left out; `None` if they are too many.
+    /// Returns the offsets of the entry's ancestors without the root; `None` if they are too many.
     fn above(&self, offset: usize) -> Option<&[usize]> {
         let (&last, above) = self.path.split_last()?;
         (last == offset).then_some(above)
@@ -178,7 +178,7 @@ impl<'d> Units<'d> {
         Some(Cursor { raw, path })
     }
 
-    /// Shows each entry of a unit that is sought, with the places of those above it.
+    /// Shows each matching entry of a unit, with the offsets of its ancestors.
     pub(super) fn scan(
         &self,
         (file, unit): (usize, usize),
@@ -215,7 +215,7 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Reads an entry's attributes, but for those behind a name that is another.
+    /// Reads an entry's attributes; stops after a name that differs.
     fn read_if(
         &self,
         sought: &Sought<'_>,
@@ -236,7 +236,7 @@ impl<'d> Units<'d> {
         Some(true)
     }
 
-    /// The places of the entries above one, found by reading its unit up to there.
+    /// Returns the offsets of an entry's ancestors, by reading its unit up to it.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit) else {
             return Ok(Vec::new());

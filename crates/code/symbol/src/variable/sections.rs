@@ -1,8 +1,8 @@
-//! The sections that describe variables, and the files that they are in.
+//! The sections that describe variables, and their files.
 //!
-//! A file's own sections come first, then those of its separate debug file. Either may leave
-//! a part to a file that several packages share (`.gnu_debugaltlink`, made by dwz), and either
-//! may leave all but a stub to `.dwo` files, which are not read.
+//! A file's own sections come first, then those of its separate debug file. Either may have a part
+//! in a file that several packages share (`.gnu_debugaltlink`, made by dwz). Either may have only
+//! stubs for `.dwo` files, which are not read.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::debug::{self, DebugSource};
 use crate::reader::{Section, unpacked};
 use crate::{elf, image};
 
-/// The sections of one file, empty where it has none.
+/// The sections of one file, empty if missing.
 #[derive(Default)]
 pub(super) struct Sections<'d> {
     pub(super) info: Cow<'d, [u8]>,
     pub(super) types: Cow<'d, [u8]>,
     pub(super) abbrev: Cow<'d, [u8]>,
-    /// A third of all debug information.
+    /// This section is a third of all debug information.
     pub(super) strings: Section<'d>,
     pub(super) line_strings: Cow<'d, [u8]>,
     pub(super) string_offsets: Cow<'d, [u8]>,
@@ -28,7 +28,7 @@ pub(super) struct Sections<'d> {
 }
 
 impl<'d> Sections<'d> {
-    /// Those of a file; of one that cannot be read, none.
+    /// Reads the sections of a file; all are empty if it cannot be read.
     pub(super) fn read(bytes: &'d Content) -> Sections<'d> {
         let Some(file) = elf::parse(bytes) else {
             return Sections::default();
@@ -46,17 +46,17 @@ impl<'d> Sections<'d> {
     }
 }
 
-/// The files beside the program's own.
+/// The files besides the program's own.
 #[derive(Default)]
 pub(crate) struct Files {
     separate: Option<Content>,
     shared: Option<Content>,
-    /// A shared file that is not there.
+    /// A shared file that is missing.
     pub(super) missing: Option<String>,
 }
 
 impl Files {
-    /// Those that belong to a file.
+    /// Finds the files that belong to a file.
     pub(crate) fn find(bytes: &Content, source: &dyn DebugSource) -> Files {
         let (mut separate, mut path) = (None, source.image_path().map(Path::to_owned));
         if !has_info(bytes) {
@@ -80,18 +80,18 @@ impl Files {
         files
     }
 
-    /// Whether parts of these files were left out, because they are beyond the limits.
+    /// Returns whether parts of these files exceeded a limit.
     pub(super) fn are_cut(&self, own: &Content) -> bool {
         let separate = self.separate.iter().chain(&self.shared);
         own.is_exceeded() || separate.into_iter().any(Content::is_exceeded)
     }
 
-    /// The file that describes the variables: the program's, or its debug file.
+    /// Returns the file that describes the variables: the program's, or its debug file.
     pub(crate) fn described<'f>(&'f self, own: &'f Content) -> &'f Content {
         self.separate.as_ref().unwrap_or(own)
     }
 
-    /// The file in which others leave what they have in common.
+    /// Returns the shared file.
     pub(crate) fn shared(&self) -> Option<&Content> {
         self.shared.as_ref()
     }
@@ -105,7 +105,7 @@ fn has_info(bytes: &Content) -> bool {
     section.is_some_and(|section| section.size() > 0)
 }
 
-/// The name and build-id of the shared file.
+/// Returns the name and build-id of the shared file.
 fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     let file = elf::parse(bytes)?;
     let (name, build_id) = file.gnu_debugaltlink().ok().flatten()?;
@@ -113,7 +113,7 @@ fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     Some((name.to_owned(), build_id.to_vec()))
 }
 
-/// Where the shared file may be: its name is relative to the file that refers to it.
+/// Returns the possible paths of the shared file; its name is relative to the referring file.
 fn places(
     source: &dyn DebugSource,
     from: Option<&Path>,

@@ -1,12 +1,12 @@
-//! Variables as the symbol table knows them: by place and size, without a type.
+//! Variables of the symbol table, with address and size, without a type.
 
 use super::expression::Name;
 use super::names::Fit;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
-/// The symbols with this name, as they are or, failing that, demangled; each place once.
-/// Where a loose fit will do, the name may be the end of a demangled one.
+/// Returns the symbols with this name, as they are or otherwise demangled, each address once. For a
+/// loose fit the name may be the end of a demangled one.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();
@@ -35,12 +35,12 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Vari
     found
 }
 
-/// Whether it is no variable's name but one derived from it: `guard variable for ns::x`.
+/// Returns whether it is a derived name, not a variable's: `guard variable for ns::x`.
 fn is_about(bare: &str) -> bool {
     bare.contains(" for ")
 }
 
-/// All names, as people write them.
+/// Returns all names, demangled.
 pub(super) fn names(image: &Image) -> impl Iterator<Item = String> {
     let shown = |v: &Variable| match demangle(&v.name) {
         Some(form) => form.bare,

@@ -1,25 +1,24 @@
-//! Where a thread keeps its own variables of a file.
+//! Finds the address of a thread's own variables of a file.
 //!
-//! On x86-64 the program's block ends at the thread pointer, so that its place follows from
-//! its size. A library's is known to the loader, which tells the library's own code in words
-//! of its offset table; these are what is read here, so that no structure of the loader's has
-//! to be known:
+//! On x86-64 the program's block ends at the thread pointer, so that its address follows from its
+//! size. The loader knows a library's block, and stores it for the library's own code in words of
+//! its offset table. Only these words are read, so that no structure of the loader must be known:
 //!
-//! - the distance from the thread pointer of one of the variables, where the library was
-//!   loaded with the program and says so (`R_X86_64_TPOFF64`);
-//! - else the library's number (`R_X86_64_DTPMOD64`), under which a table that each thread
-//!   has (at 8 behind its thread pointer, in glibc and musl alike) names the block. glibc
-//!   makes the block of a library that was opened later when the thread first uses it.
+//! - the distance of one of the variables from the thread pointer, if the library was loaded with
+//!   the program and has such a word (`R_X86_64_TPOFF64`);
+//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in a table of the thread (at 8
+//!   after its thread pointer, in glibc and musl) that has the block. For a library that was opened
+//!   later, glibc makes the block when the thread first uses it.
 
 use super::error::VariableError;
 use super::plan::Read;
 use crate::header::{Class, Machine};
 use crate::image::Image;
 
-/// More modules than that have no process.
+/// The most modules of a process.
 const MAX_MODULES: u64 = 1 << 16;
 
-/// What each thread gets of a file (`PT_TLS`).
+/// The thread-local segment of a file (`PT_TLS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadSegment {
     pub(crate) address: u64,
@@ -27,21 +26,21 @@ pub(crate) struct ThreadSegment {
     pub(crate) alignment: u64,
 }
 
-/// One thread of a process, and the file in question there.
+/// One thread of a process, and the file in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// The thread pointer, `fs_base`.
     pub pointer: u64,
-    /// What to add to the file's link-time addresses.
+    /// The difference between the file's run-time and link-time addresses.
     pub bias: u64,
-    /// Whether the file is the program, and no library of it.
+    /// Whether the file is the program, not a library.
     pub is_program: bool,
-    /// Whether the process's C library is musl, and not glibc.
+    /// Whether the process's C library is musl, not glibc.
     pub is_musl: bool,
 }
 
 impl Image {
-    /// Where a thread keeps its own variables of this file.
+    /// Returns the address of a thread's own variables of this file.
     pub fn thread_block(&self, thread: &Thread, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let because = |why| VariableError::NoThreadBlock { why };
         let is_known =
@@ -87,8 +86,8 @@ impl Image {
 }
 
 impl ThreadSegment {
-    /// How far in front of the thread pointer a program's block begins: as much as it needs,
-    /// and what aligns its first byte as its address in the file is.
+    /// Returns how far before the thread pointer a program's block begins: its size, plus the
+    /// padding that aligns its first byte as in the file.
     fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;
@@ -114,7 +113,7 @@ mod tests {
         check(0x3df0, 0x11, 8, 0x18);
         check(0x3dc0, 0x44, 64, 0x80);
         check(0x3df0, 0x11, 0, 0x11);
-        // Not aligned in the file either: the first byte is at 8 behind a multiple of 64.
+        // Not aligned in the file either: the first byte is at 8 after a multiple of 64.
         check(0x3dc8, 0x10, 64, 0x38);
     }
 }

@@ -1,4 +1,4 @@
-//! Types: their sizes, names and members, and how their values are written.
+//! Types: their sizes, names and members, and the format of their values.
 
 use gimli::constants as dw;
 use gimli::{AttributeValue, DwAte, DwTag, Operation};
@@ -8,35 +8,35 @@ use super::names::{definition, origins};
 use super::units::{Die, Entry, Units};
 use super::value::Kind;
 
-/// How deeply types may nest.
+/// The deepest nesting of types; otherwise a cycle of them would overflow the stack.
 const MAX_DEPTH: usize = 32;
-/// How many names stand in front of a type.
+/// The longest chain of names for a type; a hostile chain may be a cycle, and must end.
 const MAX_ALIASES: usize = 64;
-/// Longer names of types are cut off.
+/// The longest name of a type; the rest is cut off.
 const MAX_NAME: usize = 256;
-/// How many dimensions an array may have.
+/// The most dimensions of an array.
 const MAX_DIMENSIONS: usize = 32;
 
-/// A type; of an array of several dimensions, also what is left of it behind some indexes.
+/// A type. For an array of several dimensions, also the rest after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeRef {
     /// `None` is `void`.
     pub(super) die: Option<Die>,
-    /// How many of its dimensions are indexed already.
+    /// The number of dimensions that are already indexed.
     pub(super) indexed: usize,
 }
 
-/// What can be done with a value of a type.
+/// The operations on a value of a type.
 pub(super) enum Shape<'d> {
-    /// Nothing.
+    /// None.
     Void,
     /// It is a value.
     Scalar,
-    /// It leads to one of that type.
+    /// It points to a value of that type.
     Pointer(TypeRef),
-    /// It is another name of one of that type.
+    /// It refers to a value of that type.
     Reference(TypeRef),
-    /// It has elements, so many where that is said.
+    /// It has elements, this many if known.
     Array {
         element: TypeRef,
         count: Option<u64>,
@@ -53,7 +53,7 @@ impl TypeRef {
     }
 }
 
-/// The type that an entry says it has, itself or where it was declared.
+/// Returns the type of an entry, its own or its declaration's.
 pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRef, VariableError> {
     let own = entry
         .attribute(dw::DW_AT_type)
@@ -75,7 +75,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
     }
 }
 
-/// The type without the names that stand for it, and without `const` and the like.
+/// Returns the type without its aliases, `const` and the like.
 fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<Entry<'d>>, VariableError> {
     let mut next = of.die;
     for _ in 0..MAX_ALIASES {
@@ -94,7 +94,7 @@ fn is_alias(tag: DwTag) -> bool {
     qualifier(tag).is_some() || tag == dw::DW_TAG_typedef
 }
 
-/// The word in front of the type that it qualifies, if it is a qualifier.
+/// Returns the word of a qualifier.
 fn qualifier(tag: DwTag) -> Option<&'static str> {
     match tag {
         dw::DW_TAG_const_type => Some("const "),
@@ -108,7 +108,7 @@ fn qualifier(tag: DwTag) -> Option<&'static str> {
     }
 }
 
-/// What is only declared is defined elsewhere, or nowhere.
+/// Replaces a declaration by its definition, if there is one.
 fn complete<'d>(units: &Units<'d>, entry: Entry<'d>) -> Result<Entry<'d>, VariableError> {
     let is_stub = entry.has(dw::DW_AT_declaration) || entry.has(dw::DW_AT_signature);
     if !is_stub {
@@ -123,7 +123,7 @@ fn complete<'d>(units: &Units<'d>, entry: Entry<'d>) -> Result<Entry<'d>, Variab
     defined.map_or(Ok(entry), |die| units.entry(die))
 }
 
-/// What can be done with a value.
+/// Returns the operations on a value.
 pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, VariableError> {
     let Some(entry) = bare(units, of)? else {
         return Ok(Shape::Void);
@@ -154,7 +154,7 @@ pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, Var
     })
 }
 
-/// How many elements an array has, dimension by dimension.
+/// Returns the lengths of an array's dimensions.
 fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64>>, VariableError> {
     let children = units.children(array.die)?;
     let ranges = children
@@ -165,7 +165,7 @@ fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64
         count.or_else(|| {
             let last = range.number(dw::DW_AT_upper_bound)?;
             let first = range.number(dw::DW_AT_lower_bound).unwrap_or(0);
-            // `int x[0]` ends at -1, which GCC writes as a number without a sign.
+            // `int x[0]` ends at -1, which GCC writes as an unsigned number.
             let count = last.wrapping_sub(first).wrapping_add(1);
             u64::try_from(count).ok()
         })
@@ -173,7 +173,7 @@ fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64
     Ok(counts.collect())
 }
 
-/// How many bytes a value takes.
+/// Returns the size of a value in bytes.
 pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, VariableError> {
     let (mut of, mut times) = (of, 1_u64);
     for _ in 0..MAX_DEPTH {
@@ -199,7 +199,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
     Ok(None)
 }
 
-/// Pointers may leave out their size.
+/// Returns a pointer's size, which its entry may omit.
 fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
@@ -212,7 +212,7 @@ fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
     is_pointer.then(|| unit.header.address_size().into())
 }
 
-/// A type as people write it.
+/// Returns the name of a type as in sources.
 pub(super) fn name(units: &Units<'_>, of: TypeRef) -> Result<String, VariableError> {
     let mut text = name_within(units, of, 0)?;
     if let Some((end, _)) = text.char_indices().nth(MAX_NAME) {
@@ -264,7 +264,7 @@ fn pointer(inner: &str, sign: &str) -> String {
     }
 }
 
-/// What qualifies a pointer stands behind it.
+/// Adds a qualifier; that of a pointer comes after it.
 fn qualified(word: &str, inner: &str) -> String {
     match inner.ends_with(['*', '&']) {
         true => format!("{inner} {}", word.trim_end()).trim_end().to_owned(),
@@ -272,7 +272,7 @@ fn qualified(word: &str, inner: &str) -> String {
     }
 }
 
-/// How values of a type are written.
+/// Returns the format of a type's values.
 pub(super) fn kind(units: &Units<'_>, of: TypeRef) -> Result<Kind, VariableError> {
     kind_within(units, of, 0)
 }
@@ -338,7 +338,7 @@ fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Kind, Variabl
     Ok(Kind::Enumeration { signed, names })
 }
 
-/// The type of the one member that fills a structure, as in atomics and new types.
+/// Returns the type of the only member that fills a structure, as in atomics and newtypes.
 fn only_member<'d>(
     units: &Units<'d>,
     of: TypeRef,
@@ -363,7 +363,7 @@ fn only_member<'d>(
     Ok(filling)
 }
 
-/// Where a member begins in its structure; `None` if only the object knows.
+/// Returns the offset of a member in its structure; `None` if only the object has it.
 pub(super) fn offset_of<'d>(units: &Units<'d>, member: &Entry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),

@@ -1,8 +1,8 @@
-//! The entries of debug information, each at its place, and how they refer to each other.
+//! The entries of debug information, by their offsets, and their references to each other.
 //!
-//! The bytes are hostile. No entry is read that was not paid for: [`Units`] has a budget for
-//! entries and their attributes that is proportional to the bytes there are, and whoever reads
-//! on after it was spent gets an error. Names are never looked at beyond [`MAX_NAME`].
+//! The bytes are hostile. Each entry must be paid for: [`Units`] has a budget for entries and their
+//! attributes that is proportional to the bytes. Once it is used up, reads fail. Names are never
+//! read beyond [`MAX_NAME`].
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -20,13 +20,13 @@ use super::file::{File, Root, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use crate::reader::Section;
 
-/// Longer names are cut off.
+/// The longest name; the rest is cut off.
 const MAX_NAME: usize = 4 << 10;
-/// What may be read for each byte of debug information, and at least.
+/// The reads for each byte of debug information, and the least budget.
 const BUDGET_PER_BYTE: u64 = 16;
 const MIN_BUDGET: u64 = 1 << 20;
 
-/// Where an entry is.
+/// The location of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
     pub(super) file: usize,
@@ -43,7 +43,7 @@ pub(super) struct Entry<'d> {
 }
 
 impl<'d> Entry<'d> {
-    /// One that is not read yet.
+    /// Returns an entry that is not read yet.
     pub(super) fn at(die: Die) -> Entry<'d> {
         Entry {
             die,
@@ -64,7 +64,7 @@ impl<'d> Entry<'d> {
         }
     }
 
-    /// A number, which is negative only where its form says so.
+    /// Returns a number, which is negative only if its form is signed.
     pub(super) fn number(&self, name: DwAt) -> Option<i64> {
         let value = self.attribute(name)?;
         let unsigned = value.udata_value().map(u64::cast_signed);
@@ -81,12 +81,12 @@ pub(super) struct Units<'d> {
     files: Vec<File<'d>>,
     budget: Cell<u64>,
     signatures: OnceCell<HashMap<u64, Die>>,
-    /// Where structures that were only declared are defined, if anywhere.
+    /// The definitions of structures that were only declared, if any.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
 }
 
 impl<'d> Units<'d> {
-    /// Those of a file, and of the one that it shares with others.
+    /// Returns those of a file, and of the file that it shares with others.
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
         let units = Units {
@@ -99,7 +99,7 @@ impl<'d> Units<'d> {
         units
     }
 
-    /// Fills the budget up again.
+    /// Restores the full budget.
     pub(super) fn refill(&self) {
         let bytes = |file: &File| file.sections.info.len() + file.sections.types.len();
         let bytes: usize = self.files.iter().map(bytes).sum();
@@ -116,18 +116,18 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Whether there is anything.
+    /// Returns whether there are no units.
     pub(super) fn is_empty(&self) -> bool {
         self.files.iter().all(|file| file.units.is_empty())
     }
 
-    /// Each unit, by file and number.
+    /// Returns each unit, by file and number.
     pub(super) fn all(&self) -> impl Iterator<Item = (usize, usize)> {
         let files = self.files.iter().enumerate();
         files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
     }
 
-    /// How many units are only stubs of what a `.dwo` file has.
+    /// Returns how many units are only stubs of a `.dwo` file.
     pub(super) fn skeletons(&self) -> usize {
         let is_skeleton = |&(file, unit): &(usize, usize)| {
             self.root(file, unit).is_some_and(|root| root.is_skeleton)
@@ -139,7 +139,7 @@ impl<'d> Units<'d> {
         self.files.get(file)?.units.get(unit)
     }
 
-    /// The source file that a unit was made from.
+    /// Returns the source file of a unit.
     pub(super) fn source_file(&self, file: usize, unit: usize) -> Option<String> {
         let name = self.root(file, unit)?.name?;
         self.owned(file, unit, name)
@@ -156,7 +156,7 @@ impl<'d> Units<'d> {
         found.ok_or(VariableError::Damaged { what })
     }
 
-    /// The entries directly below one.
+    /// Returns the entries directly below one.
     pub(super) fn children(&self, die: Die) -> Result<Vec<Entry<'d>>, VariableError> {
         let mut found = Vec::new();
         self.walk(die, |entry, depth| {
@@ -168,7 +168,7 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and all below it, with their depth, until it is `false`.
+    /// Shows an entry and all below it, with their depth, until `show` returns `false`.
     fn walk(
         &self,
         die: Die,
@@ -217,19 +217,19 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Each file's table of strings.
+    /// Returns each file's table of strings.
     pub(super) fn strings(&self) -> impl Iterator<Item = &Section<'d>> {
         self.files.iter().map(|file| &file.sections.strings)
     }
 
-    /// The kinds of entries that a unit has.
+    /// Returns the kinds of entries of a unit.
     pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<Rc<Abbreviations>> {
         self.root(file, unit)?;
         let of = self.files.get(file)?;
         of.abbreviations(of.units.get(unit)?.header.debug_abbrev_offset().0)
     }
 
-    /// The entry that an attribute refers to.
+    /// Returns the entry to which an attribute refers.
     pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
         match value {
             AttributeValue::UnitRef(offset) => Some(Die {
@@ -243,7 +243,7 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// The entry at an offset in a file's `.debug_info`.
+    /// Returns the entry at an offset in a file's `.debug_info`.
     fn at(&self, file: usize, offset: usize) -> Option<Die> {
         let of = self.files.get(file)?;
         let start = |unit: &Unit| {
@@ -257,7 +257,7 @@ impl<'d> Units<'d> {
         Some(Die { file, unit, offset })
     }
 
-    /// The type with a signature, which has a unit of its own.
+    /// Returns the type with a signature, which has a unit of its own.
     fn signed(&self, signature: u64) -> Option<Die> {
         let types = self.signatures.get_or_init(|| {
             let signed = |(file, unit): (usize, usize)| {
@@ -276,7 +276,7 @@ impl<'d> Units<'d> {
         types.get(&signature).copied()
     }
 
-    /// Whether a name is this one.
+    /// Returns whether a name is this one.
     pub(super) fn is(&self, die: Die, name: Value<'d>, wanted: &str) -> bool {
         let most = wanted.len() + 1;
         let text = self.text(die.file, die.unit, name, most);
@@ -285,7 +285,7 @@ impl<'d> Units<'d> {
             && matches!(text.get(wanted.len()), None | Some(0))
     }
 
-    /// An entry's own name.
+    /// Returns an entry's own name.
     pub(super) fn name(&self, entry: &Entry<'d>) -> Option<String> {
         let name = entry.attribute(dw::DW_AT_name)?;
         self.owned(entry.die.file, entry.die.unit, name)
@@ -295,12 +295,12 @@ impl<'d> Units<'d> {
         let text = self.text(file, unit, name, MAX_NAME)?;
         let end = text.iter().position(|&byte| byte == 0);
         let text = &text[..end.unwrap_or(text.len())];
-        // Many entries may share one long name.
+        // Many entries may share one long name, so its length must be paid for each time.
         self.spend(text.len() / 4).ok()?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// A text, which ends with a zero or with what is returned, that is no more than `most` bytes.
+    /// Returns a text up to its zero, or at most `most` bytes of it.
     fn text(
         &self,
         file: usize,
@@ -334,7 +334,7 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// An address from the table of them.
+    /// Returns an address from the table of addresses.
     pub(super) fn address(&self, die: Die, index: DebugAddrIndex<usize>) -> Option<u64> {
         let of = self.files.get(die.file)?;
         let header = &of.units.get(die.unit)?.header;

@@ -1,19 +1,19 @@
-//! What is at an address, and its value as people write it.
+//! The type of a watched value, and the format of its values.
 
 use std::fmt::Write as _;
 
-/// The type of what is watched.
+/// The type of a watched value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// Its name, `struct` and the like left out: `client *`.
+    /// Its name, without `struct` and the like: `client *`.
     pub name: String,
-    /// How many bytes it has, where it says so.
+    /// Its size in bytes, if known.
     pub size: Option<u64>,
-    /// How its values are written.
+    /// The format of its values.
     pub kind: Kind,
 }
 
-/// How values are written.
+/// The format of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
@@ -32,7 +32,7 @@ pub enum Kind {
     Float,
     /// An address.
     Pointer,
-    /// One of some names.
+    /// A value with a name.
     Enumeration {
         /// Whether it can be negative.
         signed: bool,
@@ -41,12 +41,12 @@ pub enum Kind {
     },
     /// A structure, union or array.
     Compound,
-    /// Nothing tells.
+    /// Unknown.
     Unknown,
 }
 
 impl Type {
-    /// Of which nothing is known but perhaps its size.
+    /// Returns a type with at most a known size.
     pub fn unknown(size: Option<u64>) -> Type {
         Type {
             name: "unknown".to_owned(),
@@ -55,8 +55,8 @@ impl Type {
         }
     }
 
-    /// The value in these bytes, little-endian. Where they are not as many as the type has
-    /// (`x:1` of an `int`), they are a number.
+    /// Formats the little-endian value in these bytes. If they are not as many as the type has
+    /// (`x:1` of an `int`), formats them as a number.
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
@@ -112,7 +112,7 @@ fn sign_extended(value: u64, bytes: usize) -> i64 {
     (value << (unused & 63)).cast_signed() >> (unused & 63)
 }
 
-/// A character's number with what it looks like, where it looks like something.
+/// Adds the character to its number, if it is printable.
 fn with_character(number: String, value: u64) -> String {
     let shown = u32::try_from(value).ok().and_then(char::from_u32);
     match shown.filter(|c| !c.is_control() && (c.is_ascii() || value > 0xff)) {
@@ -129,7 +129,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Without hundreds of zeroes.
+/// Formats a number without hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {
@@ -138,7 +138,7 @@ fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     }
 }
 
-/// More bytes than a number has, the first one first.
+/// Formats more bytes than a number has, the first one first.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {

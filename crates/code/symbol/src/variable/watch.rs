@@ -1,4 +1,4 @@
-//! What to watch, as text.
+//! The text form of a watch.
 //!
 //! ```text
 //! WATCH  = [BINARY ":"] (VARIABLE | ADDRESS) [":" LEN] [":" ACCESS]
@@ -7,10 +7,10 @@
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` that belongs to a `::` never splits, nor does one between single quotes:
-//! `ns::Class::member` and `'ns::Class::member'` mean what they look like, and `prog:'w'`
-//! is a variable of that name. An address in front of which stands a binary is a link-time
-//! address of that file; any other is one of the process.
+//! A `:` that belongs to a `::` never splits, nor does one between single quotes.
+//! `ns::Class::member` and `'ns::Class::member'` mean what they look like, and `prog:'w'` is a
+//! variable of that name. An address after a binary is a link-time address of that file; any other
+//! is one of the process.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::expression::Expression;
 
-/// What a breakpoint waits for.
+/// The accesses that a breakpoint reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Writes.
@@ -29,30 +29,30 @@ pub enum Access {
     Execute,
 }
 
-/// The lengths that a breakpoint can have.
+/// The lengths of breakpoints.
 pub const LENGTHS: [u8; 4] = [1, 2, 4, 8];
 
-/// One thing to watch.
+/// One watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
-    /// The file that it is in; `None` is the program itself.
+    /// The file; `None` for the program itself.
     pub binary: Option<String>,
     /// The variable or address.
     pub expression: Expression,
-    /// How many bytes, where that is asked for.
+    /// The number of bytes, if requested.
     pub length: Option<u8>,
-    /// What is waited for.
+    /// The accesses to report.
     pub access: Access,
 }
 
-/// What is wrong with the text.
+/// A fault in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {
-    /// Nothing stands where a variable should.
+    /// The variable is missing.
     #[error("a variable or an address is missing")]
     NoVariable,
-    /// A `:` stands in front, without a binary.
+    /// A `:` comes first, without a binary.
     #[error("a binary is missing in front of the `:`")]
     NoBinary,
     /// More than a binary, a variable, a length and an access.
@@ -60,16 +60,16 @@ pub enum WatchFault {
         "too many `:` (write [BINARY:]VARIABLE[:LEN][:w|rw|x], with '…' around a name that has one)"
     )]
     TooManyParts,
-    /// Reads alone.
+    /// Only reads.
     #[error("the processor cannot watch reads alone; write `rw`")]
     ReadOnly,
-    /// Another word for the access.
+    /// An unknown kind of access.
     #[error("not a kind of access (write `w`, `rw` or `x`)")]
     BadAccess,
     /// A length that no breakpoint has.
     #[error("not a length that the processor can watch (1, 2, 4 or 8 bytes)")]
     BadLength,
-    /// The length behind the access.
+    /// The length comes after the access.
     #[error("the length stands in front of `w`, `rw` or `x`")]
     LengthLast,
     /// A control character.
@@ -81,19 +81,19 @@ pub enum WatchFault {
     /// Brackets in a name that do not match.
     #[error("the brackets in the name do not match")]
     OpenBracket,
-    /// A name is missing behind `.`, `->` or `::`.
+    /// A name is missing after `.`, `->` or `::`.
     #[error("a name is missing")]
     NoName,
-    /// What stands in `[]` is no number.
+    /// The index in `[]` is not a number.
     #[error("an index is a number")]
     BadIndex,
     /// A `)` or `]` is missing.
     #[error("`)` or `]` is missing")]
     NotClosed,
-    /// Too many brackets in each other.
+    /// Too deeply nested brackets.
     #[error("too deeply nested")]
     TooDeep,
-    /// A number that is no address.
+    /// A number that is not an address.
     #[error("not an address of 64 bits")]
     BadAddress,
     /// Members or elements of an address.
@@ -109,17 +109,17 @@ pub enum WatchFault {
     Unexpected,
 }
 
-/// A text that could not be read, and where.
+/// A text that could not be parsed, and the place of the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[error("{fault} (at character {})", at + 1)]
 pub struct WatchError {
-    /// The byte of the text at which it stops making sense.
+    /// The byte of the text at which parsing failed.
     pub at: usize,
-    /// What is wrong there.
+    /// The fault.
     pub fault: WatchFault,
 }
 
-/// A part of the text, and where in it that stands.
+/// A part of the text, and its offset.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     text: &'a str,
@@ -137,7 +137,7 @@ impl Part<'_> {
 }
 
 impl Watch {
-    /// Reads one.
+    /// Parses a watch.
     pub fn parse(text: &str) -> Result<Watch, WatchError> {
         if let Some(at) = text.find(char::is_control) {
             let fault = WatchFault::ControlCharacter;
@@ -165,7 +165,7 @@ impl Watch {
     }
 }
 
-/// The text between the colons that split, at least one part.
+/// Splits the text at its colons, into at least one part.
 fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
     let bytes = text.as_bytes();
     let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
@@ -179,7 +179,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
                     return Err(WatchError { at, fault });
                 }
             },
-            // Of an odd run the first stands alone: `bin:::f` is `::f` in `bin`.
+            // In an odd run of colons the first splits: `bin:::f` is `::f` in `bin`.
             b':' => {
                 if run % 2 == 1 {
                     let part = &text[start..at];
@@ -202,7 +202,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
     Ok(parts)
 }
 
-/// The access, if the last of several parts is one.
+/// Takes the access, if the last of several parts is one.
 fn take_access(parts: &mut Vec<Part<'_>>) -> Result<Option<Access>, WatchError> {
     let [_, .., last] = parts[..] else {
         return Ok(None);
@@ -219,7 +219,7 @@ fn take_access(parts: &mut Vec<Part<'_>>) -> Result<Option<Access>, WatchError> 
     Ok(Some(access))
 }
 
-/// The length, if the last of several parts is a decimal number.
+/// Takes the length, if the last of several parts is a decimal number.
 fn take_length(
     parts: &mut Vec<Part<'_>>,
     access: Option<Access>,
@@ -252,7 +252,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// The form that reads back as the same value.
+/// Formats the text that parses to the same value.
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(binary) = &self.binary {

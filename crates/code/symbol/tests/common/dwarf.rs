@@ -31,7 +31,7 @@ pub struct Dwarf {
 }
 
 impl Dwarf {
-    /// A unit without entries yet.
+    /// Returns a unit without entries.
     pub fn new() -> Dwarf {
         let mut dwarf = Dwarf {
             info: vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8],
@@ -43,7 +43,7 @@ impl Dwarf {
         dwarf
     }
 
-    /// A kind of entry, with or without entries below it; its code.
+    /// Adds a kind of entry, with or without entries below it. Returns its code.
     pub fn kind(&mut self, tag: u8, children: bool, attributes: &[(u8, u8)]) -> u8 {
         self.codes += 1;
         self.abbrev.extend([self.codes, tag, u8::from(children)]);
@@ -54,12 +54,12 @@ impl Dwarf {
         self.codes
     }
 
-    /// Where the next entry is, for references.
+    /// Returns the offset of the next entry, for references.
     pub fn here(&self) -> u32 {
         self.info.len() as u32
     }
 
-    /// An entry, as its bytes.
+    /// Adds an entry with these bytes.
     pub fn entry(&mut self, code: u8, parts: &[&[u8]]) -> u32 {
         let at = self.here();
         self.info.push(code);
@@ -72,7 +72,7 @@ impl Dwarf {
         self.info.push(0);
     }
 
-    /// Both sections.
+    /// Returns both sections.
     pub fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
         self.end();
         let length = (self.info.len() - 4) as u32;

@@ -1,6 +1,6 @@
-//! Makes an ELF file out of sections, for debug information that no compiler writes.
+//! Makes an ELF file from sections, for debug information that no compiler writes.
 
-/// A program at addresses from 0 on, with these sections and nothing else.
+/// Returns a program at addresses from 0 on, with only these sections.
 pub fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");

@@ -1,4 +1,4 @@
-//! What the tests on real files share.
+//! Helpers of the tests on real files.
 
 #[path = "../../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -15,7 +15,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// For the image at a path, links followed.
+    /// Returns the source for the image at a path, links followed.
     pub fn of(path: impl AsRef<Path>) -> Disk {
         Disk {
             path: path
@@ -36,7 +36,7 @@ impl DebugSource for Disk {
     }
 }
 
-/// The image at a path; says so and gives `None` where there is none.
+/// Returns the image at a path; prints and returns `None` if it is missing.
 pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     let path = path.as_ref();
     let Ok(bytes) = std::fs::read(path) else {
@@ -47,8 +47,7 @@ pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     Some(parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// A tool's standard output; says so and gives `None` where it is not
-/// installed or fails.
+/// Returns a tool's standard output; prints and returns `None` if it is not installed or fails.
 pub fn tool(name: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(name).args(arguments).output();
     match output {

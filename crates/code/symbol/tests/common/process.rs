@@ -1,4 +1,4 @@
-//! A program that runs, says `ready`, and waits until its input ends.
+//! A program that runs, prints `ready`, and waits until its input ends.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -6,14 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A running program, ended with this value.
+/// A running program, killed when this is dropped.
 pub struct Process {
     child: Child,
     memory: File,
 }
 
 impl Process {
-    /// Starts one, and waits until it is ready.
+    /// Starts a program, and waits until it is ready.
     pub fn start(path: &Path) -> Process {
         let mut command = Command::new(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -26,19 +26,19 @@ impl Process {
         Process { child, memory }
     }
 
-    /// Fills the bytes with what is at an address.
+    /// Reads memory at an address into the bytes.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.memory.read_exact_at(bytes, address).is_ok()
     }
 
-    /// Where a file's first byte is mapped.
+    /// Returns the address at which a file's first byte is mapped.
     pub fn base(&self, path: &str) -> Option<u64> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
         let line = maps.lines().find(|line| line.ends_with(path))?;
         u64::from_str_radix(line.split('-').next()?, 16).ok()
     }
 
-    /// Its number.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,4 +1,4 @@
-//! What each CPU does: pairs of reserve and release, of which some are for a CPU, as in `stress`.
+//! The load of each CPU: pairs of reserve and release, some of them for a CPU, as in `stress`.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -6,7 +6,7 @@ use tiptoe_schedule::simulate::Random;
 use super::locks::{Call, Load, Ps};
 use super::prices::Prices;
 
-/// A call's times.
+/// The times of a call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     hold: Ps,
@@ -14,22 +14,22 @@ struct Times {
     moved: Ps,
 }
 
-/// One form of accounting, on so many CPUs.
+/// One form of accounting, on a number of CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     outside: Ps,
-    /// On average in front of each pair, and not accounting.
+    /// The mean time of work before each pair that is not accounting.
     work: Ps,
     cpu_targets: u32,
     of_task: Times,
     of_cpu: Times,
-    /// Each CPU's task's shard, of so many.
+    /// The shard of each CPU's task, and the number of shards.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<At>,
 }
 
-/// How far a CPU is.
+/// The state of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct At {
     pair: u32,
@@ -37,7 +37,7 @@ struct At {
 }
 
 impl Pairs {
-    /// With shards as `geometry` has them: one, where that is the form.
+    /// Returns the load with the shards of `geometry`: one for the form with one mutex.
     pub(super) fn new(
         prices: &Prices,
         geometry: &Geometry,
@@ -52,7 +52,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // Who comes behind a CPU's request finds the header's line with it, too.
+        // After another CPU's request the header's line must be transferred with the shard's.
         let of_task = Times {
             hold: form.task.hold,
             exchange: form.task.exchange,

@@ -1,20 +1,21 @@
-//! CPUs and locks, in time that is only counted: each CPU works, takes the locks that its next call needs one after the
-//! other, holds them for a while, gives them back, and begins again.
+//! CPUs and locks, in simulated time. Each CPU works, takes the locks of its next call one after the other, holds
+//! them for a while, releases them, and begins again.
 //!
-//! A lock goes as `tiptoe_sync::Shards` goes:
+//! A lock behaves as in `tiptoe_sync::Shards`:
 //!
-//! | who | does |
+//! | a CPU | action |
 //! |---|---|
-//! | finds it free | has it: who comes first, not who waited longest |
-//! | finds it taken | looks at it so many times, and has it if it is free at a look; whoever gives it back and takes it again at once is mostly quicker |
-//! | looked in vain | marks it awaited, and sleeps until it is woken; then the same again |
-//! | gives it back awaited | wakes one that sleeps, which takes both a while |
+//! | finds it free | takes it: the first to come wins, not the longest waiter |
+//! | finds it held | checks it a number of times, and takes it if it is free then; the last holder mostly takes it faster |
+//! | checked in vain | marks it awaited, and sleeps until it is woken; then the same again |
+//! | releases it awaited | wakes one sleeper; waking takes time on both sides |
 //!
-//! A lock, with what it guards, lies in the cache of the CPU that had it last: who comes from another pays for the way,
-//! a look at what was changed does, and who gives it back while others look at it does.
-//! All ways cost the same, however many want the line at once.
+//! A lock, with the data it guards, is in the cache of the CPU that had it last. Another CPU pays for its transfer: a
+//! taker, a check after a change, and a release while others check it. All transfers cost the same, however many CPUs
+//! want the line at once.
 //!
-//! Times are whole picoseconds and chance comes from a seed, so that the same numbers give the same answer anywhere.
+//! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same result on
+//! any machine.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,60 +26,60 @@ use tiptoe_schedule::simulate::Random;
 /// Picoseconds.
 pub(super) type Ps = u64;
 
-/// What locks cost.
+/// The costs of locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Costs {
-    /// For one line to get from another CPU.
+    /// The transfer of one line from another CPU.
     pub(super) line: Ps,
-    /// From one look to the next.
+    /// The time from one check to the next.
     pub(super) look: Ps,
-    /// After how many looks a CPU sleeps.
+    /// The number of checks before a CPU sleeps.
     pub(super) looks: u64,
-    /// To wake somebody.
+    /// The time to wake a sleeper.
     pub(super) wake: Ps,
-    /// From there until that one runs.
+    /// The time from there until the sleeper runs.
     pub(super) woken: Ps,
 }
 
 /// One call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Call {
-    /// What passes in front of it, without a lock.
+    /// The time before its first lock.
     pub(super) outside: Ps,
-    /// And what has nothing to do with it.
+    /// The time of other work.
     pub(super) work: Ps,
-    /// The locks that it needs, in the order in which it takes them.
+    /// The locks that it takes, in order.
     pub(super) locks: Range<usize>,
-    /// To take each of them that is free and at hand, or to give it back while nobody looks at it.
+    /// The time to take each lock that is free and in the own cache, or to release one that no CPU checks.
     pub(super) exchange: Ps,
-    /// How much longer each takes that another CPU had last.
+    /// The additional time for each lock that another CPU had last.
     pub(super) moved: Ps,
     /// How long it holds all of them.
     pub(super) hold: Ps,
-    /// Whether something is done when it has ended.
+    /// Whether a unit of work is done when it ends.
     pub(super) is_last: bool,
 }
 
-/// What the CPUs do.
+/// The source of calls.
 pub(super) trait Load {
-    /// The next call of a CPU.
+    /// Returns the next call of a CPU.
     fn next(&mut self, cpu: usize, random: &mut Random) -> Call;
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// How much time passed.
+    /// The elapsed time.
     pub(super) time: Ps,
-    /// How often something was done, by all CPUs.
+    /// The units of work done by all CPUs.
     pub(super) done: u64,
-    /// For how long CPUs waited, all together.
+    /// The sum of all CPUs' waits.
     pub(super) waited: Ps,
-    /// For how long they did anything else.
+    /// The sum of all their other time.
     pub(super) worked: Ps,
-    /// Of that, what had nothing to do with calls.
+    /// The part of that which is no part of calls.
     pub(super) own: Ps,
-    /// How often somebody slept.
+    /// The number of sleeps.
     pub(super) slept: u64,
 }
 
@@ -86,22 +87,22 @@ pub(super) struct Outcome {
 struct Lock {
     is_held: bool,
     is_awaited: bool,
-    /// How often it was given back.
+    /// How often it was released.
     given: u64,
     had_last: Option<usize>,
     looking: Vec<usize>,
     asleep: VecDeque<usize>,
 }
 
-/// What a CPU is at.
+/// The state of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// In front of its call, or between two of its locks: takes this one next.
+    /// Before its call, or between two of its locks: takes this one next.
     Taking(usize),
-    /// Looks at this lock.
+    /// Checks this lock.
     Looking(usize),
     Asleep(usize),
-    /// Gives this one back next. Whether those who look at it were paid for.
+    /// Releases this one next. The flag is whether the transfers to checking CPUs are paid.
     Giving(usize, bool),
 }
 
@@ -110,19 +111,19 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// Until when it looks at a lock, and how often that had been given back when it was reckoned.
+    /// The end of its checks of a lock, and how often that lock had been released when the end was computed.
     until: (Ps, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A CPU goes on.
+    /// A CPU continues.
     Goes(usize),
-    /// The first of those who look sees that the lock is free, since it was given back so many times.
+    /// The first checking CPU sees that the lock is free, if it was not released again since.
     IsSeen { lock: usize, given: u64 },
-    /// A CPU has looked for long enough, if it still does.
+    /// A CPU has checked for long enough, if it still does.
     LookedEnough(usize),
-    /// It was woken.
+    /// A CPU was woken.
     Wakes(usize),
 }
 
@@ -133,7 +134,7 @@ pub(super) struct Machine<'a, L> {
     random: Random,
     cpus: Vec<Cpu>,
     locks: Vec<Lock>,
-    /// What is to come; what was noted first comes first.
+    /// Future events; of those at one time the first recorded is first, so that runs can be repeated.
     events: BinaryHeap<Reverse<(Ps, u64, What)>>,
     noted: u64,
     now: Ps,
@@ -165,7 +166,7 @@ impl<'a, L: Load> Machine<'a, L> {
         machine
     }
 
-    /// So many events pass without being told of, and so many more.
+    /// Runs `before` events that are not reported, and then `events` that are.
     pub(super) fn run(mut self, before: u64, events: u64) -> Outcome {
         self.pass(before);
         let early = self.so_far();
@@ -181,7 +182,7 @@ impl<'a, L: Load> Machine<'a, L> {
         }
     }
 
-    /// With the waits that are not over.
+    /// Returns the result so far, including waits that have not ended.
     fn so_far(&self) -> Outcome {
         let waits = self.cpus.iter().filter_map(|cpu| cpu.waits_since);
         let waited = self.seen.waited + waits.map(|since| self.now - since).sum::<Ps>();
@@ -214,7 +215,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.noted, what)));
     }
 
-    /// A CPU's next call, after what it still has to do for the last one.
+    /// Begins a CPU's next call, after the rest of its last one.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -244,7 +245,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, What::LookedEnough(cpu));
     }
 
-    /// It has the lock, and goes on to the next one, or to what it wanted them for.
+    /// Takes a lock, and continues with the next one, or holds them.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -271,7 +272,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // Their caches have the line, too, until they are told.
+            // The checking CPUs' caches have the line, too, until this transfer.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, What::Goes(cpu));
         }
@@ -302,7 +303,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// When the first of so many looks again, who each do within the time of a look for which the line has to come.
+    /// Returns when the first of several CPUs checks again. Each does so within the time of a check plus a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -327,7 +328,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each look took longer at which the lock had been given back and taken again.
+        // Each check took longer at which the lock had been released and taken again.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {
@@ -339,7 +340,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.insist(cpu);
     }
 
-    /// Has the lock, marked as awaited, or sleeps until it is woken.
+    /// Takes the lock, marked as awaited, or sleeps until it is woken.
     fn insist(&mut self, cpu: usize) {
         let Phase::Asleep(lock) = self.cpus[cpu].phase else {
             return;

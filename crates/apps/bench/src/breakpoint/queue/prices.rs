@@ -1,4 +1,4 @@
-//! What the critical sections of both forms, their locks, and the way between two CPUs cost on this machine.
+//! Measures the critical sections of both forms, their locks, and the transfer between two CPUs on this machine.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,29 +14,29 @@ use super::super::stress::Stress;
 use super::locks::{Costs, Ps};
 use crate::error::Error;
 
-/// What a line's way is taken to last where there is one CPU only.
+/// The assumed time of a line's transfer on a machine with one CPU.
 const LINE_NS: f64 = 60.0;
-/// Rounds of two CPUs that take turns; and of a sleeper that is woken.
+/// Rounds of two CPUs that take turns, and of a sleeper that is woken.
 const TURNS: u32 = 5_000;
 const WAKES: u32 = 100;
 
-/// All of it.
+/// All measured times.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
     pub(super) costs: Costs,
-    /// A call without what it does under a lock.
+    /// A call without its time under a lock.
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// How much longer a task's call takes under one mutex that another CPU had last.
+    /// The additional time of a task's call under one mutex that another CPU had last.
     pub(super) handed: Ps,
-    /// How much longer it takes to come by what another CPU has written of a shard, or of the header.
+    /// The additional time to get a shard's or the header's line that another CPU has written.
     pub(super) moved: Ps,
-    /// Whether ways between CPUs were measured.
+    /// Whether transfers between CPUs were measured.
     pub(super) has_measured_ways: bool,
 }
 
-/// What one form's calls take.
+/// The times of one form's calls.
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
     pub(super) task: Held,
@@ -44,17 +44,17 @@ pub(super) struct Holds {
     of_cpu: Vec<(u32, Held)>,
 }
 
-/// What a call takes of its locks.
+/// The times of a call's locks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     /// How long it holds them.
     pub(super) hold: Ps,
-    /// To take each, and again to give it back.
+    /// The time to take each, and again to release it.
     pub(super) exchange: Ps,
 }
 
 impl Holds {
-    /// A request for a CPU, of so many.
+    /// Returns the times of a request for a CPU, on this many CPUs.
     pub(super) fn of_cpu(&self, cpus: u32) -> Held {
         let known = self.of_cpu.iter().find(|(of, _)| *of == cpus);
         known.map_or_else(Held::default, |(_, held)| *held)
@@ -67,7 +67,7 @@ impl Holds {
     }
 }
 
-/// Measured here, for machines of these sizes.
+/// Measures on this machine, for machines of these sizes.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let within = |pair: f64, locks: usize| {
@@ -121,7 +121,7 @@ fn ps(ns: f64) -> Ps {
     (ns * 1000.0).round().max(0.0) as Ps
 }
 
-/// A pair of one thread alone: the least of all rounds, as whatever comes between makes it longer.
+/// Measures a pair of one thread alone: the least of all rounds, because every disturbance makes it longer.
 fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
     let stress = Stress {
         cpus,
@@ -136,7 +136,7 @@ fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// What something takes that is done so many times: the least of some measurements.
+/// Returns the time of one of `times` actions, the least of some measurements.
 fn per(times: u32, mut done: impl FnMut()) -> f64 {
     let mut once = |_| {
         let begun = Instant::now();
@@ -149,11 +149,11 @@ fn per(times: u32, mut done: impl FnMut()) -> f64 {
 fn spin_and_look() {
     static WORD: AtomicU64 = AtomicU64::new(1);
     spin_loop();
-    // Relaxed: nothing is read behind it.
+    // Relaxed: no other load depends on it.
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// One of so many locks that are free, as far apart as shards: all are taken, then given back, as `tiptoe_sync` does it.
+/// Measures one of several free locks, spaced as shards are: all are taken, then released, as in `tiptoe_sync`.
 fn lock_ns(locks: usize) -> f64 {
     const LINE: usize = 16;
     let words: Vec<AtomicU64> = (0..locks * LINE).map(|_| AtomicU64::new(0)).collect();
@@ -172,7 +172,7 @@ fn lock_ns(locks: usize) -> f64 {
     all / locks().len() as f64
 }
 
-/// How much longer things take that were on the other CPU.
+/// The additional times of data that was on the other CPU.
 #[derive(Clone, Copy, Debug)]
 struct Ways {
     line: f64,
@@ -180,15 +180,15 @@ struct Ways {
     moved: f64,
 }
 
-/// Two CPUs that this thread may use, far from each other where numbers tell.
+/// Returns two CPUs that this thread may use, far from each other by their numbers.
 fn two_cpus() -> Option<[usize; 2]> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Two CPUs take turns: with nothing to do in them, with a task's pair each under one mutex, and with a task's and a
-/// CPU's, whose times without the other are known.
+/// Two CPUs take turns: with no work, with a task's pair each under one mutex, and with a task's and a CPU's. The
+/// times of the last without the other CPU are known.
 fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
@@ -209,12 +209,12 @@ fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
     Ok(Ways {
         line: (bare - 2.0 * ideal).max(0.0) / 2.0,
         handed: mutex.max(0.0) / 2.0,
-        // The shard's and the header's, there and back.
+        // The shard's and the header's line, there and back.
         moved: ours.max(0.0) / 4.0,
     })
 }
 
-/// A pair on one CPU, one on the other, and so on: what both together take.
+/// A pair on one CPU, one on the other, and so on; measures both together.
 struct Turns {
     cpus: [usize; 2],
     requests: [Request; 2],
@@ -231,7 +231,7 @@ impl Act<f64> for Turns {
                     let begun = Instant::now();
                     for round in 0..TURNS {
                         let mine = 2 * round + me as u32;
-                        // Acquire: pairs with the Release below, of the other one.
+                        // Acquire: pairs with the other thread's Release below.
                         while turn.load(Ordering::Acquire) != mine {
                             spin_loop();
                         }
@@ -254,11 +254,11 @@ impl Act<f64> for Turns {
 fn stay_on(cpu: usize) {
     let mut there = CpuSet::new();
     there.set(cpu);
-    // Where it fails the two may meet on one CPU, and the medians are larger.
+    // If this fails the two may share a CPU, and the medians are larger.
     let _ = sched_setaffinity(None, &there);
 }
 
-/// How long waking a thread takes, and from there until it runs.
+/// Measures how long waking a thread takes, and from there until it runs.
 fn wake_ns() -> (f64, f64) {
     let (word, since) = (AtomicU32::new(0), AtomicU64::new(0));
     let mut woken = Vec::new();
@@ -267,7 +267,7 @@ fn wake_ns() -> (f64, f64) {
             let mut woken = Vec::new();
             for round in 0..WAKES {
                 while word.load(Ordering::SeqCst) == round {
-                    let _ = raw::futex::wait(&word, round, None); // it looks again
+                    let _ = raw::futex::wait(&word, round, None); // the loop checks again
                 }
                 let now = raw::monotonic_ns();
                 woken.push(now.saturating_sub(since.load(Ordering::SeqCst)) as f64);
@@ -289,7 +289,7 @@ fn wake_ns() -> (f64, f64) {
     (quick(wakes), quick(woken))
 }
 
-/// As quick as a quarter was: what others do meanwhile is in the rest.
+/// Returns the first quartile, because other programs disturb the slower ones.
 fn quick(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 4).copied().unwrap_or(0.0)

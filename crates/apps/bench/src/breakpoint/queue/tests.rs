@@ -1,4 +1,4 @@
-//! Answers that are known without a simulation.
+//! Results that are known without a simulation.
 
 use tiptoe_breakpoint::{Geometry, Registers};
 use tiptoe_schedule::simulate::Random;
@@ -8,7 +8,7 @@ use super::locks::{Call, Costs, Load, Machine, Outcome, Ps};
 use super::prices::{Held, Holds, Prices};
 use super::*;
 
-/// Everybody takes one lock for always the same time.
+/// Every CPU takes one lock for the same time.
 struct OneLock {
     hold: Ps,
     think: fn(&mut Random) -> Ps,
@@ -26,13 +26,13 @@ impl Load for OneLock {
     }
 }
 
-/// As on average 1,000,000, and without a memory.
+/// Returns an exponentially distributed time with mean 1,000,000.
 fn exponential(random: &mut Random) -> Ps {
     let unit = random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
     (-unit.ln() * 1e6) as Ps
 }
 
-/// Who waits looks all the time, for ever, and nothing but holding takes time.
+/// Waiters check all the time, for ever, and only holding takes time.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -45,10 +45,10 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
     Machine::new(costs, cpus, 1, OneLock { hold, think }, 1).run(10_000, 1_000_000)
 }
 
-/// Calls of many come by chance and take equally long: by Pollaczek and Khinchine each waits for
-/// `hold * load / (2 * (1 - load))`, in whatever order they are served.
+/// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine each waits for `hold * load
+/// / (2 * (1 - load))`, whatever the order of service.
 #[test]
-fn a_queue_of_many_is_as_long_as_theory_says() {
+fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
     for (load, cpus) in [(0.3, 2_000), (0.5, 2_000), (0.7, 2_000)] {
         let hold = (1e6 * load / f64::from(cpus)) as Ps;
         let seen = one_lock(&FREE, cpus as usize, hold, exponential);
@@ -61,7 +61,7 @@ fn a_queue_of_many_is_as_long_as_theory_says() {
     }
 }
 
-/// Where nobody does anything else there is always one who holds it, and all others wait.
+/// If no CPU does anything else, one of them always holds the lock, and all others wait.
 #[test]
 fn a_lock_that_all_want_is_always_held() {
     for cpus in [2, 8, 64] {
@@ -74,18 +74,18 @@ fn a_lock_that_all_want_is_always_held() {
     }
 }
 
-/// One alone never waits, and two whose ways never cross do not either.
+/// A lone CPU never waits, nor do two that never want the same lock.
 #[test]
-fn nobody_waits_alone() {
+fn a_lone_cpu_never_waits() {
     let seen = one_lock(&FREE, 1, 1_000, exponential);
     assert_eq!((seen.waited, seen.slept), (0, 0));
     assert_eq!(seen.worked, seen.time);
 }
 
-/// Whoever sleeps is woken: with looks in vain a lock is never left to nobody, and each time that someone sleeps costs
-/// the waker and the sleeper.
+/// Every sleeper must be woken: after checks in vain no free lock may be left to sleepers. Each sleep costs the waker
+/// and the sleeper.
 #[test]
-fn whoever_sleeps_is_woken() {
+fn every_sleeper_is_woken() {
     let costs = Costs {
         looks: 1,
         wake: 500,
@@ -95,7 +95,7 @@ fn whoever_sleeps_is_woken() {
     for cpus in [2, 5, 50] {
         let seen = one_lock(&costs, cpus, 1_000_000, |_| 10_000);
         assert!(seen.slept > 0 && seen.done > 10_000, "{cpus}: {seen:?}");
-        // Between two holds there is at most a way from sleep.
+        // Between two holds there is at most one wake.
         let held = seen.done as f64 * 1e6 / seen.time as f64;
         assert!((0.98..=1.0).contains(&held), "{cpus}: {held}");
     }
@@ -136,7 +136,7 @@ fn pairs(cpus: u32, shards: Option<u32>, cpu_targets: u32, seed: u64) -> Outcome
     machine.run(50_000, 300_000)
 }
 
-/// All time is either waited or worked, whatever happens.
+/// All time must be either waited or worked.
 #[test]
 fn no_time_is_lost() {
     for cpu_targets in [0, 1, 10, 100] {
@@ -148,7 +148,7 @@ fn no_time_is_lost() {
     }
 }
 
-/// A pair of one CPU is two calls, and nothing else.
+/// A pair of one CPU must be two calls, and nothing else.
 #[test]
 fn a_pair_alone_takes_what_its_parts_take() {
     let seen = pairs(1, None, 0, 1);
@@ -157,9 +157,9 @@ fn a_pair_alone_takes_what_its_parts_take() {
     assert!((pair / parts - 1.0).abs() < 1e-3, "{pair} for {parts}");
 }
 
-/// Tasks that are alone in their shards never wait for each other. With one mutex all but one wait.
+/// Tasks that are alone in their shards must never wait for each other. With one mutex all but one wait.
 #[test]
-fn shards_keep_tasks_apart_and_one_mutex_does_not() {
+fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     let seen = pairs(64, Some(4_096), 0, 1);
     assert_eq!(seen.waited, 0, "{seen:?}");
     let seen = pairs(64, Some(1), 0, 1);

@@ -34,7 +34,7 @@ pub fn rust_target(name: &str) -> PathBuf {
     let path = crate::tiptoe::built().join("examples").join(name);
     assert!(
         path.exists(),
-        "no {}: run `cargo build -p tiptoe-tests --examples`",
+        "no {}: run `cargo build -p tiptoe-targets --examples`",
         path.display()
     );
     path

@@ -26,6 +26,8 @@ const ENOMEM: i64 = -12;
 
 /// Performs mlockall(2). `None` if the program must make the call itself: it concerns no mapping that is there, or the
 /// list of mappings cannot be read.
+// In the hook itself its buffer would be on the stack at each hooked call, also on stacks without room for it.
+#[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
     if flags & CURRENT == 0 || flags & !ALL != 0 {
         return None;

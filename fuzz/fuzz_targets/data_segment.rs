@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use libfuzzer_sys::fuzz_target;
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::ring::{self, CELLS, Entry, Reader};
-use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words, scopes, values};
+use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, SLOT_WORDS, Site, Words, scopes, values};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[slots, slabs], bytes)) = input.split_first_chunk::<2>() else {
@@ -136,13 +136,9 @@ fn table(mut sites: Vec<Site>) {
     sites.retain(|site| site.address != 0);
     sites.sort_by_key(|site| site.address);
     sites.dedup_by_key(|site| site.address);
-    let cells =
-        |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
-    let (records, orders) = (
-        cells(sites.len() * SITE_WORDS),
-        [0; 2].map(|_| cells(sites.len())),
-    );
-    let table = Table::new(&records, [&orders[0], &orders[1]]);
+    let slot = || [const { AtomicU64::new(0) }; SLOT_WORDS];
+    let slots: Vec<_> = sites.iter().map(|_| slot()).collect();
+    let table = Table::new(&slots);
     let (first, second) = sites.split_at(sites.len() / 2);
     for part in [second, first] {
         table

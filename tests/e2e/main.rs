@@ -18,6 +18,7 @@ mod doors;
 mod early_waits;
 mod ends;
 mod foreign;
+mod forks;
 mod harness;
 mod hinder;
 mod hooks;

@@ -168,6 +168,9 @@ fn before_storage(block: u64) {
 
 /// Clears the thread's slab, because a child that shares this memory must not count in its parent's.
 fn before_child(number: usize, frame: &Frame) {
+    if copies_memory(number, frame) {
+        space::count_fork();
+    }
     if matches!(number, nr::CLONE | nr::CLONE3) {
         if let Some(block) = block_of_child(number, frame) {
             before_storage(block);
@@ -185,6 +188,18 @@ fn before_child(number: usize, frame: &Frame) {
             .slab
             .store(0, core::sync::atomic::Ordering::Relaxed);
     }
+}
+
+/// Returns whether a call starts a process with a copy of this memory.
+fn copies_memory(number: usize, frame: &Frame) -> bool {
+    const CLONE_VM: u64 = 0x100;
+    let flags = match number {
+        nr::FORK => 0,
+        nr::CLONE => frame.rdi,
+        nr::CLONE3 => clone_record(frame).map_or(CLONE_VM, |[flags, ..]| *flags),
+        _ => return false,
+    };
+    flags & CLONE_VM == 0
 }
 
 /// Returns whether the child will lose our handlers. A child that runs concurrently with its parent in the same

@@ -26,7 +26,9 @@ const ENOMEM: i64 = -12;
 
 /// Performs mlockall(2). `None` if the program must make the call itself: it concerns no mapping that is there, or the
 /// list of mappings cannot be read.
-// In the hook itself its buffer would be on the stack at each hooked call, also on stacks without room for it.
+///
+/// Never inlined: it needs 3 KiB of stack, which other hooks must not take of a thread with a small one.
+#[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
     if flags & CURRENT == 0 || flags & !ALL != 0 {

@@ -41,6 +41,8 @@ pub fn greet(shared: &Shared, data: &Data) {
         time_entry: tiptoe_time_entry as *const () as u64,
         futex_entry: tiptoe_futex_entry as *const () as u64,
     });
+    let (at, len) = shared.kept();
+    data.set_kept(at, len);
     if let Some(owner) = data.owner() {
         raw::futex::wake(owner, u32::MAX);
     }

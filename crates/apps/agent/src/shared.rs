@@ -8,7 +8,7 @@ use tiptoe_uprobe::claim::{Claims, Descriptor};
 use tiptoe_uprobe::table::Table;
 use tiptoe_uprobe::thunks::{RECORD_WORDS, STRIDE, Thunks};
 use tiptoe_wire::calls::{HASH, TABLE_BITS};
-use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
+use tiptoe_wire::{Data, Geometry, Plan, SLOT_WORDS, Words};
 
 use crate::arenas::Arenas;
 use crate::clockwork;
@@ -48,9 +48,8 @@ pub struct Shared {
     pub go: AtomicU32,
     /// Whether some site's foreign trap may have been removed.
     pub rearm: AtomicBool,
+    /// Patched sites. The word of each says whether it is armed, and the number of its library ([`Shared::is_live`]).
     pub table: Table<'static>,
-    /// One word per site: whether it is armed, and the number of its library ([`Shared::is_live`]).
-    armed: &'static [AtomicU64],
     /// Libraries that were loaded during the session.
     pub libraries: Libraries,
     pub claims: Claims<'static>,
@@ -143,8 +142,7 @@ const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
     + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// Bytes of all that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
-    + Room::of::<AtomicU64>(MAX_SITES * SITE_WORDS)
-    + 3 * Room::of::<AtomicU64>(MAX_SITES)
+    + Room::of::<[AtomicU64; SLOT_WORDS]>(MAX_SITES)
     + Room::of::<AtomicU64>(Arenas::WORDS)
     + Room::of::<Library>(libraries::MOST)
     + Room::of::<AtomicU64>(Described::WORDS)
@@ -172,17 +170,17 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let [used, here, signals_owner] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
-    let records: &'static [AtomicU64] = room.slice(MAX_SITES * SITE_WORDS)?;
-    let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
-    let armed = room.slice(MAX_SITES)?;
-    let arenas = room.slice(Arenas::WORDS)?;
+    // What each session uses is together, and at the beginning of each table: a fork allocates a page table for each
+    // 2 MiB in which something is.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
+    let arenas = room.slice(Arenas::WORDS)?;
+    let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
+    let slots: &'static [[AtomicU64; SLOT_WORDS]] = room.slice(MAX_SITES)?;
     let described = Described::new(room.slice(Described::WORDS)?);
     let thunk_table = room.slice(THUNK_TABLE)?;
     let thunk_code = room.bytes(THUNK_CODE)?;
     let thunk_records = room.slice(MAX_THUNKS * RECORD_WORDS)?;
     let unwind_info = room.bytes(PAGE)?;
-    let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
     let shared = Shared {
         pid: AtomicU32::new(0),
         thread: AtomicU32::new(0),
@@ -190,8 +188,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         leave: AtomicBool::new(false),
         go: AtomicU32::new(0),
         rearm: AtomicBool::new(false),
-        table: Table::new(records, orders),
-        armed,
+        table: Table::new(slots),
         libraries,
         claims: Claims::new(descriptors, used),
         thunks: Thunks::new(thunk_table, thunk_records, TABLE_BITS, HASH),
@@ -203,7 +200,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         regions,
         credit: AtomicU64::new(0),
         descriptors,
-        records: records.as_ptr() as usize,
+        records: slots.as_ptr() as usize,
         data: AtomicUsize::new(0),
         shape: AtomicU64::new(0),
         keep: AtomicBool::new(false),
@@ -232,7 +229,7 @@ pub const NOWHERE: usize = libraries::MOST;
 impl Shared {
     fn armed_word(&self, index: usize) -> u64 {
         // Relaxed: only the agent's thread writes the word, and a reader may see the old value for a while.
-        let word = self.armed.get(index);
+        let word = self.table.word(index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
@@ -243,7 +240,7 @@ impl Shared {
 
     /// Records whether a site is armed. (agent's thread)
     pub fn set_armed(&self, index: usize, armed: bool) {
-        if let Some(word) = self.armed.get(index) {
+        if let Some(word) = self.table.word(index) {
             let now = word.load(Ordering::Relaxed) & !ARMED | u64::from(armed);
             word.store(now, Ordering::Relaxed); // Relaxed: as in `armed_word`
         }
@@ -256,7 +253,7 @@ impl Shared {
 
     /// Records the library of a site. (agent's thread)
     pub fn set_library(&self, index: usize, number: Option<usize>) {
-        if let Some(word) = self.armed.get(index) {
+        if let Some(word) = self.table.word(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
             let armed = word.load(Ordering::Relaxed) & ARMED;
             word.store(number << 1 | armed, Ordering::Relaxed); // Relaxed: as in `armed_word`
@@ -336,6 +333,11 @@ impl Shared {
     /// Returns the credit that a thread starts with.
     pub fn credit(&self) -> u64 {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
+    }
+
+    /// Returns the address and length of all that outlives a session. The descriptors come first.
+    pub fn kept(&self) -> (u64, u64) {
+        (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 
     /// Returns the index of the descriptor at an address, if it is one of ours.

@@ -257,6 +257,13 @@ pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
     }
 }
 
+/// Counts a fork of this process, which also copies what is the agent's.
+pub fn count_fork() {
+    if let Some(shared) = shared::at_home() {
+        count(shared, slots::FORKS);
+    }
+}
+
 /// Adds one to a slot of the calling thread's slab. A thread without a slab gets one.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());

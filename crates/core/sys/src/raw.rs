@@ -35,6 +35,7 @@ pub mod nr {
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
+    pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;

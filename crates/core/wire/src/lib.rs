@@ -47,7 +47,7 @@ pub use data::space::{Readings, slots};
 pub use data::{Data, Hello, Left, State};
 pub use geometry::Geometry;
 pub use plan::{Clock, Copy, Library, Map, Plan, Request, Watched};
-pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};
+pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;
 
 /// Marks a segment as tiptoe's. The low 16 bits are the protocol version.

@@ -5,6 +5,8 @@ use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
+/// Words of one [`Site`] in the agent's table, whose first are those of the wire.
+pub const SLOT_WORDS: usize = 15;
 /// The most instruction heads of a displaced window.
 pub const MAX_HEADS: usize = 5;
 

@@ -5,6 +5,15 @@
 //! are two buffers of indices sorted by address. The writer fills the unused one and then raises
 //! the version, whose lowest bit selects the buffer in use.
 //!
+//! All of that is in one array of slots, so that a small table takes few neighbouring pages: a fork
+//! copies each page, and allocates a page table for each 2 MiB in which there is one (2 us).
+//!
+//! | words of slot `n` | content |
+//! |---|---|
+//! | 0 to 11 | the record with index `n` |
+//! | 12, 13 | place `n` of each buffer |
+//! | 14 | a word of the caller's for the record |
+//!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
@@ -14,11 +23,17 @@
 //! readers.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
-use tiptoe_wire::{SITE_WORDS, Site};
+use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
 /// How often a reader retries. Each retry means that a whole insertion finished. Models insert
 /// twice.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
+
+/// The first word of a slot after its record.
+const ORDERS: usize = SITE_WORDS;
+/// The caller's word of a slot.
+const OWN: usize = ORDERS + 2;
+const _: () = assert!(OWN < SLOT_WORDS);
 
 /// The site of a trapped address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +59,18 @@ pub enum Error {
 
 /// The table. Its storage is the caller's.
 pub struct Table<'a> {
-    records: &'a [AtomicU64],
-    orders: [&'a [AtomicU64]; 2],
+    slots: &'a [[AtomicU64; SLOT_WORDS]],
     lengths: [AtomicU64; 2],
     version: AtomicU64,
     used: AtomicU64,
 }
 
 impl<'a> Table<'a> {
-    /// Returns an empty table over zeroed storage: `records` has [`SITE_WORDS`] words per site,
-    /// each order one.
-    pub fn new(records: &'a [AtomicU64], orders: [&'a [AtomicU64]; 2]) -> Self {
+    /// Returns an empty table over zeroed storage.
+    pub fn new(slots: &'a [[AtomicU64; SLOT_WORDS]]) -> Self {
         let zero = || AtomicU64::new(0);
         Table {
-            records,
-            orders,
+            slots,
             lengths: [zero(), zero()],
             version: zero(),
             used: zero(),
@@ -78,15 +90,18 @@ impl<'a> Table<'a> {
 
     /// Returns the record at `index`.
     pub fn site(&self, index: usize) -> Option<Site> {
-        let words = self
-            .records
-            .get(index * SITE_WORDS..(index + 1) * SITE_WORDS)?;
+        let words = self.slots.get(index)?;
         // Relaxed: a record is complete before an order names it (edge D).
         Site::decode(core::array::from_fn(|word| {
             words
                 .get(word)
                 .map_or(0, |word| word.load(Ordering::Relaxed))
         }))
+    }
+
+    /// Returns the caller's word of the record at `index`; 0 at first.
+    pub fn word(&self, index: usize) -> Option<&'a AtomicU64> {
+        self.slots.get(index)?.get(OWN)
     }
 
     /// Appends records in ascending order of address, and makes them findable. A record replaces an
@@ -113,14 +128,16 @@ impl<'a> Table<'a> {
         let (old, new) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed);
         fence(Ordering::Release); // pairs with the fence in `find`, as in `merge`
-        for (to, from) in new.iter().zip(old).take(len as usize) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // published by edge D
+        for slot in self.slots.iter().take(len as usize) {
+            if let (Some(to), Some(from)) = (slot.get(new), slot.get(old)) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // published by edge D
+            }
         }
         for index in 0..self.len() {
             let Some(site) = self.site(index).filter(&wanted) else {
                 continue;
             };
-            let place = new.get(self.below(new, len as usize, site.address));
+            let place = self.place(new, self.below(new, len as usize, site.address));
             if let Some(place) = place
                 && self.address_of(place.load(Ordering::Relaxed) as usize) == site.address
             {
@@ -145,11 +162,7 @@ impl<'a> Table<'a> {
                 return Err(Error::Unordered);
             }
             last = site.address;
-            let start = (first + index) * SITE_WORDS;
-            let words = self
-                .records
-                .get(start..start + SITE_WORDS)
-                .ok_or(Error::Full)?;
+            let words = self.slots.get(first + index).ok_or(Error::Full)?;
             for (word, value) in words.iter().zip(site.encode()) {
                 word.store(value, Ordering::Relaxed); // Relaxed: published by edge D
             }
@@ -174,13 +187,13 @@ impl<'a> Table<'a> {
             };
             let index = match take_new {
                 true => (first + from_new) as u64,
-                false => old
-                    .get(from_old)
+                false => self
+                    .place(old, from_old)
                     .map_or(0, |word| word.load(Ordering::Relaxed)),
             };
             from_old += usize::from(!take_new || a == b);
             from_new += usize::from(take_new);
-            new.get(out)
+            self.place(new, out)
                 .ok_or(Error::Full)?
                 .store(index, Ordering::Relaxed); // published by edge D
             out += 1;
@@ -189,22 +202,26 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    fn buffers(&self, version: u64) -> (&'a [AtomicU64], &'a [AtomicU64]) {
+    /// The word of a slot for the buffer in use, and that for the other.
+    fn buffers(&self, version: u64) -> (usize, usize) {
         match version & 1 {
-            0 => (self.orders[0], self.orders[1]),
-            _ => (self.orders[1], self.orders[0]),
+            0 => (ORDERS, ORDERS + 1),
+            _ => (ORDERS + 1, ORDERS),
         }
     }
 
-    fn address_of(&self, index: usize) -> u64 {
-        self.records
-            .get(index * SITE_WORDS)
-            .map_or(0, |word| word.load(Ordering::Relaxed)) // edge D
+    fn place(&self, order: usize, position: usize) -> Option<&'a AtomicU64> {
+        self.slots.get(position)?.get(order)
     }
 
-    fn address_at(&self, order: &[AtomicU64], position: usize) -> u64 {
-        let index = order
-            .get(position)
+    fn address_of(&self, index: usize) -> u64 {
+        let words = self.slots.get(index).and_then(|slot| slot.first());
+        words.map_or(0, |word| word.load(Ordering::Relaxed)) // edge D
+    }
+
+    fn address_at(&self, order: usize, position: usize) -> u64 {
+        let index = self
+            .place(order, position)
             .map_or(0, |word| word.load(Ordering::Relaxed)); // edge D
         self.address_of(index as usize)
     }
@@ -244,14 +261,15 @@ impl<'a> Table<'a> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        let start = self.below(order, len.min(order.len()), from);
+        let start = self.below(order, len.min(self.slots.len()), from);
         (start..len)
-            .map(|at| order.get(at).map_or(0, |word| word.load(Ordering::Relaxed)) as usize)
+            .map(move |at| self.place(order, at))
+            .map(|place| place.map_or(0, |word| word.load(Ordering::Relaxed)) as usize)
             .take_while(move |index| self.address_of(*index) < to)
     }
 
     /// Returns how many records of an order are below an address.
-    fn below(&self, order: &[AtomicU64], len: usize, address: u64) -> usize {
+    fn below(&self, order: usize, len: usize, address: u64) -> usize {
         let (mut low, mut high) = (0, len);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -268,10 +286,10 @@ impl<'a> Table<'a> {
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        let len = len.min(order.len());
+        let len = len.min(self.slots.len());
         let above = |next| self.below(order, len, next);
         let count = address.checked_add(1).map_or(len, above);
-        let index = order.get(count.checked_sub(1)?)?;
+        let index = self.place(order, count.checked_sub(1)?)?;
         Some(index.load(Ordering::Relaxed) as usize) // edge D
     }
 
@@ -294,14 +312,18 @@ mod tests {
     extern crate std;
     use std::vec::Vec;
 
+    fn slots(count: usize) -> Vec<[AtomicU64; SLOT_WORDS]> {
+        (0..count)
+            .map(|_| core::array::from_fn(|_| AtomicU64::new(0)))
+            .collect()
+    }
+
     /// Windows before and after a call: the second begins before the eight known bytes of the first
     /// end.
     #[test]
     fn the_windows_of_neighbours_are_distinguished() {
-        let words =
-            |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
-        let (records, first, second) = (words(2 * SITE_WORDS), words(2), words(2));
-        let table = Table::new(&records, [&first, &second]);
+        let slots = slots(2);
+        let table = Table::new(&slots);
         let sites = [(100, 1), (105, 5)].map(|(address, len)| Site {
             address,
             len,
@@ -316,10 +338,8 @@ mod tests {
     /// grow.
     #[test]
     fn an_earlier_record_is_found_again() {
-        let words =
-            |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
-        let (records, first, second) = (words(4 * SITE_WORDS), words(4), words(4));
-        let table = Table::new(&records, [&first, &second]);
+        let slots = slots(4);
+        let table = Table::new(&slots);
         let site = |(address, trampoline)| Site {
             address,
             trampoline,

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use simulator::{Cores, Guard, INT3, Memory, Mix, Shape, Step};
 use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, rearm};
 use tiptoe_uprobe::table::Table;
-use tiptoe_wire::{SITE_WORDS, Site};
+use tiptoe_wire::{SLOT_WORDS, Site};
 
 /// A patch of five bytes here crosses an aligned word, so all of them have phases.
 const AT: u64 = 0x1004;
@@ -88,9 +88,8 @@ fn unreadable_memory_is_not_foreign() {
 #[test]
 fn every_trap_has_a_resume_address() {
     for shape in Shape::all(AT) {
-        let cells = |count| Vec::from_iter((0..count).map(|_| AtomicU64::new(0)));
-        let (records, orders) = (cells(SITE_WORDS), [cells(1), cells(1)]);
-        let table = Table::new(&records, [&orders[0], &orders[1]]);
+        let slots = [[const { AtomicU64::new(0) }; SLOT_WORDS]];
+        let table = Table::new(&slots);
         table.insert(1, |_| Some(shape.site)).expect("room");
         for offset in 0..8 {
             let head = shape

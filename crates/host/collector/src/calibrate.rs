@@ -55,6 +55,7 @@ use tiptoe_kernel::Step;
 use crate::clock;
 
 pub use cache::PriceCache;
+pub(crate) use child::Child;
 use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;

@@ -32,6 +32,7 @@ mod clock;
 mod counts;
 mod doorbell;
 mod driver;
+mod forks;
 pub mod inject;
 mod link;
 mod loader;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use tiptoe_sys::host::procfs::{Mapping, Process};
-use tiptoe_wire::{SITE_WORDS, Site};
+use tiptoe_wire::{SLOT_WORDS, Site};
 
 use crate::inject::Resident;
 use crate::request::Error;
@@ -139,10 +139,10 @@ pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Result<Vec
         memory.read_exact_at(&mut head, base.wrapping_add(agent.sites))?;
         let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
         let count = word(8).min(MAX_SITES) as usize;
-        let mut bytes = vec![0; count * SITE_WORDS * 8];
+        let mut bytes = vec![0; count * SLOT_WORDS * 8];
         memory.read_exact_at(&mut bytes, word(0))?;
         Ok(bytes
-            .chunks_exact(SITE_WORDS * 8)
+            .chunks_exact(SLOT_WORDS * 8)
             .filter_map(decode)
             .collect())
     };
@@ -189,6 +189,7 @@ pub fn agent_thread_of_another(process: Process) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tiptoe_wire::SITE_WORDS;
 
     /// The slot number of a hostile program's table sized an allocation of 34 GB. It was looked at once, and the table read
     /// anew, in which the program could have another number by then.
@@ -201,7 +202,8 @@ mod tests {
                 head_count: 1,
                 ..Site::default()
             };
-            let words = site.encode();
+            let mut words = [0; SLOT_WORDS];
+            words[..SITE_WORDS].copy_from_slice(&site.encode());
             let head = [words.as_ptr() as u64, 1];
             let agent = AgentFile {
                 entry: 0,

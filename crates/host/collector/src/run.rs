@@ -123,6 +123,7 @@ impl<'a> Run<'a> {
         let mut next_trap_look = self.start;
         let mut last = Events::default();
         self.look_for_names();
+        self.tracees.iter().for_each(Tracee::look_at_copied);
         let tell = observer.wants_calls();
         self.tracees
             .iter()
@@ -157,6 +158,7 @@ impl<'a> Run<'a> {
                 // Once a process is no more its time is what was read last.
                 self.tracees.iter().for_each(|tracee| {
                     tracee.cpu_time();
+                    tracee.look_at_copied();
                 });
                 let empty = self.tracees.iter().all(Tracee::only_agent_left);
                 let ended = self.all_ended(observer);
@@ -209,7 +211,10 @@ impl<'a> Run<'a> {
         self.begin = None;
         self.baseline = self.events()?;
         let tracees = self.tracees.iter();
-        tracees.for_each(|tracee| drop(tracee.take_calls()));
+        tracees.for_each(|tracee| {
+            drop(tracee.take_calls());
+            tracee.leave_out_forks();
+        });
         self.notify_ready();
         Ok(())
     }
@@ -365,9 +370,26 @@ impl<'a> Run<'a> {
 
     /// Puts a price on the last counts and writes them down.
     pub fn finish(&mut self, events: &Events) {
-        if self.price_locks() {
-            return;
+        if !self.price_locks() {
+            self.price_events(events);
         }
+        self.price_forks();
+    }
+
+    /// Adds what forks of the targets cost more.
+    fn price_forks(&mut self) {
+        let forks = self.tracees.iter().map(|tracee| (tracee, tracee.forks()));
+        let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
+        let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
+        // They are copies of one program mostly: the price is that of the one that forked most.
+        let most = forked.iter().max_by_key(|(_, forks)| *forks);
+        if let Some(each) = most.and_then(|(tracee, _)| tracee.fork_cost()) {
+            let cpu_ns = self.session.cpu_ns;
+            self.session.cost.add_forks(count, each, cpu_ns);
+        }
+    }
+
+    fn price_events(&mut self, events: &Events) {
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
         let want = Want {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),

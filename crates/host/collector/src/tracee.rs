@@ -9,6 +9,7 @@ use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{Left, Site};
 
+use crate::forks::Copied;
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
@@ -158,6 +159,12 @@ pub struct Tracee {
     has_ports: bool,
     /// What charges events to them.
     charging: Option<Scopes>,
+    /// What its forks copy of tiptoe's, when it was looked at last.
+    copied: RefCell<Option<Copied>>,
+    /// How often that was to be looked at.
+    looks: Cell<u32>,
+    /// Its forks before counting began.
+    early_forks: Cell<u64>,
 }
 
 impl Tracee {
@@ -202,6 +209,9 @@ impl Tracee {
             watched_locks: locks::Watched::default(),
             has_ports: false,
             charging: None,
+            copied: RefCell::default(),
+            looks: Cell::new(0),
+            early_forks: Cell::new(0),
         }
     }
 

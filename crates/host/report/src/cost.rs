@@ -32,10 +32,11 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     );
     let known = match cost.basis {
         Basis::Estimated => format!(
-            "estimated from {} {} x {} ns, calibrated on this machine",
+            "estimated from {} {} x {} ns{}, calibrated on this machine",
             cost.hits,
             plural(cost.hits, "hit"),
-            unit_ns(cost.unit_ns)
+            unit_ns(cost.unit_ns),
+            forks(cost)
         ),
         Basis::Measured => "measured by switching tracing off and on".to_owned(),
     };
@@ -44,6 +45,14 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
         format!("; hits that were rejected are not in it: about {ns} ns each")
     });
     format!("cost of tracing: {share}% of {of} ({low} to {high}, {known}){rejected}")
+}
+
+/// What the target's forks cost more, if it forked: ` and 500 forks x 40.2us`.
+fn forks(cost: &Cost) -> String {
+    cost.forks.map_or_else(String::new, |forks| {
+        let (count, noun) = (grouped(forks.count), plural(forks.count, "fork"));
+        format!(" and {count} {noun} x {}", time(forks.unit_ns))
+    })
 }
 
 /// What our programs took of the target, and of everybody.

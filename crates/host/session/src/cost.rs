@@ -60,9 +60,23 @@ pub struct Cost {
     /// When cached prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
+    /// The forks of the target, if it forked: each also copies what is tiptoe's. Their cost is part of the share, not of
+    /// the mean cost of a hit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forks: Option<Forks>,
     /// The kernel's measurement of our BPF programs, if they cause the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
+}
+
+/// What tracing added to the target's forks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Forks {
+    /// How often the target forked.
+    pub count: u64,
+    /// What each cost the target more. The child's end takes about as long, in the child's time.
+    pub unit_ns: f64,
 }
 
 /// The time of our BPF programs.
@@ -98,8 +112,19 @@ impl Cost {
             unit_high_ns: each(total.high_ns),
             rejected_unit_ns: None,
             calibrated: None,
+            forks: None,
             programs: None,
         }
+    }
+
+    /// Adds `count` forks, each of which cost `each` more, in a target that used `cpu_ns` of CPU time.
+    pub fn add_forks(&mut self, count: u64, each: tiptoe_event::Cost, cpu_ns: u64) {
+        let share = each.times(count).share_of(cpu_ns);
+        self.fraction = (self.fraction + share.fraction).min(1.0);
+        self.low = (self.low + share.low).min(1.0);
+        self.high = (self.high + share.high).min(1.0);
+        let unit_ns = each.ns;
+        self.forks = Some(Forks { count, unit_ns });
     }
 
     /// Returns the cost of BPF programs in a target that used `cpu_ns` of CPU time. The upper end is their time for

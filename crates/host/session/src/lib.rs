@@ -12,7 +12,8 @@
 //!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
-//!           "rejected_unit_ns"?, "calibrated"?: "now"|"cached", "programs"?: PROGRAMS},
+//!           "rejected_unit_ns"?, "calibrated"?: "now"|"cached",
+//!           "forks"?: {"count", "unit_ns"}, "programs"?: PROGRAMS},
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "own_cpu_ns"?, "longest_stop_ns"?, "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count", "at_least"?: true}…]}…],
@@ -126,7 +127,7 @@ mod words;
 
 use serde::{Deserialize, Serialize};
 
-pub use cost::{Basis, Calibration, Cost, Programs};
+pub use cost::{Basis, Calibration, Cost, Forks, Programs};
 pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};

@@ -1,6 +1,6 @@
-//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`).
+//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`), and how often it was copied.
 //!
-//! Lookups are counted in each thread's own slab, before its counters, because a counter shared by
+//! Lookups and forks are counted in each thread's own slab, before its counters, because a counter shared by
 //! all threads would cost more than the lookup. Readings of the list of mappings are counted in the
 //! header, which only the agent's thread writes.
 
@@ -16,12 +16,16 @@ pub mod slots {
     pub const MISSED: u32 = 10;
     /// Calls of the program that change executable mappings of files.
     pub const CHANGES: u32 = 11;
+    /// Calls of the program that start a process with memory of its own.
+    pub const FORKS: u32 = 12;
 }
 
 const READINGS: usize = 32;
 const CORRECTED: usize = 33;
 const MAPPINGS: usize = 34;
 const BYTES: usize = 35;
+const KEPT_AT: usize = 36;
+const KEPT_LEN: usize = 37;
 
 /// The results of reading the list of mappings. They are the target's claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +47,17 @@ impl Data<'_> {
         self.words.store(BYTES, readings.bytes);
         self.words.store(CORRECTED, readings.corrected);
         self.words.store(READINGS, readings.readings);
+    }
+
+    /// Publishes the range of the agent's tables, which a fork copies. For the agent.
+    pub fn set_kept(&self, at: u64, len: u64) {
+        self.words.store(KEPT_AT, at);
+        self.words.store(KEPT_LEN, len);
+    }
+
+    /// Returns the address and length of the agent's tables, as the agent claims. For tiptoe.
+    pub fn kept(&self) -> (u64, u64) {
+        (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
     /// Returns the last results. Their fields may be of different readings. For tiptoe.

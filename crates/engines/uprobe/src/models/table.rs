@@ -3,7 +3,7 @@
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
-use tiptoe_wire::{Head, MAX_HEADS, SITE_WORDS, Site};
+use tiptoe_wire::{Head, MAX_HEADS, Site};
 
 use super::{leak, leak_many};
 use crate::primitive::{AtomicU64, Ordering::*};
@@ -12,11 +12,8 @@ use crate::table::Table;
 const SITES: usize = 3;
 
 fn table() -> &'static Table<'static> {
-    let cells = |count| leak_many(count, || AtomicU64::new(0));
-    leak(Table::new(
-        cells(SITES * SITE_WORDS),
-        [cells(SITES), cells(SITES)],
-    ))
+    let slot = || core::array::from_fn(|_| AtomicU64::new(0));
+    leak(Table::new(leak_many(SITES, slot)))
 }
 
 /// A site whose resume address follows from its address.

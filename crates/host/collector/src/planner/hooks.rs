@@ -20,7 +20,8 @@ const HOOKED: &[u32] = &[
     151, // mlockall: the agent's memory is not the program's
     59, 322, // execve, execveat: what is blocked is inherited
     272, 308, // unshare, setns
-    56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
+    56, 57, 58,
+    435, // clone, fork, vfork, clone3: the child must not find its parent's slab, and forks are counted
     101, // ptrace: a child that has itself traced must meet no trap byte
     157, 317, // prctl, seccomp: may put the program under a filter
     158, // arch_prctl: another thread-local block

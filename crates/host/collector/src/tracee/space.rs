@@ -1,12 +1,54 @@
 //! What the agent knows of the address space.
 
+use tiptoe_event::Cost;
 use tiptoe_session::AddressSpace;
 use tiptoe_wire::slots;
 
 use super::Tracee;
 use crate::counts;
+use crate::forks::Copied;
 
 impl Tracee {
+    /// How often the process forked, as the agent counted it.
+    pub fn forks(&self) -> u64 {
+        self.all_forks().saturating_sub(self.early_forks.get())
+    }
+
+    /// Leaves out its forks until now.
+    pub fn leave_out_forks(&self) {
+        self.early_forks.set(self.all_forks());
+    }
+
+    fn all_forks(&self) -> u64 {
+        let counted = slots::FORKS..slots::FORKS + 1;
+        let link = self.link.as_ref();
+        let sums = link.map(|link| counts::sums(link.data_file(), link.geometry(), counted));
+        let sums = sums.and_then(Result::ok);
+        sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
+    }
+
+    /// Looks at what a fork of the process copies of tiptoe's, while the process lives: at the first call, and less and
+    /// less often, because that changes little later.
+    pub fn look_at_copied(&self) {
+        let looks = self.looks.get() + 1;
+        self.looks.set(looks);
+        if !looks.is_power_of_two() {
+            return;
+        }
+        let copied = self
+            .link
+            .as_ref()
+            .and_then(|link| Copied::of(self.process, link.data().kept()));
+        if copied.is_some() {
+            self.copied.replace(copied);
+        }
+    }
+
+    /// What each of its forks costs more; `None` if nobody could look.
+    pub fn fork_cost(&self) -> Option<Cost> {
+        Some(self.copied.borrow().as_ref()?.cost())
+    }
+
     /// How the agent kept the address space, and what it is now, as far as it still can
     /// be asked. All of it is the target's claim, and only told.
     pub fn address_space(&self) -> Option<AddressSpace> {

@@ -1,0 +1,300 @@
+//! What a fork of a traced process costs more: the kernel copies the agent's mappings, their pages and page tables, and
+//! the pages of code that are patched. Only the parent's part is priced, because a child is no target. The child's end
+//! frees them again, which takes it about as long.
+//!
+//! Nobody can time a single fork with and without, so a child of tiptoe's maps memory of the same shape at the same
+//! addresses, and forks with that memory and without (`MADV_DONTFORK`), in turns. That takes about 50 ms, and is done only
+//! for a target that forked. It is an estimate: which pages of the code are present changes while the program runs.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use tiptoe_event::Cost;
+use tiptoe_sys::host::procfs::{Mapping, Process};
+use tiptoe_wire::arena;
+
+use crate::calibrate::Child;
+use crate::resident::is_agent;
+
+const PAGE: u64 = 4096;
+/// The most pages of one mapping that are looked at: the range is the target's claim.
+const MOST_PAGES: u64 = 1 << 15;
+/// How many forks are timed at once, and how often.
+const FORKS: u32 = 16;
+const ROUNDS: usize = 5;
+/// What a fork costs more by mapping, and by page, where it cannot be measured here: in ns.
+const BY_MAPPING: f64 = 1_000.0;
+const BY_PAGE: f64 = 200.0;
+/// How far a fork of the target is from one that is measured: its caches are used by the program in between.
+const CHEAPER: f64 = 0.5;
+const DEARER: f64 = 2.0;
+
+/// Memory of the target that a fork copies because of tiptoe.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Copied {
+    parts: Vec<Part>,
+}
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    start: u64,
+    pages: u64,
+    /// A file's code, of which the other pages need no copy without tiptoe's.
+    is_file: bool,
+    /// The numbers of its own pages, which tiptoe wrote.
+    written: Vec<u64>,
+    /// Those of the file's that are present.
+    shown: Vec<u64>,
+}
+
+impl Copied {
+    /// Looks at a process, whose agent has its tables at an address. `None` if its memory may not be looked at.
+    pub fn of(process: Process, (tables, len): (u64, u64)) -> Option<Copied> {
+        let maps = process.maps().ok()?;
+        let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
+        let tables = tables..tables.saturating_add(len);
+        let mut parts = Vec::new();
+        let mut before: Option<&Mapping> = None;
+        for mapping in &maps {
+            let is_next = before.is_some_and(|before| before.end == mapping.start);
+            let is_file = mapping.file().is_some();
+            // Its data without content in the file is right after it.
+            let of_agent = is_image(mapping) || is_next && !is_file && before.is_some_and(is_image);
+            let is_arena = !is_file && mapping.perms.exec && mapping.start % arena::LEN == PAGE;
+            let may_be_patched = is_file && mapping.perms.exec;
+            let is_ours = of_agent || is_arena || tables.contains(&mapping.start);
+            before = Some(mapping);
+            if mapping.perms.shared || !(is_ours || may_be_patched) {
+                continue;
+            }
+            let part = Part::of(mapping, &pagemap)?;
+            if is_ours || !part.written.is_empty() {
+                parts.push(part);
+            }
+        }
+        Some(Copied { parts })
+    }
+
+    /// What each fork costs the parent more.
+    pub fn cost(&self) -> Cost {
+        let ns = self.measure().unwrap_or_else(|| self.guess());
+        Cost::between(ns * CHEAPER, ns, ns * DEARER)
+    }
+
+    fn guess(&self) -> f64 {
+        let pages = |part: &Part| part.written.len() + part.shown.len();
+        let pages: usize = self.parts.iter().map(pages).sum();
+        self.parts.len() as f64 * BY_MAPPING + pages as f64 * BY_PAGE
+    }
+
+    fn measure(&self) -> Option<f64> {
+        let file = File::open("/proc/self/exe").ok()?;
+        let mut plan = Plan::new(self, &file);
+        // One at a time: the child finds its plan by a static word.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        PLAN.store(&raw mut plan, Relaxed); // read by the child only, which the fork orders
+        // SAFETY: `answer` makes system calls only, and touches memory that it mapped.
+        let child = unsafe { Child::start(answer) };
+        PLAN.store(null_mut(), Relaxed);
+        let mut child = child.ok()?;
+        (child.ask(MAP).ok()? == 0.0).then_some(())?;
+        let mut added = Vec::new();
+        for _ in 0..ROUNDS {
+            let without = child.ask(WITHOUT).ok()?;
+            added.push(child.ask(WITH).ok()? - without);
+        }
+        added.sort_unstable_by(f64::total_cmp);
+        Some(added[ROUNDS / 2].max(0.0))
+    }
+}
+
+fn is_image(mapping: &Mapping) -> bool {
+    mapping.path.as_deref().is_some_and(is_agent)
+}
+
+impl Part {
+    fn of(mapping: &Mapping, pagemap: &File) -> Option<Part> {
+        const PRESENT: u64 = 1 << 63;
+        const OF_FILE: u64 = 1 << 61;
+        let pages = ((mapping.end - mapping.start) / PAGE).min(MOST_PAGES);
+        let mut entries = vec![0; pages as usize * 8];
+        let at = mapping.start / PAGE * 8;
+        pagemap.read_exact_at(&mut entries, at).ok()?;
+        let entries = entries.as_chunks().0.iter();
+        let entries = (0..).zip(entries.map(|entry| u64::from_ne_bytes(*entry)));
+        let present = entries.filter(|(_, entry)| entry & PRESENT != 0);
+        let (shown, written): (Vec<_>, Vec<_>) =
+            present.partition(|(_, entry)| entry & OF_FILE != 0);
+        let numbers = |pages: Vec<(u64, u64)>| pages.into_iter().map(|(page, _)| page).collect();
+        Some(Part {
+            start: mapping.start,
+            pages,
+            is_file: mapping.file().is_some(),
+            written: numbers(written),
+            shown: numbers(shown),
+        })
+    }
+}
+
+/// What the measuring child maps.
+struct Plan {
+    parts: Vec<Part>,
+    file: i32,
+    file_pages: u64,
+    /// The range in which each part was mapped; an empty one if it was not.
+    mapped: Vec<Range<usize>>,
+}
+
+impl Plan {
+    fn new(copied: &Copied, file: &File) -> Plan {
+        let parts = copied.parts.clone();
+        Plan {
+            mapped: vec![0..0; parts.len()],
+            parts,
+            file: file.as_raw_fd(),
+            file_pages: file.metadata().map_or(0, |found| found.len() / PAGE),
+        }
+    }
+}
+
+/// The child's copy is its own.
+static PLAN: AtomicPtr<Plan> = AtomicPtr::new(null_mut());
+
+const MAP: u8 = 0;
+const WITHOUT: u8 = 1;
+const WITH: u8 = 2;
+
+/// In the child: maps memory, or returns the CPU time of a fork in ns. Only makes system calls.
+fn answer(question: u8) -> f64 {
+    // SAFETY: the parent stored the address of a plan that lives where this child's copy of it is.
+    let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {
+        return 1.0;
+    };
+    match question {
+        MAP => map(plan),
+        WITHOUT => forks(plan, libc::MADV_DONTFORK),
+        _ => forks(plan, libc::MADV_DOFORK),
+    }
+}
+
+fn map(plan: &mut Plan) -> f64 {
+    for (part, mapped) in plan.parts.iter().zip(&mut plan.mapped) {
+        let (pages, kind, file) = match part.is_file {
+            true => (part.pages.min(plan.file_pages), 0, plan.file),
+            false => (part.pages, libc::MAP_ANONYMOUS, -1),
+        };
+        let len = (pages * PAGE) as usize;
+        let wanted = part.start as *mut libc::c_void;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | kind;
+        // SAFETY: without MAP_FIXED nothing is replaced.
+        let got = unsafe { libc::mmap(wanted, len, access, flags, file, 0) };
+        if got == libc::MAP_FAILED {
+            continue;
+        }
+        *mapped = got as usize..got as usize + len;
+        let inside = |page: &&u64| **page < pages;
+        for page in part.shown.iter().filter(inside) {
+            // SAFETY: within what was just mapped.
+            unsafe { got.cast::<u8>().add((page * PAGE) as usize).read_volatile() };
+        }
+        for page in part.written.iter().filter(inside) {
+            // SAFETY: as above, and nobody else has it.
+            unsafe {
+                got.cast::<u8>()
+                    .add((page * PAGE) as usize)
+                    .write_volatile(1)
+            };
+        }
+    }
+    0.0
+}
+
+fn forks(plan: &Plan, advice: i32) -> f64 {
+    for mapped in &plan.mapped {
+        // SAFETY: changes what forks copy of memory that this child mapped.
+        unsafe { libc::madvise(mapped.start as *mut libc::c_void, mapped.len(), advice) };
+    }
+    let before = used_ns();
+    for _ in 0..FORKS {
+        // SAFETY: the child of this call ends at once; as fork, but without what libc does at one.
+        unsafe {
+            match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
+                0 => libc::_exit(0),
+                child if child > 0 => libc::waitpid(child as i32, null_mut(), 0),
+                _ => return f64::NAN,
+            };
+        }
+    }
+    (used_ns() - before) / f64::from(FORKS)
+}
+
+/// The CPU time of this process.
+fn used_ns() -> f64 {
+    let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
+    // SAFETY: a record of integers, for which zero is valid, and which the call writes.
+    let used = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut used);
+        used
+    };
+    ns(used.ru_utime) + ns(used.ru_stime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in `count` mappings far from each other, with some pages written in each.
+    fn memory(count: u64) -> Copied {
+        let part = |number: u64| Part {
+            start: 0x2100_0000_0000 + (number << 32),
+            pages: 64,
+            is_file: false,
+            written: (0..32).collect(),
+            shown: Vec::new(),
+        };
+        let parts = (0..count).map(part).collect();
+        Copied { parts }
+    }
+
+    #[test]
+    fn a_fork_that_copies_more_costs_more() {
+        let each = |count| memory(count).measure().expect("it can be measured here");
+        let [none, many] = [0, 64].map(each);
+        assert!(many > none, "{none} {many}");
+        assert!(memory(64).guess() > memory(1).guess());
+    }
+
+    #[test]
+    fn pages_that_a_process_wrote_are_found() {
+        let len = 8 * PAGE as usize;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(null_mut(), len, access, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: within it.
+        unsafe { at.cast::<u8>().add(3 * PAGE as usize).write_volatile(1) };
+        let mapping = Mapping {
+            start: at as u64,
+            end: at as u64 + len as u64,
+            perms: Default::default(),
+            offset: 0,
+            dev: Default::default(),
+            inode: 0,
+            path: None,
+            deleted: false,
+        };
+        let pagemap = File::open("/proc/self/pagemap").expect("our own");
+        let part = Part::of(&mapping, &pagemap).expect("our own");
+        assert_eq!((part.written, part.shown), (vec![3], vec![]));
+    }
+}

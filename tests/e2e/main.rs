@@ -49,6 +49,7 @@ mod registers;
 mod returns;
 mod returns_stacks;
 mod returns_unwind;
+mod sanitizers;
 mod scopes;
 mod seccomp;
 mod secure;

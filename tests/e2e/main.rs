@@ -61,6 +61,7 @@ mod standard_waits;
 mod stat;
 mod stays;
 mod thinned;
+mod traced_children;
 mod ulock_kernel;
 mod under;
 mod values;

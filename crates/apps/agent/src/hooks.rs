@@ -122,9 +122,13 @@ fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
     const ARCH_SET_FS: u64 = 0x1002;
     const PTRACE_TRACEME: u64 = 0;
+    const PTRACE_ATTACH: u64 = 16;
+    const PTRACE_SEIZE: u64 = 0x4206;
     if number == nr::PTRACE {
-        if frame.rdi == PTRACE_TRACEME {
-            children::put_back();
+        match frame.rdi {
+            PTRACE_TRACEME => children::put_back(),
+            PTRACE_ATTACH | PTRACE_SEIZE => children::put_back_in(frame.rsi as u32),
+            _ => {}
         }
         return;
     }

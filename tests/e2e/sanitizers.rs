@@ -63,9 +63,10 @@ fn the_environment_of_a_sanitized_program_is_its_own() {
     }
 }
 
-/// A running program: `-p` said that it had ended.
+/// A running program: its threads wait inside of the runtime, so the kernel counts after the deadline for borrowing one.
 #[test]
-fn a_running_sanitized_program_was_said_to_have_ended() {
+#[ignore = "nightly: waits five seconds for each program"]
+fn a_running_sanitized_program_is_counted() {
     let looked_at = ["address", "thread"];
     let programs = programs().into_iter();
     for (name, program) in programs.filter(|(name, _)| looked_at.contains(&&**name)) {

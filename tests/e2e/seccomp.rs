@@ -139,3 +139,34 @@ fn a_forked_child_made_calls_of_the_agents() {
         }
     }
 }
+
+/// The handler of a program that has its system calls dispatched to it (prctl) got SIGSYS for those of the agent.
+#[test]
+fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
+    let program = target("dispatched");
+    let alone = std::process::Command::new(&program)
+        .arg("100")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&alone.stdout);
+    if said.contains("no dispatch") {
+        return skipped("dispatch", "the kernel has no syscall user dispatch");
+    }
+    for options in [&[][..], &["--latency"]] {
+        let run = Probe::new(&["only_trap"])
+            .with(options)
+            .run(&program, &["100"]);
+        println!("{options:?}: {}", run.stderr);
+        let report = run.good();
+        assert!(
+            run.stdout == alone.stdout,
+            "{}",
+            String::from_utf8_lossy(&run.stdout)
+        );
+        assert!(
+            notes(report).contains("dispatched to a signal handler"),
+            "{}",
+            notes(report)
+        );
+    }
+}

@@ -41,7 +41,7 @@ impl Mapping {
 
     /// Where the agent puts what need not be near any code.
     fn is_far(&self) -> bool {
-        (0x2000_0000_0000..0x3000_0000_0000).contains(&self.start)
+        (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
 }
 

@@ -5,9 +5,16 @@
 //! tracer sees the signal. So all patches must be removed before the child installs a filter (prctl, seccomp) and
 //! before it asks its parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches,
 //! because the code is its parent's.
+//!
+//! A process that begins to trace such a child (ptrace ATTACH, SEIZE) removes the trap bytes from the child's memory first
+//! ([`put_back_in`]). The child runs meanwhile, so only sites of one byte are restored, for which one store suffices. The
+//! others jump; only code inside the patched bytes would trap, where a child's one thread is not.
+
+use tiptoe_sys::raw::{call, close, nr, open};
+use tiptoe_wire::SiteFlags;
 
 use crate::serve;
-use crate::shared;
+use crate::shared::{self, Shared};
 use crate::signals;
 use crate::thread::set_mask;
 
@@ -22,5 +29,96 @@ pub fn put_back() {
     set_mask(mask);
     if !signals::owned() {
         signals::block_as_believed();
+    }
+}
+
+/// Removes the trap bytes from a process that the caller is about to trace, if that was forked from a traced one and has
+/// memory of its own.
+pub fn put_back_in(pid: u32) {
+    let Some(shared) = shared::get() else {
+        return;
+    };
+    let Some(memory) = ChildMemory::open(pid) else {
+        return;
+    };
+    if !memory.is_forked_from_here(shared) {
+        return;
+    }
+    let armed = (0..shared.table.len()).filter(|index| shared.is_armed(*index));
+    let traps = armed
+        .filter_map(|index| shared.table.site(index))
+        .filter(|site| site.flags.has(SiteFlags::TRAP));
+    for site in traps {
+        let [original, patched] = [site.original, site.patched].map(|bytes| bytes[0]);
+        if memory.read(site.address) == Some([patched]) {
+            memory.write(site.address, original);
+        }
+    }
+}
+
+/// An open `/proc/PID/mem`.
+struct ChildMemory(i32);
+
+impl ChildMemory {
+    fn open(pid: u32) -> Option<ChildMemory> {
+        const READ_WRITE: i32 = 2;
+        const CLOEXEC: i32 = 0o2_000_000;
+        let mut path = [0u8; 24];
+        let mut digits = [0u8; 10];
+        let mut rest = pid;
+        let mut first = digits.len();
+        for (index, digit) in digits.iter_mut().enumerate().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            first = index;
+            if rest == 0 {
+                break;
+            }
+        }
+        let number = digits.get(first..)?;
+        let bytes = b"/proc/".iter().chain(number).chain(b"/mem");
+        path.iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = *byte);
+        let path = core::ffi::CStr::from_bytes_until_nul(&path).ok()?;
+        open(path, READ_WRITE | CLOEXEC).ok().map(ChildMemory)
+    }
+
+    /// A fork copies the pointer to our state, and wipes the word that says in whose memory a process runs.
+    fn is_forked_from_here(&self, shared: &Shared) -> bool {
+        let state = core::ptr::from_ref(shared) as u64;
+        let is_copy = self.read(shared::address_of_pointer()) == Some(state.to_ne_bytes());
+        is_copy && self.read(shared.address_of_here()) == Some([0; 4])
+    }
+
+    fn read<const LEN: usize>(&self, address: u64) -> Option<[u8; LEN]> {
+        let mut bytes = [0; LEN];
+        let at = bytes.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes at most the buffer's length.
+        let read = unsafe {
+            call(
+                nr::PREAD64,
+                [self.0 as usize, at, LEN, address as usize, 0, 0],
+            )
+        };
+        (read == Ok(LEN)).then_some(bytes)
+    }
+
+    fn write(&self, address: u64, byte: u8) {
+        let at = (&raw const byte) as usize;
+        // SAFETY: the byte is the program's own, in a process whose memory is not ours; a thread there runs either this
+        // instruction or the trap byte, which its handler passes on.
+        let _ = unsafe {
+            call(
+                nr::PWRITE64,
+                [self.0 as usize, at, 1, address as usize, 0, 0],
+            )
+        };
+    }
+}
+
+impl Drop for ChildMemory {
+    fn drop(&mut self) {
+        close(self.0);
     }
 }

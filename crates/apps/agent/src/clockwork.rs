@@ -44,8 +44,8 @@ pub fn set(clock: &Clock) {
 
 /// Returns the time stamp counter.
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 has it. A program that forbids it to itself (prctl PR_SET_TSC) is not
-    // traced with times.
+    // SAFETY: every x86-64 has it. A program that forbids it to itself (prctl PR_SET_TSC) gets SIGSEGV
+    // here, as docs/src/safety.md says.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

@@ -7,6 +7,8 @@ use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::passed::{Key, Passed};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// The path from which the agent was loaded, up to its descriptor.
+const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 /// Bytes of an entry that are read. tiptoe's entry is shorter.
 const LONGEST: usize = 128;
 
@@ -59,7 +61,7 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<Passed> {
     unsafe {
         remove(message);
         if let Some((preload, ())) = find(envp, preload) {
-            strip_preload(preload);
+            strip_preload(preload, passed.agent);
         }
     }
     Some(passed)
@@ -125,19 +127,29 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Removes our file, the first, from LD_PRELOAD; the rest is the user's own.
-unsafe fn strip_preload(entry: *mut *mut c_char) {
+/// Removes our file from LD_PRELOAD, and the sanitizer's runtime that tiptoe put before it; the rest is the user's own.
+unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
     // SAFETY: as in `find`; the rest moves to the left within its own string.
     unsafe {
         let value = (*entry).add(PRELOAD.len());
         let mut rest = value;
-        while *rest != 0 && *rest as u8 != b':' {
+        loop {
+            let is_ours = is_agent(rest, agent);
+            while *rest != 0 && *rest as u8 != b':' {
+                rest = rest.add(1);
+            }
+            if *rest == 0 && !is_ours {
+                return; // not there: the user's own list, which tiptoe did not change
+            }
+            if *rest == 0 {
+                return remove(entry);
+            }
             rest = rest.add(1);
+            if is_ours {
+                break;
+            }
         }
-        if *rest == 0 {
-            return remove(entry);
-        }
-        let (mut from, mut to) = (rest.add(1), value);
+        let (mut from, mut to) = (rest, value);
         while *from != 0 {
             *to = *from;
             (from, to) = (from.add(1), to.add(1));
@@ -146,5 +158,27 @@ unsafe fn strip_preload(entry: *mut *mut c_char) {
             *to = 0;
             to = to.add(1);
         }
+    }
+}
+
+/// Returns whether a name of the list is the path from which the agent was loaded.
+unsafe fn is_agent(name: *const c_char, agent: i32) -> bool {
+    let mut at = name;
+    let mut number = 0i32;
+    // SAFETY: as in `find`; reads nothing after the first byte that differs, which the string's end does.
+    unsafe {
+        for byte in DESCRIPTORS {
+            if *at as u8 != *byte {
+                return false;
+            }
+            at = at.add(1);
+        }
+        while (*at as u8).is_ascii_digit() {
+            number = number
+                .wrapping_mul(10)
+                .wrapping_add(i32::from(*at as u8 - b'0'));
+            at = at.add(1);
+        }
+        number == agent && matches!(*at as u8, 0 | b':')
     }
 }

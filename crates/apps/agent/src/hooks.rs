@@ -120,11 +120,16 @@ fn intercept(what: u32, frame: &mut Frame) {
 /// Prepares the process for the effect of a call that the program makes itself.
 fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
+    const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
     const ARCH_SET_FS: u64 = 0x1002;
     const PTRACE_TRACEME: u64 = 0;
+    const PTRACE_ATTACH: u64 = 16;
+    const PTRACE_SEIZE: u64 = 0x4206;
     if number == nr::PTRACE {
-        if frame.rdi == PTRACE_TRACEME {
-            children::put_back();
+        match frame.rdi {
+            PTRACE_TRACEME => children::put_back(),
+            PTRACE_ATTACH | PTRACE_SEIZE => children::put_back_in(frame.rsi as u32),
+            _ => {}
         }
         return;
     }
@@ -136,21 +141,24 @@ fn before(number: usize, frame: &Frame) {
     }
     // Numbered as seccomp(2) does: strict mode is 0, and 1 is a filter, whose address is in rdx.
     let mode = match number {
+        nr::PRCTL if frame.rdi == PR_SET_SYSCALL_USER_DISPATCH && frame.rsi != 0 => {
+            return before_rules(Left::Dispatch);
+        }
         nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
         nr::SECCOMP => u64::from(frame.rdi as u32),
         _ => return before_child(number, frame),
     };
     // Without a filter the program only asks what the kernel supports.
     if mode == 0 || (mode == 1 && frame.rdx != 0) {
-        before_seccomp();
+        before_rules(Left::Seccomp);
     }
 }
 
-/// Ends the session before a filter is installed, because the filter may forbid, or kill for, what the agent does in
-/// any thread.
-fn before_seccomp() {
+/// Ends the session before a filter or a dispatcher of system calls is installed, because these may forbid, or kill
+/// for, what the agent does in any thread.
+fn before_rules(why: Left) {
     match shared::at_home() {
-        Some(shared) => thread::leave(shared, Left::Seccomp),
+        Some(shared) => thread::leave(shared, why),
         None => children::put_back(),
     }
 }

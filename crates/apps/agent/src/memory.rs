@@ -18,13 +18,38 @@ const WIPEONFORK: usize = 18;
 pub const PAGE: usize = 4096;
 /// Bytes of the stack of the agent's thread.
 pub const STACK: usize = 16 * PAGE;
-/// The lowest of the random addresses of the agent's memory. Neither programs nor sanitizers use this range. It is
-/// more than 2 GiB from all code, because trampolines need the free space near code. Ranges begin at any page, so
-/// that they differ in the few address bits by which a processor selects lines of its first-level cache.
-const FAR: usize = 0x2000_0000_0000;
-/// The length of the range of random addresses, 2^32 pages. A started command's segment alone may take 12 GiB, and
-/// more when it grows ([`extend`]).
-const FAR_LEN: usize = 1 << 44;
+/// The lowest of the random addresses of the agent's memory. Sanitizers refuse to start, or overwrite our memory, if
+/// something is mapped where their shadow memory will be. The layouts of all of them leave this range to programs
+/// ([`SANITIZERS`]), and the kernel puts nothing below [`CODE`]. It is more than 2 GiB from
+/// all code, because trampolines need the free space near code. Ranges begin at any page, so that they differ in the
+/// few address bits by which a processor selects lines of its first-level cache.
+const FAR: usize = 0x5500_0000_0000;
+/// The length of the range of random addresses, 2^26 pages. A started command's segment alone may take 12 GiB, and
+/// more when it grows ([`extend`]), so between this range and [`CODE`] there must be room for it.
+const FAR_LEN: usize = 1 << 38;
+/// The lowest address at which the kernel loads position-independent programs: two thirds of a program's half.
+const CODE: usize = 0x5555_5555_4000;
+/// The address space of the sanitizers on x86-64 that is not the program's: compiler-rt's runtimes of gcc 6 to 14 and
+/// clang 4 to 20.
+const SANITIZERS: [[usize; 2]; 7] = [
+    [0x7fff_7000, 0x1000_7fff_8000],      // asan: shadow
+    [0x5000_0000_0000, 0x5400_0000_0000], // asan, lsan: heap, newer
+    [0x6000_0000_0000, 0x6400_0000_0000], // asan, lsan: heap, older
+    [0x0080_0000_0000, 0x5500_0000_0000], // tsan: shadow, origins, traces
+    [0x5680_0000_0000, 0x7300_0000_0000], // tsan: between programs and libraries
+    [0x0100_0000_0000, 0x5100_0000_0000], // msan, dfsan: shadow, origins
+    [0x6000_0000_0000, 0x7400_0000_0000], // msan, dfsan: origins, heap
+];
+const _: () = {
+    let mut index = 0;
+    while index < SANITIZERS.len() {
+        let [start, end] = SANITIZERS[index];
+        assert!(CODE <= start || end <= FAR);
+        index += 1;
+    }
+    // Room for a segment of 16 GiB, and the distance to code.
+    assert!(FAR + FAR_LEN + (16 << 30) + (2 << 30) < CODE);
+};
 /// The number of random addresses to try before the kernel chooses one.
 const FAR_LOOKS: usize = 4;
 /// The longest piece of a range that is mapped in pieces ([`in_pieces`]).
@@ -85,7 +110,7 @@ pub fn random() -> Option<usize> {
 
 /// Whether an address is where the agent's memory is, but for its code and its arenas.
 pub fn is_far(at: usize) -> bool {
-    (FAR..2 * FAR).contains(&at)
+    (FAR..CODE).contains(&at)
 }
 
 /// Maps a range without access. `flags` must have [`FIXED_NOREPLACE`].

@@ -93,6 +93,12 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
+/// Returns the address of the word that holds the state's address. A process that holds the same value there is this one
+/// or was forked from it, because the value is random.
+pub fn address_of_pointer() -> u64 {
+    (&raw const SHARED) as u64
+}
+
 /// Returns the state if this very process has a session. A forked child has neither the segments nor the thread of
 /// its parent's.
 pub fn at_home() -> Option<&'static Shared> {
@@ -384,6 +390,11 @@ impl Shared {
     /// Returns whether this very process began a session, rather than the process that forked it.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
+    }
+
+    /// Returns the address of the word that a fork wipes. It is not zero in a process that shares this memory.
+    pub fn address_of_here(&self) -> u64 {
+        core::ptr::from_ref(self.here) as u64
     }
 
     /// Returns whether the session is the calling process's own. A forked child must make no system call to find that

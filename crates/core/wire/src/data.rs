@@ -57,6 +57,9 @@ pub enum Left {
     /// The program was about to run a thread on a thread-local block that its C library did not set
     /// up. Trampolines would follow garbage there.
     Storage = 3,
+    /// The program was about to have its system calls dispatched to a signal handler, which would
+    /// get the agent's calls, too.
+    Dispatch = 4,
 }
 
 /// What the planner must know about an agent.
@@ -189,7 +192,7 @@ impl<'a> Data<'a> {
 
     /// Returns why the agent left on its own, as it claims. For tiptoe.
     pub fn left(&self) -> Option<Left> {
-        [Left::Seccomp, Left::Confined, Left::Storage]
+        [Left::Seccomp, Left::Confined, Left::Storage, Left::Dispatch]
             .into_iter()
             .find(|why| *why as u64 == self.words.load(LEFT))
     }

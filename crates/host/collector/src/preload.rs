@@ -19,6 +19,7 @@ use crate::phase::{set_command, set_starter};
 use crate::request::Error;
 
 mod image;
+mod order;
 mod privileges;
 
 use image::Image;
@@ -77,13 +78,18 @@ impl Passed {
     }
 
     /// The entries for LD_PRELOAD and of [`tiptoe_wire::passed`].
-    fn message(&self) -> (OsString, OsString) {
+    fn message(&self, program: &Path) -> (OsString, OsString) {
         let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
-        let preload = format!("/proc/self/fd/{agent}");
+        let mut preload = OsString::new();
+        if let Some(runtime) = order::runtime_that_must_be_first(program) {
+            preload.push(runtime);
+            preload.push(":");
+        }
+        preload.push(format!("/proc/self/fd/{agent}"));
         let mut entry = String::new();
         // A string takes all that is written to it.
         let _ = passed::Passed { agent, data, plan }.write(self.key, &mut entry);
-        (preload.into(), entry.into())
+        (preload, entry.into())
     }
 }
 
@@ -181,7 +187,7 @@ impl Started {
 pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io::Result<Started> {
     let (mut tell_pid, said_pid) = pipe()?;
     let (go, proceed) = pipe()?;
-    let message = passed.as_ref().map(Passed::message);
+    let message = passed.as_ref().map(|passed| passed.message(program));
     let image = Image::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
     let mut say = said_pid;

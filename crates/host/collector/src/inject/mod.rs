@@ -124,6 +124,12 @@ pub struct Injected {
     pub agent_base: u64,
 }
 
+/// Returns the names of the libraries that a program's file needs; `None` if it is no ELF file.
+pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
+    let file = std::fs::File::open(program).ok()?;
+    image::needed(&crate::module::content(file).ok()?)
+}
+
 /// Brings the agent into a running process.
 pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     let process = Process::open(request.pid, &request.program)?;

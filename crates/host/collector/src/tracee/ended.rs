@@ -48,6 +48,10 @@ impl Tracee {
                 "gave up rights or a namespace, in which the agent's thread cannot follow",
                 "the trace ended there (`--via kernel` goes on)",
             ),
+            Left::Dispatch => (
+                "has its system calls dispatched to a signal handler (prctl)",
+                "the trace ended there (`--via kernel` goes on)",
+            ),
             Left::Storage => (
                 "gave a thread thread-local storage that is not its C library's",
                 "the trace ended there (`--via kernel` goes on)",

@@ -1,0 +1,36 @@
+//! The address sanitizer's shared runtime ends a program if another library precedes it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::inject::needed_libraries;
+
+use super::interpreter;
+
+/// What the names of that runtime contain: gcc's and clang's.
+const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
+
+/// Returns the runtime that must precede the agent in LD_PRELOAD: the user's own entry of LD_PRELOAD, or a library that the
+/// program needs. The loader finds the second by the program's own paths, because it resolves both lists by them.
+pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
+    preloaded().or_else(|| {
+        let needed = needed_libraries(&interpreter(program))?;
+        needed
+            .into_iter()
+            .map(OsString::from)
+            .find(|name| is_runtime(name.as_bytes()))
+    })
+}
+
+fn preloaded() -> Option<OsString> {
+    let list = std::env::var_os("LD_PRELOAD")?;
+    let mut names = list.as_bytes().split(|byte| b": ".contains(byte));
+    let found = names.find(|name| is_runtime(name))?;
+    Some(OsStr::from_bytes(found).to_owned())
+}
+
+fn is_runtime(name: &[u8]) -> bool {
+    let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    NAMES.iter().any(|start| file.starts_with(start))
+}

@@ -1,0 +1,21 @@
+//! Programs that trace a child of their own while tiptoe traces them.
+
+use tiptoe_tests::{Probe, target};
+
+/// The parent saw SIGTRAP stops that were the trap bytes of the agent in its child's copy of the code.
+#[test]
+fn a_tracer_saw_our_trap_bytes_in_its_child() {
+    for mode in ["traceme", "seize", "attach"] {
+        let run = Probe::new(&["only_trap"]).run(&target("traced_child"), &[mode, "100"]);
+        println!("{mode}: {}", run.stderr);
+        let report = run.good();
+        report.assert_exact(&run.expected());
+        assert_eq!(report.via("agent"), 1, "{mode}: {:#}", report.value);
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(
+            said.contains("trapped\n"),
+            "{mode}: no trap byte was there: {said}"
+        );
+        assert!(said.contains("foreign stops 0\n"), "{mode}: {said}");
+    }
+}

@@ -1,0 +1,56 @@
+// cflags: -O2 -fcf-protection=none
+// dispatched CALLS [wait]: half of CALLS calls of a function on which only a trap byte fits, and the other half after this
+// thread has its system calls outside of libc dispatched to a handler of SIGSYS. None must get there.
+#include "common.h"
+
+enum { SET_SYSCALL_USER_DISPATCH = 59, ON = 1, OFF = 0 };
+static volatile char selector; // 0 allows, 1 dispatches
+static volatile int dispatched;
+
+// A jump of two bytes or more would cover the target of the loop's branch.
+int only_trap(int rounds);
+__asm__(
+    ".text\n.globl only_trap\n.type only_trap,@function\n"
+    "only_trap: .cfi_startproc\n push %rbx\n.cfi_adjust_cfa_offset 8\n"
+    "1: dec %edi\n jg 1b\n mov $7,%eax\n pop %rbx\n.cfi_adjust_cfa_offset -8\n ret\n.cfi_endproc\n"
+    ".size only_trap,.-only_trap\n");
+
+static void handler(int signal) {
+    (void)signal;
+    dispatched++;
+    selector = 0;
+}
+
+static void of_libc(unsigned long *start, unsigned long *len) {
+    char line[512], rights[8];
+    unsigned long from, to;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps != NULL);
+    *len = 0;
+    while (fgets(line, sizeof line, maps)) {
+        CHECK(sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3);
+        if (strstr(line, "libc.so") && rights[2] == 'x') *start = from, *len = to - from;
+    }
+    fclose(maps);
+    CHECK(*len != 0);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc >= 2);
+    int calls = atoi(argv[1]);
+    unsigned long start, len;
+    wait_for_start(argc, argv);
+    CHECK(signal(SIGSYS, handler) != SIG_ERR);
+    for (int i = 0; i < calls / 2; i++) CHECK(only_trap(3) == 7);
+    of_libc(&start, &len);
+    if (prctl(SET_SYSCALL_USER_DISPATCH, ON, start, len, &selector) != 0) {
+        puts("no dispatch");
+    } else {
+        selector = 1;
+        for (int i = 0; i < calls - calls / 2; i++) CHECK(only_trap(3) == 7);
+        selector = 0;
+        CHECK(prctl(SET_SYSCALL_USER_DISPATCH, OFF, 0, 0, 0) == 0);
+    }
+    printf("dispatched %d\n", dispatched);
+    return 0;
+}

@@ -1,0 +1,57 @@
+// cflags: -O2 -fcf-protection=none
+// traced_child MODE CALLS [wait]: CALLS calls in this process of a function on which only a trap byte fits, and as many in a
+// forked child that this process traces. The child asks for it (`traceme`), or this process begins (`seize`, `attach`).
+// The child must stop for no signal but SIGSTOP. Prints `trapped` if the function's first byte is a trap byte.
+#include "common.h"
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+// A jump of two bytes or more would cover the target of the loop's branch.
+int only_trap(int rounds);
+__asm__(
+    ".text\n.globl only_trap\n.type only_trap,@function\n"
+    "only_trap: .cfi_startproc\n push %rbx\n.cfi_adjust_cfa_offset 8\n"
+    "1: dec %edi\n jg 1b\n mov $7,%eax\n pop %rbx\n.cfi_adjust_cfa_offset -8\n ret\n.cfi_endproc\n"
+    ".size only_trap,.-only_trap\n");
+
+static void call(int calls) {
+    for (int i = 0; i < calls; i++) CHECK(only_trap(3) == 7);
+}
+
+static void trace(const char *mode, pid_t child) {
+    if (!strcmp(mode, "seize")) CHECK(ptrace(PTRACE_SEIZE, child, 0, 0) == 0);
+    if (!strcmp(mode, "attach")) CHECK(ptrace(PTRACE_ATTACH, child, 0, 0) == 0);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc >= 3);
+    int calls = atoi(argv[2]), status, go[2], other = 0;
+    char byte = 0;
+    wait_for_start(argc, argv);
+    if (*(volatile unsigned char *)only_trap == 0xcc) puts("trapped");
+    call(calls);
+    CHECK(pipe(go) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!strcmp(argv[1], "traceme")) {
+            CHECK(ptrace(PTRACE_TRACEME, 0, 0, 0) == 0);
+            raise(SIGSTOP);
+        }
+        CHECK(read(go[0], &byte, 1) == 1);
+        call(calls);
+        _exit(0);
+    }
+    trace(argv[1], child);
+    CHECK(write(go[1], &byte, 1) == 1);
+    while (waitpid(child, &status, __WALL) == child && WIFSTOPPED(status)) {
+        int signal = WSTOPSIG(status);
+        // A tracer that passes SIGTRAP on sees each of them.
+        other += signal != SIGSTOP;
+        CHECK(ptrace(PTRACE_CONT, child, 0, signal == SIGSTOP ? 0 : signal) == 0);
+    }
+    CHECK(status == 0);
+    printf("foreign stops %d\n", other);
+    expect("only_trap", (uint64_t)calls);
+    return 0;
+}

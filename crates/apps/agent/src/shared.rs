@@ -319,15 +319,15 @@ impl Shared {
     /// Records the address of an unwinder's function.
     pub fn set_unwinder(&self, number: usize, address: u64) {
         if let Some(word) = self.unwinders.get(number) {
-            word.store(address, Ordering::Relaxed); // Relaxed: as above
+            word.store(address, Ordering::Relaxed);
         }
     }
 
     /// Returns the addresses of the frames of each descriptor's thread that has any.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
         // Relaxed: the frames there are used as atomics only.
-        let bases = self.regions.iter().map(|word| word.load(Ordering::Relaxed));
-        let bases = bases.enumerate().take(self.claims.used());
+        let bases = self.regions.iter().enumerate().take(self.claims.used());
+        let bases = bases.map(|(index, word)| (index, word.load(Ordering::Relaxed)));
         bases.filter(|(_, base)| *base != 0)
     }
 
@@ -362,8 +362,7 @@ impl Shared {
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
 
-    /// Returns the data segment of the session. There is memory at its addresses for good, so that a late thread may
-    /// still use it.
+    /// Returns the data segment of the session. Its addresses stay mapped for good, because a late thread may use it.
     pub fn data(&self) -> Option<Data<'static>> {
         let at = self.data.load(Ordering::Acquire); // pairs with `open_session`
         let geometry = self.geometry();

@@ -34,6 +34,8 @@ pub fn put_back() {
 
 /// Removes the trap bytes from a process that the caller is about to trace, if that was forked from a traced one and has
 /// memory of its own.
+#[cold]
+#[inline(never)] // because its buffers must not be on the stack of other calls' hooks
 pub fn put_back_in(pid: u32) {
     let Some(shared) = shared::get() else {
         return;

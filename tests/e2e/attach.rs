@@ -1,4 +1,5 @@
-//! Attaching to running programs: exact from the moment the probe stands, and nothing left behind.
+//! Attaches to running programs: counts are exact once the probe is in place, and nothing stays
+//! afterwards.
 
 use tiptoe_tests::{Expected, Probe, Process, Site, scaled, target};
 
@@ -88,7 +89,8 @@ fn detach_puts_the_original_bytes_back() {
     );
 }
 
-/// Every result of the program is checked by itself.
+/// The program checks every result of its functions, so that a torn patch or a damaged register
+/// fails the test.
 #[test]
 fn attaches_to_functions_hot_in_64_threads() {
     let program = target("hot");

@@ -1,4 +1,4 @@
-//! What cannot be done is said in one clear sentence, with status 2.
+//! Impossible requests are refused with one clear error and status 2.
 
 use std::process::Output;
 
@@ -14,7 +14,7 @@ fn refused(arguments: &[&str], words: &[&str]) {
     assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
 }
 
-/// Wrong command lines. `HOT` and `OFFSETS` are programs of the tests.
+/// Wrong command lines. `HOT` and `OFFSETS` are replaced by programs of the tests.
 const WRONG: &[&str] = &[
     "probe",
     "probe main",
@@ -63,7 +63,8 @@ const WRONG: &[&str] = &[
     "help frobnicate",
 ];
 
-/// Each answer is one error line and at most one hint. A hint that is a command of tiptoe's works as it is typed.
+/// Each answer is one error line and at most one hint. If the hint is a tiptoe command, it must
+/// work as printed.
 #[test]
 fn a_wrong_command_line_has_one_error_and_one_hint_that_works() {
     let [hot, offsets] = ["hot", "offsets"].map(|name| target(name).display().to_string());
@@ -119,7 +120,7 @@ fn no_such_symbol_names_the_nearest() {
 
 #[test]
 fn no_such_binary() {
-    // It might have come later, so the command runs.
+    // The library might be loaded later, so that the command must run before the refusal.
     let run = Probe::new(&["libnothing.so.9:f"]).run(&target("hot"), &[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     let said = "error: nothing that was loaded matches `libnothing.so.9:f`";
@@ -184,7 +185,7 @@ fn the_kernel_has_no_filters() {
     refused(&arguments, &["filter"]);
 }
 
-/// The commonest slip: a library's function without the library.
+/// The most frequent mistake: a library's function without the library.
 #[test]
 fn a_function_of_a_library_is_found_there() {
     let program = target("hot");

@@ -1,5 +1,5 @@
-//! Programs that cannot be traced, that die on the way, and users who change their mind: one clear sentence,
-//! exit status 2, and whoever lives is unharmed.
+//! Programs that cannot be traced or that die during a trace, and users who interrupt it: one clear
+//! error, exit status 2, and surviving programs are unharmed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tiptoe_tests::{Process, Site, Waiting, command, is_root, process, scaled, skipped, target};
 
-/// What every refusal looks like.
+/// Asserts the form that every refusal has.
 fn sentence(output: &Output, words: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -28,7 +28,7 @@ fn sentence(output: &Output, words: &[&str]) {
     assert!(output.stdout.is_empty(), "{said}");
 }
 
-/// A folder that everybody may read, gone when the test is.
+/// A folder that every user may read, removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -40,8 +40,8 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // By another process: a test that forks meanwhile would inherit the descriptor that
-        // writes, and a file that is being written cannot be run.
+        // Copied by another process, because a test that forks at this moment would inherit the
+        // writing descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -50,7 +50,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -77,8 +77,8 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
-/// A program that gains rights takes no library from its user: it is not started at all where
-/// the kernel may not count either, and counted there where it may.
+/// A setuid program ignores LD_PRELOAD. It must not be started at all if the kernel may not count
+/// either; otherwise the kernel counts.
 #[test]
 fn a_setuid_command() {
     if !is_root() {
@@ -97,7 +97,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // To root it gives nothing.
+    // root gains no rights by it.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -118,7 +118,7 @@ fn a_setuid_command() {
     );
 }
 
-/// A program of another machine is no script.
+/// A program for another machine must not be mistaken for a script.
 #[test]
 fn a_program_for_another_machine() {
     const MACHINE: usize = 18;
@@ -176,7 +176,7 @@ fn a_thread_and_tiptoe_itself() {
     thread.join().expect("tiptoe said so");
 }
 
-/// To be called in a thread that is not the first.
+/// Must be called in a thread that is not the first.
 fn look_at_own_thread() {
     // SAFETY: gettid takes nothing and cannot fail.
     let (thread, own) = (unsafe { libc::gettid() }, std::process::id());
@@ -186,7 +186,8 @@ fn look_at_own_thread() {
     sentence(&process::output(&mut run), &["is a thread of", &hint]);
 }
 
-/// A 32-bit and a static program through the agent alone: the reason, and what would do.
+/// A 32-bit or static program with `--via agent`: the error has the reason and the option that
+/// works.
 #[test]
 fn the_agent_alone_where_it_cannot_go() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
@@ -228,7 +229,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Killed at moments spread over attach, trace and detach: a report, or a sentence.
+/// Killed at moments spread over attach, trace and detach: tiptoe prints a report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -249,7 +250,8 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Ctrl-C at moments spread over attach, trace and detach: the probes are gone, the program goes on.
+/// Ctrl-C at moments spread over attach, trace and detach: the probes are removed and the program
+/// continues.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
@@ -276,7 +278,8 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// From a terminal the command gets Ctrl-C too: its death is the status, or tiptoe's own where it had not begun.
+/// A terminal sends Ctrl-C to the command, too. The status is that of the command's death, or
+/// tiptoe's own if the command had not begun.
 #[test]
 fn ctrl_c_of_a_command() {
     for round in 0..scaled(200).max(10) {
@@ -296,7 +299,7 @@ fn ctrl_c_of_a_command() {
     }
 }
 
-/// What a shell has its background jobs ignore, a traced one ignores too.
+/// A shell makes its background jobs ignore SIGINT; a traced job must ignore it, too.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let script = "trap '' INT TERM; exec \"$@\" -- grep SigIgn /proc/self/status";

@@ -1,4 +1,5 @@
-//! `tiptoe bench`: what can be measured here has its rows, and what cannot is named. How large numbers are is not tested.
+//! `tiptoe bench`: each row that this machine can measure is present, and each missing one is
+//! named. The sizes of the numbers are not tested.
 
 use serde_json::Value;
 use tiptoe_tests::command;
@@ -20,7 +21,7 @@ const SWITCHES: [&str; 4] = ["bare", "cpu_wide_4", "per_task_1", "per_task_4"];
 const HOT: [&str; 3] = ["bare", "watch", "watch_unlimited"];
 const WAYS: [&str; 3] = ["cpu_wide", "per_task", "ptrace"];
 const THREADS: [u64; 3] = [1, 100, 2_000];
-/// Not every machine has these.
+/// Tools that are not on every machine.
 const TOOLS: [&str; 3] = ["perf_record", "perf_record_callers", "gdb"];
 
 #[test]
@@ -50,7 +51,7 @@ fn watching_is_measured_in_every_way() {
             .unwrap_or_else(|| panic!("no {case}, {site}: {table:#}"));
         assert!(found.next().is_none(), "{case}, {site} twice: {table:#}");
         let value = row["value"].as_f64().expect("a number");
-        // A thread may well not have stood still at all.
+        // It is 0 if no thread had to be stopped.
         let is_still = site == "still" && value == 0.0;
         assert!(value > 0.0 || is_still, "{row}");
         assert!(row["spread"].is_number(), "{row}");
@@ -68,7 +69,7 @@ fn watching_is_measured_in_every_way() {
     }
 }
 
-/// Nothing printed how long an interruption takes.
+/// The length of an interruption was not printed at all.
 #[test]
 #[ignore = "nightly: a bench"]
 fn an_interruption_is_measured_in_each_phase() {

@@ -1,5 +1,6 @@
-//! No trap byte may stand while a thread blocks SIGTRAP or SIGILL: threads that are just being born, that sleep under
-//! a mask of their own, that are within a handler, that block signals by system calls of their own, children of vfork.
+//! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a
+//! thread that raises a blocked fault. Such threads are being created, sleep with a mask, run a
+//! handler, block signals by their own system calls, or are children of vfork.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,7 @@ use tiptoe_tests::{Debian, Probe, Process, go_target, java_target, scaled, skipp
 
 use crate::watch::turn_of;
 
-/// Starts a target that says `ready`.
+/// Starts a target that prints `ready`.
 fn start(name: &str, arguments: &[&str]) -> Process {
     start_program(&target(name), arguments)
 }
@@ -20,7 +21,7 @@ fn start_program(program: &Path, arguments: &[&str]) -> Process {
     process
 }
 
-/// Each instrument that puts trap bytes or hooks into a program.
+/// Returns one probe of each instrument that writes trap bytes or hooks into a program.
 fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     let libc = "libc.so.6:pthread_*";
     vec![
@@ -32,7 +33,7 @@ fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     ]
 }
 
-/// Attaches and detaches `times` times; every third time tiptoe is killed at some moment.
+/// Attaches and detaches `times` times. Every third time tiptoe is killed at a varying moment.
 fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     for time in 0..times {
         for instrument in instruments {
@@ -50,7 +51,7 @@ fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     }
 }
 
-/// The program ends as it does by itself.
+/// Asserts that the program ends with status 0.
 fn ends_well(process: Process) {
     let (output, status) = process.finish();
     assert!(
@@ -59,8 +60,8 @@ fn ends_well(process: Process) {
     );
 }
 
-/// A thread that is born stands in pthread_create with every signal blocked: a hook that was just being put on, or
-/// taken off, killed its program.
+/// A new thread leaves pthread_create with every signal blocked. A hook that was being written or
+/// removed just then killed its program.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));
@@ -86,7 +87,8 @@ fn children_that_share_memory_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Threads that are born, cancelled and signalled, children and libraries that come and go, all in one program.
+/// One program in which threads are created, cancelled and signalled, children are started, and
+/// libraries are loaded and unloaded.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn everything_at_once_survives_attach_and_detach() {
@@ -102,8 +104,8 @@ fn everything_at_once_survives_attach_and_detach() {
     ends_well(process);
 }
 
-/// The kernel drops the handlers of such a child, and its libc, which has no symbols, describes clone3 up to its system
-/// call only: at a trap byte the child died, and posix_spawn reported a success.
+/// The kernel resets the handlers of such a child. Its libc has no symbols, and describes clone3
+/// only up to the system call. A trap byte killed the child, and posix_spawn reported success.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -120,7 +122,8 @@ fn children_without_handlers_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Go's runtime blocks signals by system calls of its own while it makes a thread, and C code makes some beside it.
+/// Go's runtime blocks signals by its own system calls while it creates a thread, and C code
+/// creates threads at the same time.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn threads_of_go_and_c_survive_attach_and_detach() {
@@ -157,7 +160,8 @@ fn threads_of_java_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// A trap byte of its own futex call killed it: no hook sees what it blocks.
+/// The program was killed at a trap byte, because it blocks signals by system calls that no hook
+/// sees.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
@@ -172,7 +176,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// A trap byte is met under a mask that came from elsewhere than a system call that a hook sees.
+/// Runs a target that reaches a trap byte under a mask which was not set by a hooked system call.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

@@ -1,4 +1,5 @@
-//! What files of a target may cost: time, memory, and signals that they raise.
+//! Files of a target must not cost tiptoe unbounded time or memory, and signals must end it while
+//! it reads them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use tiptoe_tests::{Process, command, is_root, skipped, target};
 
 const MOST_MEMORY: i64 = 1_000_000_000;
 
-/// A folder for a program of its own, removed at the end.
+/// A folder for one test's program, removed at the end.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -26,7 +27,8 @@ impl Folder {
         &self.0
     }
 
-    /// `hot` without symbols, whose debug file is `hot.debug` in the same folder: that many zeros.
+    /// Returns `hot` without symbols, and its debug file `hot.debug` in the same folder, which is
+    /// that many zeros.
     fn stripped(&self, zeros: u64) -> (PathBuf, PathBuf) {
         let (program, debug) = (self.0.join("hot"), self.0.join("hot.debug"));
         fs::write(&debug, "none\n").expect("a file");
@@ -34,7 +36,8 @@ impl Folder {
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["--strip-all", &link]).arg(target("hot"));
         assert!(objcopy.arg(&program).status().expect("objcopy").success());
-        // It has symbols, but by its check sum, which is that of the file before, it is not the program's.
+        // A debug file with symbols of the same program, but with a checksum that differs from the
+        // link's, so that it must be refused.
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--remove-section=.note.gnu.build-id"]);
         let kept = keep.arg(target("hot")).arg(&debug).status();
@@ -60,12 +63,13 @@ fn probe(process: &Process, spec: &str) -> Command {
     command
 }
 
-/// What it said, its exit status, and the most memory that it had, in bytes.
+/// Returns a child's output, its exit status, and its peak memory in bytes.
 pub(crate) fn measured(mut child: Child) -> (String, i32, i64) {
     let mut said = child.stderr.take().expect("a pipe");
     let said = std::io::read_to_string(&mut said).expect("text");
     let mut status = 0;
-    // SAFETY: all-zero is a value of rusage; both places outlive the call, and nobody else waits for the child.
+    // SAFETY: an all-zero rusage is valid; both arguments outlive the call, and nothing else waits
+    // for the child.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
         let pid = child.id().cast_signed();
@@ -86,7 +90,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// A check sum over it took hours, in which no signal ended tiptoe.
+/// A checksum over the file took hours, during which no signal ended tiptoe.
 #[test]
 fn a_debug_file_of_terabytes_is_not_summed_up() {
     let folder = Folder::new("terabytes");
@@ -96,7 +100,7 @@ fn a_debug_file_of_terabytes_is_not_summed_up() {
     check(run, "is too large to be read whole", 2);
 }
 
-/// Sections were read, and unpacked, into as much memory as they claimed.
+/// tiptoe allocated as much memory as a section's header claimed.
 #[test]
 fn sections_of_gigabytes_cost_no_memory() {
     const CLAIMED: u64 = 3 << 30;
@@ -108,12 +112,12 @@ fn sections_of_gigabytes_cost_no_memory() {
     check(probe(&program, "add").spawn(), "", 0);
 }
 
-/// Debug information that unpacks to gigabytes, as 1.2 MB of zeros do.
+/// Debug information of 1.2 MB of compressed zeros claims gigabytes when it is unpacked.
 #[test]
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");
     let (program, packed) = (folder.0.join("hot"), folder.0.join("packed"));
-    // How GNU's tools packed sections first: a mark, the size, a stream.
+    // GNU's older format for compressed sections: a magic, the size, a stream.
     let claim = [b"ZLIB".to_vec(), (3_u64 << 30).to_be_bytes().to_vec()].concat();
     fs::write(&packed, [claim, vec![0; 1_200_000]].concat()).expect("a file");
     let mut objcopy = Command::new("objcopy");
@@ -132,7 +136,7 @@ fn compressed_sections_that_claim_gigabytes_are_left_out() {
     check(run, "a part of the debug information is too large", 2);
 }
 
-/// Sets the size of a section, and makes the file as long.
+/// Sets the size of a section, and extends the file to it.
 fn claim(program: &Path, section: &str, size: u64) {
     let bytes = fs::read(program).expect("the program");
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
@@ -154,7 +158,7 @@ fn claim(program: &Path, section: &str, size: u64) {
     file.set_len(size + (1 << 20)).expect("a sparse file");
 }
 
-/// Whether a process has a file open or mapped.
+/// Returns whether a process has a file open or mapped.
 fn reads(pid: u32, file: &Path) -> bool {
     let links = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -164,11 +168,11 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Both only set a flag, at which nobody looked before the attach was done.
+/// Both signals only set a flag, which was not checked before the attach had finished.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // Just short enough to be summed up.
+    // Just below the size from which no checksum is computed.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -186,7 +190,7 @@ fn a_signal_ends_tiptoe_while_it_reads() {
     }
 }
 
-/// Files of a target were mapped: tiptoe died of SIGBUS where they were truncated.
+/// Files of a target were mapped, so that tiptoe died of SIGBUS when one was truncated.
 #[test]
 fn a_file_that_is_truncated_while_it_is_read_ends_nobody() {
     const LONG: u64 = 64 << 20;
@@ -213,7 +217,8 @@ fn a_file_that_is_truncated_while_it_is_read_ends_nobody() {
     }
 }
 
-/// A read of such a file waits in the kernel until its server answers, and no signal ends it.
+/// A read from such a file waits in the kernel until the server answers, and no signal ends the
+/// wait. So it must not be read.
 #[test]
 fn a_file_of_a_server_that_does_not_answer_is_not_read() {
     if !is_root() || !Path::new("/dev/fuse").exists() {

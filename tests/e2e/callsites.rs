@@ -1,4 +1,4 @@
-//! Where locks are waited for: the user's own functions, whatever of the runtime is between.
+//! Waits are reported at the user's own functions, not at those of the runtime in between.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn rows(run: &Run) -> Vec<Value> {
     rows.expect("the locks").clone()
 }
 
-/// One of the rows is of this type, waited for from this function.
+/// Asserts that a row of this type was waited for in this function.
 #[track_caller]
 fn check(run: &Run, is: &str, function: &str) {
     let rows = rows(run);
@@ -23,7 +23,7 @@ fn check(run: &Run, is: &str, function: &str) {
     assert!(found, "{is} in {function}: {rows:#?}");
 }
 
-/// Through libc, and through C++'s library where that is between.
+/// The waits go through libc, and some through libstdc++.
 #[test]
 fn waits_of_cpp_are_the_programs_own() {
     for (kind, is) in [
@@ -43,18 +43,18 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// C's and C++'s, but nobody else's: whoever wrote a library is a user.
+/// Only frames of C's and C++'s runtimes are skipped: the author of any other library is a user.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");
     let plugin = plugin.to_str().expect("text");
-    // C++'s library comes with the plugin, after tiptoe.
+    // libstdc++ is loaded together with the plugin, after tiptoe.
     let code = format!("import ctypes; ctypes.CDLL('{plugin}').wait_often(100)");
     let run = Probe::lock().run(Path::new(PYTHON), &["-c", &code]);
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");
 }
 
-/// Where the call is made in a function that goes by %rbp.
+/// The call is made in a function that addresses its frame by %rbp.
 #[test]
 fn frame_pointers_are_followed_where_there_are_any() {
     let run = Probe::lock().run(&target("framed_waits"), &[]);
@@ -80,7 +80,7 @@ for thread in threads: thread.join()";
     check(&run, "semaphore", "python3:PyThread_acquire_lock_timed");
 }
 
-/// From outside, while they wait.
+/// Waits of a running program, read from outside by `tiptoe lock --now`.
 #[test]
 fn who_waits_now_is_where_the_user_is() {
     let plugin = target("waits_plugin");

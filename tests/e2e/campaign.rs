@@ -1,5 +1,5 @@
-//! All functions of real programs at once, counted and timed, launched and attached to: what they print and how they end is
-//! what it is without. `make test` runs the first of each list, `make stress` all.
+//! Counts and times all functions of real programs at once, launched and attached to. Their output
+//! and exit status must not change. `make test` runs the first of each list, `make stress` all.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,19 +15,19 @@ mod servers;
 /// Every function of every file that a program maps.
 const EVERYTHING: &[&str] = &["*:*"];
 
-/// A program that does its work when it has read its stdin, the same each time.
+/// A deterministic program that works once it has read its stdin.
 struct Program {
     path: PathBuf,
     arguments: Vec<String>,
     input: Vec<u8>,
 }
 
-/// What it came to: its stdout and exit status, 128 + N for signal N.
+/// The result of a program: its stdout and exit status, 128 + N for signal N.
 #[derive(PartialEq, Eq)]
 struct Ended(Vec<u8>, i32);
 
 impl Program {
-    /// One that is installed.
+    /// Returns a program if it is installed.
     fn new(name: &str, arguments: &[&str], input: impl Into<Vec<u8>>) -> Result<Program, String> {
         let path = installed(name).ok_or_else(|| format!("{name} is not installed"))?;
         Ok(Program::at(path, arguments, input))
@@ -75,7 +75,7 @@ impl Program {
         ended
     }
 
-    /// Launched and attached to, it ends as it does alone.
+    /// Asserts that it ends launched and attached to as it ends without tiptoe.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// Hashes without seeds, and messages in one language.
+/// Fixes hash seeds and the language of messages, because the output must be the same each time.
 fn steady(command: &mut Command) -> &mut Command {
     command.envs([
         ("PYTHONHASHSEED", "0"),
@@ -103,7 +103,8 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first of a list, at least `least`, by the scale; says what failed after all have run.
+/// Runs the first programs of a list, by the scale, at least `least`. Reports the failures after
+/// all have run.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {
@@ -119,7 +120,7 @@ fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), Strin
 
 type Build = fn() -> Result<Program, String>;
 
-/// The quick ones first.
+/// Quick programs come first, because `make test` runs only the first ones.
 const PROGRAMS: [(&str, Build); 16] = [
     ("perl", || Program::new("perl", &["-e", PERL], "seed\n")),
     ("libm", || Ok(Program::at(target("libm"), &[], "go\n"))),
@@ -211,14 +212,14 @@ sys.exit(7 if ran.testsRun > 500 else 1)";
 const PYTHON_TESTS: &str = "test.test_json test.test_re test.test_struct test.test_math test.test_float test.test_generators
 test.test_exceptions test.test_dict test.test_list test.test_set test.test_cmath test.test_threading_local test.test_queue test.test_zlib";
 
-/// Real text, of some hundred KB.
+/// Returns real text of some hundred KB.
 fn text() -> Vec<u8> {
     let names = ["CHANGELOG.md", "ARCHITECTURE.md", "README.md"];
     let read = |name| fs::read(tiptoe_tests::root().join(name)).expect("a file of ours");
     names.map(read).concat()
 }
 
-/// A folder for what a program needs, below `target`.
+/// Makes a folder for a program's files, below `target`.
 fn folder(name: &str) -> PathBuf {
     let folder = tiptoe_tests::target::folder().join(format!("campaign-{name}"));
     fs::create_dir_all(&folder).expect("target is writable");
@@ -234,7 +235,7 @@ fn done(command: &mut Command) -> Result<String, String> {
         .ok_or_else(|| said(&done.stderr))
 }
 
-/// Reads objects of a repository that holds our targets.
+/// git, which reads objects of a repository with our targets.
 fn git() -> Result<Program, String> {
     let git = installed("git").ok_or("git is not installed")?;
     let (repository, sources) = (folder("git"), tiptoe_tests::root().join("tests/targets"));

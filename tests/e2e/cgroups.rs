@@ -1,7 +1,8 @@
-//! `tiptoe stat --for-each-cgroup`: what each cgroup costs, beside what the kernel and the tasks themselves say.
+//! `tiptoe stat --for-each-cgroup`: compares the count of each cgroup with the kernel's files and
+//! with the tasks' own numbers.
 //!
-//! Tasks are asked where their own fields tell all that is wanted; else it is done at switches, as with
-//! `cgroup-switches`. What can be wanted both ways is tested both ways.
+//! Fields of the tasks are read if they hold all requested events. Otherwise counting is done at
+//! task switches, as for `cgroup-switches`. Events that both ways can count are tested in both.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -14,13 +15,13 @@ use tiptoe_tests::{Cgroup, Process, command, is_root, scaled, skipped, target};
 mod change;
 mod without;
 
-/// An event that is counted at switches, and then the others with it.
+/// An event that is counted at switches, so that all events of the same run are counted there.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// What is asked for besides, for both ways.
+/// An additional event that selects each way of counting.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
-/// Counts both ways.
+/// Runs a check in both ways.
 fn both_ways(count: fn(Option<&str>)) {
     BOTH_WAYS.into_iter().for_each(count);
 }
@@ -28,8 +29,8 @@ fn both_ways(count: fn(Option<&str>)) {
 /// A check of a cgroup's count against the kernel's.
 type Check = fn(f64, f64, &str);
 
-/// The check, or a weaker one if the report says that the kernel hid ends of tasks, because what such a task did last is
-/// in no cgroup then.
+/// Returns the check, or a weaker one if the report says that the kernel hid the ends of tasks. The
+/// last work of a hidden task is in no cgroup, so that a count may be too low then.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not tell of") {
@@ -40,7 +41,7 @@ fn check_where_seen(session: &Value, check: Check) -> Check {
     }
 }
 
-/// A cgroup for a test; none where it cannot run, which it says.
+/// Makes a cgroup for a test. `None`, with a note, if this machine or user cannot.
 fn cgroup() -> Option<Cgroup> {
     if !is_root() {
         skipped("counting by cgroup", "it needs root");
@@ -61,7 +62,8 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// What these tasks do in a cgroup and those within it, which are counted with these events from before they begin.
+/// Runs these tasks in a cgroup and its descendants, which are counted before the tasks begin.
+/// Returns the session.
 fn tasks(within: &Cgroup, events: &str, tasks: &[&str]) -> Value {
     let name = within.name();
     let patterns = format!("{name},{name}/*");
@@ -78,14 +80,14 @@ fn session(output: &Output) -> Value {
     session_with(output, "nothing")
 }
 
-/// The same of one that may say this.
+/// Returns the session of an output that may contain the note `allowed`.
 fn session_with(output: &Output, allowed: &str) -> Value {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
     let session = serde_json::from_str(line.unwrap_or_else(|| panic!("no session: {text}")));
     let session: Value = session.expect("JSON");
-    // Of tasks that the kernel hides from tracing, as some machines have them, it says so.
+    // Some machines hide tasks from tracing; the note about them is allowed.
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
         let note = note.to_string();
@@ -95,7 +97,7 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     session
 }
 
-/// A count of one cgroup; of the system without a name.
+/// Returns a count of one cgroup, or of the system if `cgroup` is `None`.
 fn value(session: &Value, cgroup: Option<&str>, event: &str) -> f64 {
     let counts = session["stat"]["counts"].as_array().expect("counts");
     let plain = cgroup.map(|name| name.trim_end_matches(" (removed)"));
@@ -110,13 +112,13 @@ fn value(session: &Value, cgroup: Option<&str>, event: &str) -> f64 {
     count["value"].as_f64().expect("a number")
 }
 
-/// These events, with one more.
+/// Returns these events and one more.
 fn events_and(events: &str, more: Option<&str>) -> String {
     let all = [Some(events), more];
     all.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-/// It was done in the way that was meant.
+/// Asserts that the session was counted in the intended way.
 #[track_caller]
 fn assert_way(session: &Value, more: Option<&str>) {
     let [rounds, switches] = ["rounds", "switches"].map(|name| &session["stat"][name]);
@@ -128,7 +130,7 @@ fn assert_way(session: &Value, more: Option<&str>) {
     );
 }
 
-/// Whether two times differ by a part in a thousand at most.
+/// Asserts that two times differ by at most 0.1%.
 #[track_caller]
 fn assert_close(counted: f64, expected: f64, what: &str) {
     let off = (counted - expected).abs() / expected;
@@ -150,7 +152,7 @@ fn cpu_time_is_that_of_the_kernel() {
 
 fn cpu_time(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
-    // They share both CPUs, with one that gives way all the time, and one that comes and goes.
+    // They share both CPUs with a task that yields all the time and one that sleeps and wakes.
     let all = [
         "a,burn=400",
         "a,burn=300",
@@ -253,7 +255,7 @@ fn sums_are_whole() {
     }
 }
 
-/// The counter of a CPU is not stopped for any cgroup, however often these change.
+/// The clock of a CPU must run on when the cgroup on that CPU changes, however often.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_clock_of_a_cpu_never_stops() {
@@ -309,7 +311,7 @@ fn intervals_add_up() {
     assert_eq!(sum, 4750.0 + 16.0);
 }
 
-/// Those that were told while it ran: each a line of its own.
+/// Returns the intervals printed during the run, one JSON line each.
 fn intervals(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines = text.lines().filter(|line| line.starts_with('{'));
@@ -317,7 +319,7 @@ fn intervals(output: &Output) -> Vec<Value> {
     lines.filter(|line| line["at_ns"].is_u64()).collect()
 }
 
-/// What was made meanwhile is told for as long as it was there, not since the counting began.
+/// A cgroup's enabled time must begin when the cgroup is made, not when counting began.
 #[test]
 fn a_new_cgroups_time_begins_when_it_is_made() {
     if let Some((own, whole)) = times_of_a_new_cgroup() {
@@ -333,7 +335,7 @@ fn a_new_cgroup_has_no_time_of_before() {
     }
 }
 
-/// How long a cgroup that was made after 450 ms was counted, and all.
+/// Returns the enabled time of a cgroup that was made after 450 ms, and that of the whole run.
 fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     let within = cgroup()?;
     let name = format!("{}/late", within.name());
@@ -342,7 +344,7 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     tiptoe.arg(target("cgrouped")).arg(within.path());
     let done = output(tiptoe.arg("sleep=450,late,burn=20,sleep=350"));
     let session = session(&done);
-    // Of each CPU, as the system's.
+    // For each CPU, as the system's time is.
     let times = |counts: &Value, cgroup: Option<&str>| {
         let mut counts = counts.as_array().expect("counts").iter();
         let own = counts.find(|count| count["cgroup"].as_str() == cgroup)?;
@@ -360,7 +362,7 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     Some((all, whole))
 }
 
-/// tiptoe may die at any moment: nothing stays in the kernel, and the next one counts.
+/// A killed tiptoe must leave nothing in the kernel, and the next one must count.
 #[test]
 fn a_tiptoe_that_is_killed_leaves_nothing() {
     let Some(within) = cgroup() else { return };

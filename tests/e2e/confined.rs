@@ -1,5 +1,6 @@
-//! Programs that give up rights while they are traced: the agent's thread never has one that the program has not, and
-//! where it cannot follow it leaves, whether tiptoe runs or is stopped.
+//! Programs that give up rights while they are traced. The agent's thread must never hold a right
+//! that the program has not. If it cannot give the same up, it must leave, also while tiptoe is
+//! stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,14 +12,14 @@ use tiptoe_tests::{Probe, Process, Report, Site, is_root, sampled, skipped, targ
 
 const CALLS: &str = "1000";
 
-/// `confined` under a probe, which has given up what it was told to.
+/// The target `confined` under a probe, after it has given up the rights that its argument names.
 struct Confined {
     process: Process,
     site: Site,
     attached: Attached,
 }
 
-/// Which side sees it.
+/// Whether tiptoe can react, or the agent has to do so alone.
 #[derive(Clone, Copy, PartialEq)]
 enum Tiptoe {
     Runs,
@@ -45,7 +46,7 @@ impl Confined {
         }
     }
 
-    /// Lets the program run to its good end.
+    /// Lets the program run to its end, which must be status 0.
     fn end(mut self) -> Report {
         self.attached.process.signal(libc::SIGCONT);
         self.process.go();
@@ -54,7 +55,8 @@ impl Confined {
         self.attached.finish()
     }
 
-    /// The agent has left: the probe is gone, no thread of the agent's is there, and the report says from when on.
+    /// Asserts that the agent has left: the probe is removed, the agent's thread has ended, and the
+    /// report says why counting stopped.
     fn has_been_left(self, ways: &str, because: &str) {
         let pid = self.process.pid();
         self.site.wait_original();
@@ -69,7 +71,7 @@ impl Confined {
         assert_eq!(report.count("called"), 1000, "{ways}");
     }
 
-    /// The agent goes on.
+    /// Asserts that the agent continues.
     fn goes_on(self, ways: &str) {
         let report = self.end();
         assert_eq!(report.count("called"), 2000, "{ways}: {:#}", report.value);
@@ -87,8 +89,8 @@ fn agents_thread(pid: u32) -> Option<u32> {
 
 const RIGHTS: &str = "gave up rights or a namespace";
 
-/// After an unshare of the namespace of process ids no thread can begin: the program stayed patched, with no
-/// agent to put it back.
+/// After unshare(CLONE_NEWPID) a process can start no thread, so no agent could restore the code:
+/// the program stayed patched.
 #[test]
 fn a_program_in_which_no_thread_can_begin_is_put_back() {
     if !is_root() {
@@ -101,8 +103,8 @@ fn a_program_in_which_no_thread_can_begin_is_put_back() {
     }
 }
 
-/// An inline system call ends no thread of the agent's, and in a namespace of time one begins: the trace goes on, and the
-/// program is put back in the end.
+/// An unshare by an inline system call does not end the agent's thread, and a time namespace still
+/// allows threads. The trace must go on, and the program must be restored at its end.
 #[test]
 fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
     if !is_root() {
@@ -113,7 +115,7 @@ fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
     }
 }
 
-/// The same where tiptoe is stopped: the calling thread puts the program back.
+/// If tiptoe is stopped, the calling thread must restore the program.
 #[test]
 fn a_stopped_tiptoe_leaves_no_program_patched() {
     if !is_root() {
@@ -124,7 +126,8 @@ fn a_stopped_tiptoe_leaves_no_program_patched() {
     }
 }
 
-/// By an inline system call a program left the agent's thread in a namespace, under a root, or outside of a filter.
+/// After an inline system call the agent's thread was still in the old namespace, under the old
+/// root, or outside the new filter.
 #[test]
 fn a_thread_of_the_agents_has_no_place_that_the_program_left() {
     if !is_root() {
@@ -140,7 +143,7 @@ fn a_thread_of_the_agents_has_no_place_that_the_program_left() {
     }
 }
 
-/// Only tiptoe looked: where it was stopped nobody did.
+/// Only tiptoe checked this, so that nothing did while tiptoe was stopped.
 #[test]
 fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
     if !is_root() {
@@ -151,8 +154,8 @@ fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
     }
 }
 
-/// A filter for all threads takes effect, through libc and inline, also where tiptoe is stopped: a filter of the agent's
-/// thread alone would make it fail.
+/// A seccomp filter for all threads (TSYNC) must succeed, through libc and inline, also while
+/// tiptoe is stopped. It would fail if the agent's thread had a filter of its own.
 #[test]
 fn all_threads_can_be_put_under_a_filter() {
     for (way, tiptoe) in [
@@ -164,7 +167,8 @@ fn all_threads_can_be_put_under_a_filter() {
     }
 }
 
-/// The agent's thread was asked to leave, and the program died of its calls. It sleeps for good now.
+/// The agent's thread was asked to leave, and the filter killed the program for the calls that it
+/// made to do so. Now it only sleeps.
 #[test]
 fn a_filter_that_kills_finds_no_call_of_the_agents() {
     for way in ["inline-strict", "inline-tsync"] {
@@ -179,7 +183,8 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// What the agent's thread does not have it need not give up: it goes on, and a stopped tiptoe does not matter.
+/// The agent's thread has no right that it could have to give up. So it continues, and a stopped
+/// tiptoe makes no difference.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {
@@ -207,7 +212,7 @@ fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     }
 }
 
-/// What comes of the calls that the agent's thread is made to make.
+/// Returns the results of the calls that a hijacked agent's thread is made to make.
 fn hijacked(pid: u32) -> Vec<i32> {
     let mut hijack = Command::new(target("hijack"));
     let run = hijack.arg(pid.to_string()).arg("/etc/passwd").output();
@@ -218,7 +223,8 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The agent's thread changes ids, by which the kernel clears the flag for the whole process; it is the program's.
+/// When the agent's thread changes ids, the kernel clears the dumpable flag for the whole process.
+/// The flag is the program's and must stay.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = Confined::after("undumpable", Tiptoe::Runs);

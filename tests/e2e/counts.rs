@@ -1,5 +1,5 @@
-//! Programs of known call counts, run to their end: tiptoe counts exactly these, and the program's own
-//! output is what it is without tracing.
+//! Programs that know their own call counts, run to their end. tiptoe's counts must equal theirs,
+//! and their output must be the same as without tracing.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use tiptoe_tests::{
     Expected, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
 };
 
-/// Runs the program alone, then traced, and compares both its output and every count.
+/// Runs the program alone and traced, and compares its output and every count.
 pub fn check(program: &Path, arguments: &[&str]) -> Report {
     let alone = Command::new(program)
         .args(arguments)
@@ -51,8 +51,9 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// Functions that are a system call and little else: the call is made in the trampoline, and restarted there. In front
-/// of its call `read` compares, which is made again where the call is followed.
+/// Functions that are little more than a system call. The call is made in the trampoline and must
+/// be restartable there. `read` has a comparison before the call, which is executed again after a
+/// signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);
@@ -69,7 +70,7 @@ fn system_calls_that_signals_interrupt() {
     }
 }
 
-/// The same, while probes come and go.
+/// System calls that wait while probes are written and removed.
 #[test]
 fn system_calls_that_are_patched_while_they_wait() {
     let mut process = Process::waiting(&target("plain_calls"), &["20000"]);
@@ -121,7 +122,8 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// What libc does in a child before it runs another program is the child's too.
+/// libc runs functions in the child of posix_spawn before exec. These calls must not be counted for
+/// the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];
@@ -197,7 +199,7 @@ fn other_ways_to_build() {
     }
 }
 
-/// Where the agent cannot go the kernel counts the same, and the report says so.
+/// The kernel must count programs that the agent cannot enter, and the report must say so.
 #[test]
 fn the_kernel_takes_static_and_32_bit_programs() {
     for flag in ["-static", "-m32"] {
@@ -235,7 +237,8 @@ fn filters_count_only_what_they_let_through() {
     assert_eq!(run.good().count("add"), 1800);
 }
 
-/// What tiptoe's own child does before it execs is none of the command's: as the agent, so the kernel.
+/// Calls that tiptoe's own child makes before exec must not be counted for the command, by the
+/// kernel as by the agent.
 #[test]
 fn the_kernel_counts_from_exec_on() {
     let libc = ["malloc", "read", "write", "execvpe", "__errno_location"];

@@ -1,4 +1,5 @@
-//! Daemons that begin as root and give it up: what /proc/self holds is root's then, and they may not open it.
+//! Daemons that start as root and give it up. Their /proc/self then belongs to root, so that they
+//! may not open files in it.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tiptoe_tests::{Expected, Probe, Process, Site, Waiting, is_root, skipped, ta
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A daemon that has given up root and waits, and where its probe will stand.
+/// Starts a daemon that has given up root and waits. Returns it with the location of its probe.
 fn daemon(how: &str) -> Option<(Process, Site)> {
     if !is_root() {
         skipped("a daemon", "only root can give root up");
@@ -20,8 +21,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until its own code is back, and no tiptoe holds it any more. Where tiptoe is killed nobody holds threads still,
-/// and some of libc's hooks stay until a tiptoe comes that does.
+/// Waits until its own code is restored and no tiptoe holds it. If tiptoe was killed, nothing stops
+/// the threads, so that some of libc's hooks stay until another tiptoe attaches.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {
@@ -33,7 +34,7 @@ fn wait_restored(pid: u32, is_killed: bool) {
     });
 }
 
-/// As a probe of some time counts: in process, and with nothing left behind.
+/// Asserts that a short probe counts in process and leaves nothing.
 fn comes_and_goes(pid: u32) {
     let run = Probe::new(&["work"])
         .with(&["--duration", "0.2", "--via", "agent"])
@@ -62,7 +63,7 @@ fn a_daemon_is_counted_exactly() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Attached to again and again, and after a tiptoe that was killed.
+/// Attached to repeatedly, also after a tiptoe that was killed.
 #[test]
 fn a_daemon_has_its_code_back() {
     let Some((mut process, site)) = daemon("drops") else {
@@ -80,7 +81,7 @@ fn a_daemon_has_its_code_back() {
     ends_well(process);
 }
 
-/// It gives root up while it is traced; tiptoe ends, or is killed, and a later one comes.
+/// It gives up root while it is traced. tiptoe ends or is killed, and another one attaches.
 #[test]
 fn a_daemon_that_tiptoe_started_has_its_code_back() {
     if !is_root() {
@@ -99,7 +100,7 @@ fn a_daemon_that_tiptoe_started_has_its_code_back() {
     }
 }
 
-/// Where the agent can enter and then write no code, it leaves, and the kernel counts.
+/// If the agent can enter but must not write code, it leaves, and the kernel counts.
 #[test]
 fn a_daemon_that_locks_its_code_is_the_kernels() {
     let Some((mut process, _)) = daemon("locked") else {

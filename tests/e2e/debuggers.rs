@@ -1,11 +1,11 @@
-//! What a debugger finds in a program that tiptoe was once in.
+//! Debuggers must work on a program that tiptoe was attached to before.
 
 use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, installed, skipped, target};
 
-/// A name under /proc/self or /proc/thread-self leads a debugger to a descriptor of its own: gdb
-/// read a pipe there, for ever, while the program stood.
+/// A debugger resolves a name under /proc/self or /proc/thread-self to its own descriptor. gdb
+/// opened a pipe that way and read from it for ever, with the program stopped.
 #[test]
 fn the_agents_name_leads_nowhere() {
     let mut process = attached_twice();
@@ -58,7 +58,7 @@ fn gdb_attaches_after_tiptoe() {
     assert!(process.finish().1.success());
 }
 
-/// A waiting program in which the agent has been, and was found again.
+/// Starts a waiting program that the agent entered, left and was reused in.
 fn attached_twice() -> Process {
     let process = Process::waiting(&target("objects"), &[]);
     for _ in 0..2 {

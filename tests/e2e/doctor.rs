@@ -1,4 +1,5 @@
-//! What the machine and the user can do, what would change it, and who else traces.
+//! `tiptoe doctor`: what the machine and the user can do, what would change that, and which other
+//! tracers run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,7 +39,8 @@ fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
     row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
 }
 
-/// Every row is there; one that is not fine says what it limits and has a command.
+/// Asserts that every row is present, and that each row that is not fine says what it limits and
+/// has a command.
 fn is_whole(report: &Value) {
     for name in ROWS {
         let row = row(report, name);
@@ -57,7 +59,7 @@ fn is_whole(report: &Value) {
     }
 }
 
-/// tiptoe where everybody may run it, as a user without rights.
+/// A copy of tiptoe that every user may run, started as a user without rights.
 pub(crate) struct Unprivileged(PathBuf);
 
 impl Unprivileged {
@@ -80,7 +82,7 @@ impl Unprivileged {
 
 impl Drop for Unprivileged {
     fn drop(&mut self) {
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -99,7 +101,7 @@ fn every_row_is_there() {
     assert!(!text.contains("to come"), "all instruments exist: {text}");
 }
 
-/// The verdict said nothing of what then did not work.
+/// The verdict promised things that then did not work.
 #[test]
 fn the_verdict_is_what_then_works() {
     if !is_root() {
@@ -157,7 +159,7 @@ fn the_verdict_is_what_then_works() {
     }
 }
 
-/// What root can switch on is printed before it is done, and only root may.
+/// A change that root may make must be printed before it is made, and only root may make it.
 #[test]
 fn what_root_can_switch_on_is_printed_before_it_is_done() {
     if !is_root() {
@@ -198,7 +200,7 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
 }
 
-/// An ordinary user is told the one line that would help, and that line does.
+/// A user without rights gets the one line that would help, and that line must help.
 #[test]
 fn a_user_without_rights_is_told_how_to_get_them() {
     if !is_root() {
@@ -233,7 +235,7 @@ fn a_user_without_rights_is_told_how_to_get_them() {
     }
 }
 
-/// The row was `ok` with cap_sys_ptrace, whatever that was worth.
+/// The row was `ok` whenever cap_sys_ptrace was held, even if it gave no access.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {
@@ -271,7 +273,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     assert!(program.finish().1.success());
 }
 
-/// What a process is listed with.
+/// Returns what a process is listed with.
 fn listed(pid: u32) -> Vec<String> {
     let report = doctor(&mut command());
     let foreign = report["foreign"].as_array().expect("a list").clone();
@@ -317,7 +319,7 @@ fn another_tiptoe_is_listed() {
     waiting.end();
 }
 
-/// Where version 2 is mounted.
+/// Returns where cgroup version 2 is mounted.
 fn cgroup() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mut lines = mounts

@@ -1,4 +1,5 @@
-//! What a traced program is called reaches a terminal only as escapes, and a shell only as one word.
+//! Names that a traced program chooses must reach a terminal only escaped, and a shell only as one
+//! word. Otherwise they could forge output or run commands.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,10 +9,11 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::{Process, command, target};
 
-/// Clears the screen, begins a line, hides the rest, and reads backwards.
+/// A name that clears the screen, begins a line, hides the rest, and reverses the reading
+/// direction.
 const PAINT: &str = "\u{1b}[2J\nforged: \u{9b}8m\u{202e}\u{200b}$(touch forged)'";
 
-/// A program, its folder, its library, its function and its threads, all called so.
+/// A program whose folder, library, function and threads all have that name.
 struct Painted {
     folder: PathBuf,
     program: Process,
@@ -25,7 +27,8 @@ impl Painted {
         let library = folder.join(format!("lib{PAINT}.so"));
         fs::copy(target("plugin"), &library).expect("a copy");
         let own = folder.join(format!("painted{PAINT}"));
-        // Symbols are lines of a file to objcopy, so the function's name begins no line.
+        // objcopy reads symbols as lines of a file, so that the function's name must not contain a
+        // line break.
         let function = format!("painted=painted{}", PAINT.replace('\n', ""));
         let renamed = Command::new("objcopy")
             .args(["--redefine-sym", &function])
@@ -39,7 +42,7 @@ impl Painted {
         }
     }
 
-    /// Has tiptoe trace it.
+    /// Runs tiptoe on it.
     fn traced(&self, arguments: &[&str]) -> Output {
         let mut command = command();
         command
@@ -51,12 +54,12 @@ impl Painted {
 
 impl Drop for Painted {
     fn drop(&mut self) {
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// All that was printed holds nothing but what is seen, and no line is the program's.
+/// Asserts that the output contains printable text only, and no line that the program chose.
 fn is_clean(what: &[&str], output: &Output) -> String {
     let printed = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8(printed).unwrap_or_else(|error| panic!("{what:?}: {error}"));
@@ -106,7 +109,7 @@ fn names_of_a_program_reach_no_terminal_as_they_are() {
         let output = painted.traced(arguments);
         seen += &is_clean(arguments, &output);
     }
-    // Each kind of name was printed, with its escapes.
+    // Each kind of name must be printed, escaped.
     for name in [
         "painted\\x1b[2J",
         "lib\\x1b[2J\\nforged",
@@ -116,7 +119,7 @@ fn names_of_a_program_reach_no_terminal_as_they_are() {
     }
 }
 
-/// The same of what a user gives, which a script may have taken from others.
+/// Arguments are escaped as well, because a script may have taken them from others.
 #[test]
 fn words_of_a_user_reach_no_terminal_as_they_are() {
     let path = format!("/nonexistent/{PAINT}");
@@ -148,7 +151,7 @@ fn words_of_a_user_reach_no_terminal_as_they_are() {
     is_clean(&["stat"], &output.expect("tiptoe runs"));
 }
 
-/// A command of a hint, pasted into a shell, runs nothing of what a library is called.
+/// A command in a hint, pasted into a shell, must not run anything that a library's name contains.
 #[test]
 fn a_pasted_hint_has_the_programs_words_as_words() {
     let painted = Painted::new("pasted");

@@ -1,11 +1,11 @@
-//! Waits that were on before tiptoe came.
+//! Waits and holds that began before tiptoe attached.
 
 use serde_json::Value;
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
 use crate::locks::rows;
 
-/// What a report says of a program that is deadlocked: the row of each lock, and the ring.
+/// Checks the report of a deadlocked program: the row of each lock, and the cycle.
 fn check(way: &Probe) {
     let mut program = Process::waiting(&target("deadlock"), &[]);
     program.go();
@@ -41,7 +41,7 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// A lock that is held all the time had no hold.
+/// A lock that was held during the whole trace had no hold at all.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -68,7 +68,7 @@ fn a_hold_from_before_the_trace_is_a_lower_bound() {
     assert!(program.finish().1.success());
 }
 
-/// The report was "no thread waited for a lock".
+/// The report of such a program was "no thread waited for a lock".
 #[test]
 fn a_program_that_was_deadlocked_before_is_said_to_be() {
     check(&Probe::lock().with(&["--duration", "0.2"]));

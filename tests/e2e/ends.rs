@@ -1,4 +1,5 @@
-//! What ends before its time and is told, such as traps that are hit too often; and what is not to be told.
+//! Traces that end early, such as traps that are hit too often, must be reported; normal ends must
+//! not.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,14 @@ use std::time::Duration;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
 
-/// How long something may take on a busy machine.
+/// The time within which something must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// As [`Probe::run`], without `--budget off`.
+/// Runs like [`Probe::run`], without `--budget off`.
 fn within_budget(spec: &str, calls: &str) -> Report {
     let output = command()
         .args(["probe", spec, "--json", "--"])
@@ -45,7 +46,8 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
         .split_once("tiny was switched off after ")
         .and_then(|(_, behind)| behind.split_once(" hits")?.0.parse::<u64>().ok());
     let hits = hits.unwrap_or_else(|| panic!("it is not told: {notes}"));
-    // Its one thread may stand in the trap right then.
+    // One more than the limit, because the thread may already be inside the trap when it is
+    // switched off.
     let counted = event["count"].as_u64().expect("a count");
     assert!((hits..=hits + 1).contains(&counted), "{counted}: {notes}");
 }
@@ -57,7 +59,7 @@ fn a_trap_stays_on_with_the_budget_off() {
     assert!(!notes(run.good()).contains("switched off"));
 }
 
-/// The signal, and the CPU time that it had used, although nothing is left to ask.
+/// The report must have the signal and the CPU time, although /proc of the dead process is empty.
 #[test]
 fn a_target_that_is_killed_is_told_with_its_cpu_time() {
     let mut waiting = Waiting::through(&["env"], &target("hot"), &["1", "0"]);
@@ -67,7 +69,8 @@ fn a_target_that_is_killed_is_told_with_its_cpu_time() {
         .attach(&[waiting.pid]);
     site.wait_probed();
     waiting.process.go();
-    // tiptoe reads it fifty times a second.
+    // tiptoe reads the CPU time fifty times a second, so that the last reading may miss up to 20
+    // ms.
     wait_until("CPU time of the target", LIMIT, || {
         cpu_ticks(waiting.pid) > 20
     });
@@ -79,7 +82,7 @@ fn a_target_that_is_killed_is_told_with_its_cpu_time() {
     assert!(report.value["cost"]["fraction"].as_f64() > Some(0.0));
 }
 
-/// The CPU time of a process, in hundredths of a second.
+/// Returns the CPU time of a process in hundredths of a second.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, fields) = stat.rsplit_once(") ").expect("fields behind the name");
@@ -108,7 +111,8 @@ fn a_filter_is_told_beside_the_cost() {
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
 
-/// The kernel emulates `push` and a no-operation, makes a 5-byte one a call, and steps through the others.
+/// The kernel emulates `push` and a no-operation, turns a 5-byte one into a call, and single-steps
+/// the others. Their prices must differ.
 #[test]
 fn the_kernels_probes_are_priced_by_their_instructions() {
     let [push, nops, endbr, mov, nop5] = prices();
@@ -127,7 +131,8 @@ fn what_the_kernel_does_differently_has_another_price() {
     );
 }
 
-/// Nanoseconds of a hit on `push`, a no-operation, `endbr64`, `mov` and a no-operation of 5 bytes.
+/// Returns the nanoseconds of a hit on `push`, a no-operation, `endbr64`, `mov` and a 5-byte
+/// no-operation.
 fn prices() -> [u64; 5] {
     let shapes = ["push", "nops", "endbr", "mov", "nop5"].map(|shape| format!("shape_{shape}"));
     let run = Probe::new(&shapes)
@@ -141,11 +146,11 @@ fn prices() -> [u64; 5] {
     })
 }
 
-/// What ends tiptoe ends the command that it started, and there is a report.
+/// A signal that ends tiptoe must end the command that it started, and a report must be written.
 #[test]
 fn a_signal_for_tiptoe_ends_the_command() {
     for signal in [libc::SIGTERM, libc::SIGHUP] {
-        // It ends by itself when the test does, which closes its stdin.
+        // The command ends with the test, because that closes its stdin.
         let (mut tiptoe, report) = ready("read line");
         tiptoe.signal(signal);
         let status = tiptoe.wait();
@@ -154,12 +159,12 @@ fn a_signal_for_tiptoe_ends_the_command() {
     }
 }
 
-/// It may take its time, and tiptoe waits for it, but not when it is told again.
+/// A command may take its time to end. tiptoe waits for it, unless the signal is sent again.
 #[test]
 fn a_command_that_goes_on_is_told() {
     let (mut tiptoe, report) = ready("trap '' TERM; echo on; read line");
     assert_eq!(tiptoe.line(), "on");
-    // As often as it takes: two that come while tiptoe detaches are one.
+    // Sent repeatedly, because two signals that arrive while tiptoe detaches count as one.
     wait_until("tiptoe's end", LIMIT, || {
         tiptoe.signal(libc::SIGTERM);
         !tiptoe.lives()
@@ -170,7 +175,8 @@ fn a_command_that_goes_on_is_told() {
     assert!(report.contains("the command goes on"), "{report}");
 }
 
-/// Signals did nothing before the command began, so that tiptoe outlived `timeout`; later its child stayed.
+/// Signals had no effect before the command's exec, so that tiptoe outlived `timeout`; later its
+/// child stayed.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");
@@ -187,7 +193,7 @@ fn a_signal_before_the_commands_exec_ends_both() {
             let mut tiptoe = Process::start(&mut started);
             assert_eq!(tiptoe.line(), "stuck");
             tiptoe.signal(signal);
-            // Its stdout ends with the last process that has it.
+            // Its stdout ends when the last process that holds it ends.
             let (_, status) = tiptoe.finish();
             let ended = status.code().or(status.signal().map(|signal| 128 + signal));
             assert_eq!(ended, Some(128 + signal), "{words:?}");
@@ -201,7 +207,8 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// A tiptoe that traces a shell which is at this point of its script, and where the report will be.
+/// Starts a tiptoe that traces a shell, and waits until the shell reaches this point of its script.
+/// Returns the path of the report as well.
 fn ready(script: &str) -> (Process, PathBuf) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +224,7 @@ fn ready(script: &str) -> (Process, PathBuf) {
     (tiptoe, report)
 }
 
-/// Each interval is a line of its own as soon as it is over, and the report holds them all.
+/// Each interval must be printed as a line when it is over, and the report must contain them all.
 #[test]
 fn intervals_are_lines_of_json() {
     let output = command()

@@ -1,5 +1,5 @@
-//! Others patch too: the kernel's uprobes come and go on functions that we probe, too. The programs check
-//! every result of theirs, and no probe of ours is dead afterwards.
+//! Kernel uprobes are put on functions that we probe, and removed again. The programs check every
+//! result, and no probe of ours may be dead afterwards.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tiptoe_tests::process::wait_until;
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target_with};
 
-/// What each of the functions of `firsts` begins with.
+/// The first instructions of the functions of `firsts`.
 const FIRSTS: [&str; 17] = [
     "push", "push15", "endbr64", "mov", "mov32", "load", "xor", "lea", "lea32", "sub", "call",
     "jmp", "nop5", "nops", "frame", "two", "loop",
@@ -17,10 +17,10 @@ const FIRSTS: [&str; 17] = [
 
 const INT3: u8 = 0xcc;
 
-/// How many threads call them.
+/// The number of threads that call them.
 const THREADS: usize = 4;
 
-/// A program under load, its functions, and where each of them is.
+/// A program under load, its functions, and the address of each.
 struct Load {
     process: Process,
     functions: Vec<String>,
@@ -29,9 +29,10 @@ struct Load {
 }
 
 impl Load {
-    /// None where foreign probes cannot be put on anything. Each test has a file of its own: when a probe
-    /// goes, the kernel puts the file's byte back in every process that has probes in that file and its trap
-    /// there, or one of ours that is all there is.
+    /// Starts the program. `None`, with a note, if uprobes cannot be used here. Each test needs a
+    /// file of its own: when a uprobe is removed, the kernel restores the file's byte in every
+    /// process with uprobes in that file, if a trap byte is at that address, be it the kernel's or
+    /// ours.
     fn start(test: &str) -> Option<Load> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -40,7 +41,7 @@ impl Load {
         let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
-        // The youngest of them is whose foreign hits are counted.
+        // The youngest thread must exist, because foreign hits are counted in it.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
@@ -66,13 +67,13 @@ impl Load {
         Probe::new(&self.functions)
     }
 
-    /// What all functions hold once a tiptoe's probes stand on them.
+    /// Waits until tiptoe's probes are in place. Returns the bytes of all functions.
     fn wait_probed(&self, ours: &Attached) -> Vec<Vec<u8>> {
         ours.wait_ready();
         self.sites.iter().map(Site::now).collect()
     }
 
-    /// Waits until all functions hold these bytes again.
+    /// Waits until all functions contain these bytes again.
     fn wait_for(&self, bytes: &[Vec<u8>]) {
         let until = Instant::now() + Duration::from_secs(10);
         let dead = || {
@@ -87,7 +88,7 @@ impl Load {
         }
     }
 
-    /// A foreign probe on one function after the other, `times` in all, entries and returns.
+    /// Puts a foreign probe on one function after another, `times` in all, entries and returns.
     fn disturb(&self, times: u64) {
         for (turn, place) in (0..times).zip(self.places.iter().cycle()) {
             let foreign = match turn % 4 {
@@ -99,8 +100,8 @@ impl Load {
         }
     }
 
-    /// The functions whose foreign probe is not hit while another one is, a hundred times: the program
-    /// calls all of them in turn.
+    /// Returns the functions whose foreign probe is not hit while another one is hit 100 times. The
+    /// program calls all functions in turn, so these probes are dead.
     fn dead(&self, foreign: &[Foreign]) -> Vec<&str> {
         let until = Instant::now() + Duration::from_secs(20);
         let before: Vec<u64> = foreign.iter().map(Foreign::count).collect();
@@ -116,7 +117,7 @@ impl Load {
         }
     }
 
-    /// The program has found no wrong result.
+    /// Asserts that the program found no wrong result.
     fn ends_well(self) -> Expected {
         let (output, status) = self.process.finish();
         assert!(status.success(), "the program: {status}");
@@ -147,7 +148,7 @@ fn on_top_of_ours() {
     let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
     let last: Vec<_> = load.places.iter().map(Place::arm).collect();
-    // tiptoe looks now and then, and puts back what has lost its probe.
+    // tiptoe checks its sites from time to time, and restores probes that were lost.
     wait_until("no dead probe", Duration::from_secs(60), || {
         load.dead(&last).is_empty()
     });
@@ -162,8 +163,8 @@ fn on_top_of_ours() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Ours are asked for where foreign ones stand: left alone, with that reason. Where the site lies behind
-/// the first instruction both count.
+/// Sites with foreign probes are left alone, with that reason in the report. If our site is after
+/// the first instruction, both count.
 #[test]
 fn under_ours() {
     const BEHIND: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -172,7 +173,7 @@ fn under_ours() {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(Place::arm).collect();
-    // The kernel makes some of its traps calls when they are hit.
+    // The kernel replaces some of its traps by calls once they are hit.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(1000) {
@@ -210,8 +211,9 @@ fn while_ours_come_and_go() {
     load.ends_well();
 }
 
-/// Foreign ones stand on ours when we detach, and go later. Where both are the same trap it goes with us: on a
-/// loop of two bytes always, and on a call and a jump, of which most is kept, where there is no room near by.
+/// Foreign probes are on our sites when we detach, and are removed later. If both are the same trap
+/// byte, ours is removed with it. This is always so on a two-byte loop, and on a call or jump if
+/// there is no room nearby, because most of its bytes are kept.
 #[test]
 fn left_when_we_leave() {
     const BARELY: [&str; 3] = ["first_call", "first_jmp", "first_loop"];
@@ -239,8 +241,9 @@ fn left_when_we_leave() {
     load.ends_well();
 }
 
-/// A foreign probe on an inner instruction leads our jump astray. Nobody runs the function meanwhile, so
-/// there is time to take the jump out, and to put it back when the foreign one has gone.
+/// A foreign probe on an inner instruction diverts our jump. No thread runs the function in
+/// between, so that tiptoe has time to remove the jump, and to restore it when the foreign probe is
+/// removed.
 #[test]
 fn inside_of_ours() {
     let function = "first_frame";
@@ -257,7 +260,8 @@ fn inside_of_ours() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().behind(4).arm();
-        // The kernel's trap may be the very byte that is there; then it is seen when it goes.
+        // The kernel's trap may equal the byte that is already there; then it is noticed only when
+        // it is removed.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }
@@ -265,7 +269,7 @@ fn inside_of_ours() {
         site.wait_for(&patched);
     }
     process.go();
-    // Each of the threads calls each function before it looks whether its input is closed.
+    // Each thread calls each function before it checks whether its input is closed.
     let (_, status) = process.finish();
     assert!(status.success(), "the program: {status}");
     let report = ours.finish();

@@ -1,4 +1,4 @@
-//! What forks of a traced program cost.
+//! The cost of forks of a traced program.
 
 use tiptoe_tests::{Probe, Report, Waiting, target};
 
@@ -10,7 +10,7 @@ fn has_forks(report: &Report) {
     assert!(forks["unit_ns"].as_f64() > Some(0.0), "{:#}", report.value);
 }
 
-/// Each fork copies the agent's mappings, and the report said nothing of that.
+/// Each fork copies the agent's mappings; the report did not include that cost.
 #[test]
 fn forks_are_part_of_the_cost() {
     for probe in [Probe::new(&["called"]), Probe::lock()] {
@@ -22,7 +22,7 @@ fn forks_are_part_of_the_cost() {
     has_forks(&waiting.count(&Probe::new(&["called"]), &["called"]));
 }
 
-/// A program that only starts others by posix_spawn copies nothing.
+/// posix_spawn shares the memory until exec, so that nothing is copied and nothing must be priced.
 #[test]
 fn without_forks_none_is_priced() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);

@@ -1,13 +1,13 @@
-//! How much of its stack a BPF program uses, from its instructions.
+//! Computes from its instructions how much stack a BPF program uses.
 
-/// Bytes below the frame pointer (r10) that these instructions reach: by accesses through it, and by addresses that are
-/// made from it by adding constants.
+/// Returns the number of bytes below the frame pointer (r10) that these instructions reach, by
+/// accesses through r10 and through addresses computed from it by adding constants.
 ///
-/// Follows registers in the order of the code, as compilers lay it out; a copy whose sum is not a constant counts from
-/// where it was last known.
+/// Registers are followed in the order of the code, as compilers lay it out. If an added value is
+/// not a constant, the last known distance is kept.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
-    // How far each register is from the frame pointer, of those that are made from it.
+    // The distance of each register from the frame pointer; `None` unless it was computed from it.
     let mut from_frame = [None; 16];
     from_frame[10] = Some(0);
     let mut instructions = program.iter();
@@ -24,7 +24,7 @@ pub fn stack_bytes(program: &[u64]) -> i32 {
         lowest = lowest.min(accessed.map_or(0, |at| at + offset));
         match code {
             0x18 => {
-                instructions.next(); // its second half
+                instructions.next(); // the second half of a 16-byte load
                 from_frame[to] = None;
             }
             0xbf => from_frame[to] = from_frame[from],

@@ -1,4 +1,5 @@
-//! Debug registers, taken by perf_event_open; and a turn for each test that takes any, as there are four in a machine.
+//! Takes debug registers by perf_event_open, and serializes the tests that take any, because a CPU
+//! has only four.
 
 use std::fs::File;
 use std::io;
@@ -8,14 +9,14 @@ use std::path::Path;
 use crate::turn;
 
 const BREAKPOINT: u64 = 5;
-/// disabled, exclude_kernel, exclude_hv
+/// Attribute flags: disabled, exclude_kernel, exclude_hv.
 const IDLE: u64 = 1 | 1 << 5 | 1 << 6;
 const CLOEXEC: u64 = 8;
 
-/// At what it stops.
+/// The kind of access that a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Writes.
+    /// Writes only.
     Write,
     /// Reads and writes.
     Any,
@@ -23,12 +24,12 @@ pub enum Access {
     Execute,
 }
 
-/// A breakpoint that takes its register but never stops at anything.
+/// A breakpoint that takes a debug register and is never hit.
 #[derive(Debug)]
 pub struct Breakpoint(#[expect(dead_code, reason = "held open")] File);
 
 impl Breakpoint {
-    /// For a thread, on all CPUs or on one; for a CPU without a thread.
+    /// Opens a breakpoint for a thread (on all CPUs or on one) or for a CPU (without a thread).
     pub fn open(thread: Option<i32>, cpu: Option<u32>, access: Access) -> io::Result<Breakpoint> {
         static WATCHED: u64 = 0;
         let (bits, length) = match access {
@@ -54,23 +55,24 @@ impl Breakpoint {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// As many as there are, up to 32.
+    /// Opens breakpoints until the kernel refuses one, at most 32.
     pub fn all(thread: Option<i32>, cpu: Option<u32>, access: Access) -> Vec<Breakpoint> {
         let open = std::iter::from_fn(|| Breakpoint::open(thread, cpu, access).ok());
         open.take(32).collect()
     }
 }
 
-/// While it lives no other test takes debug registers.
+/// The right to use debug registers. No other test has it until this is dropped.
 #[derive(Debug)]
 pub struct Turn(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl Turn {
-    /// Waits for the tests that take debug registers, of whatever checkout: all share the machine's.
+    /// Waits for the tests that hold debug registers. Tests of other checkouts are waited for as
+    /// well, because the registers are the machine's.
     pub fn wait() -> Turn {
         Turn(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

@@ -1,4 +1,4 @@
-//! Cgroups of version 2 that a test makes, and what the kernel itself says of them.
+//! Makes cgroups (version 2) for tests, and reads the kernel's own counts of them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup, with whatever was made in it. There is one at a time: whoever counts all cgroups sees those of others.
+/// A cgroup and everything made in it. Only one exists at a time, because a test that counts all
+/// cgroups would otherwise see those of other tests.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -14,13 +15,15 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// A new one below the root; none where that is not possible, with the reason.
+    /// Makes a cgroup below the root. Fails with the reason if this user or machine does not allow
+    /// it.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
-        // Relaxed: numbers that differ are all that is wanted.
+        // Relaxed: only the numbers must differ; nothing is ordered by them.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The keeper removes cgroups of this name if this process cannot.
+        // The name must begin as the keeper's does, because the keeper removes cgroups of that name
+        // if this process is killed.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);
@@ -31,30 +34,30 @@ impl Cgroup {
         })
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its name, as tiptoe knows it.
+    /// Returns its name as tiptoe prints it.
     pub fn name(&self) -> String {
         let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()
     }
 
-    /// One within it.
+    /// Makes a cgroup within it.
     pub fn make(&self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         fs::create_dir(&path).expect("a cgroup");
         path
     }
 
-    /// Moves a process.
+    /// Moves a process into a cgroup.
     pub fn put(cgroup: &Path, pid: u32) {
         fs::write(cgroup.join("cgroup.procs"), pid.to_string()).expect("a move");
     }
 
-    /// The CPU time of a cgroup, as the kernel counts it.
+    /// Returns the CPU time of a cgroup by the kernel's own count.
     pub fn usage_ns(cgroup: &Path) -> f64 {
         let text = fs::read_to_string(cgroup.join("cpu.stat")).expect("cpu.stat");
         let line = text
@@ -66,9 +69,9 @@ impl Cgroup {
 }
 
 impl Cgroup {
-    /// Ends all that is in it.
+    /// Kills all processes in it.
     pub fn kill(&self) {
-        // Before Linux 5.14 there is no such file.
+        // The file is missing before Linux 5.14.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
 }

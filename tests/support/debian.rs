@@ -1,8 +1,9 @@
-//! Roots of other releases of Debian, with their C libraries, and programs built for them.
+//! Makes roots of other Debian releases, with their C libraries, and builds programs for them.
 //!
-//! apt downloads the packages once, with lists and folders of its own, and they are unpacked under `target`. A
-//! program that is built for a root names the root's own loader and libraries by the paths that they have here; a
-//! link in the root makes these paths lead there after a chroot, too. So it runs in the root and out of it.
+//! apt downloads the packages once, into lists and folders of its own, and they are unpacked under
+//! `target`. A program built for a root must run inside it and outside. So it names the root's
+//! loader and libraries by their paths here, and a link in the root makes the same paths valid
+//! after a chroot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use crate::target::target_of;
 use crate::waiting::Waiting;
 use crate::{installed, root};
 
-/// What a program of ours needs, and its compiler.
+/// The packages that our programs and their compiler need.
 const PACKAGES: &[&str] = &[
     "libc6",
     "libc6-dev",
@@ -21,26 +22,29 @@ const PACKAGES: &[&str] = &[
     "libstdc++6",
     "linux-libc-dev",
 ];
-/// In a mount namespace of its own: the root, and the program with its arguments.
+/// The script that mounts /proc and /dev in a mount namespace of its own, then runs the program in
+/// the root.
 const ENTER: &str = r#"set -e
 for folder in proc dev; do mount --rbind "/$folder" "$1/$folder"; done
 exec chroot "$@""#;
 
-/// A root.
+/// The root of one release.
 #[derive(Debug)]
 pub struct Debian {
     root: PathBuf,
 }
 
 impl Debian {
-    /// That of a release, such as `trixie`. Says why where its packages cannot be reached.
+    /// Returns the root of a release such as `trixie`. Fails with the reason if its packages cannot
+    /// be downloaded.
     pub fn new(release: &str) -> Result<Debian, String> {
         static MAKING: Mutex<()> = Mutex::new(());
         let _turn = MAKING.lock();
         let folder = root().join("target/test-roots");
         let root = folder.join(release);
         if !root.exists() {
-            // Another run of the tests may make one, too: a whole one is renamed into place.
+            // Unpacked under another name and renamed when complete, because another run of the
+            // tests may make the same root.
             let part = folder.join(format!("{release}-{}", std::process::id()));
             let packages = Packages::new(release, &part);
             let reached = packages.reach();
@@ -56,18 +60,19 @@ impl Debian {
         Ok(Debian { root })
     }
 
-    /// The program of `tests/targets`, built for this release.
+    /// Builds a program of `tests/targets` for this release.
     pub fn target(&self, name: &str) -> PathBuf {
         let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
         let [first, second] = libraries.map(|folder| self.root.join(folder).display().to_string());
         let loader = self.root.join("lib64/ld-linux-x86-64.so.2");
         let flags = [
             format!("--sysroot={}", self.root.display()),
-            // The compiler's own libraries are those of the release that it comes from.
+            // The compiler must use the libraries of the release that it comes from.
             format!("-B{first}"),
             format!("-L{first}"),
             format!("-L{second}"),
-            // For what libc itself loads, too, as it does for those who are cancelled.
+            // RPATH rather than RUNPATH, because it must also hold for libraries that libc itself
+            // loads, such as libgcc_s when a thread is cancelled.
             format!("-Wl,--disable-new-dtags,-rpath={second}"),
             format!("-Wl,--dynamic-linker={}", loader.display()),
         ];
@@ -75,12 +80,13 @@ impl Debian {
         target_of(&self.root.join("bin-of-tests"), name, &flags)
     }
 
-    /// Starts one of them in the root, with a /proc and a /dev there.
+    /// Starts a program in the root, with its own /proc and /dev.
     pub fn waiting(&self, program: &Path, arguments: &[&str]) -> Waiting {
         Waiting::start(self.command(program).args(arguments), program)
     }
 
-    /// The command that runs a program in the root, with a /proc and a /dev there. Paths in the root are those outside.
+    /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are
+    /// the same inside and outside.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", ENTER, "sh"]);
@@ -95,7 +101,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     output.status.success().then_some(()).ok_or(said)
 }
 
-/// apt with a folder of its own.
+/// An apt with its own folders.
 struct Packages<'a> {
     folder: &'a Path,
     options: Vec<String>,
@@ -132,7 +138,7 @@ impl Packages<'_> {
         run(command.args(options).args(words).current_dir(self.folder))
     }
 
-    /// Reads the lists.
+    /// Downloads the lists of packages.
     fn reach(&self) -> Result<(), String> {
         installed("apt-get").ok_or("there is no apt-get")?;
         self.apt(&["update"])
@@ -144,7 +150,8 @@ impl Packages<'_> {
     }
 }
 
-/// Unpacks the packages of a folder to `root` in it, which will be at `place`.
+/// Unpacks the packages of a folder to `root` in it. Links are made for `place`, to which the
+/// folder is renamed later.
 fn unpack(folder: &Path, place: &Path) {
     let script = r#"set -e
 mkdir root

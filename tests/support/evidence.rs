@@ -1,19 +1,22 @@
-//! What processes were doing when a test gave up on them: saved before they are killed.
+//! Saves what the processes of a failed test were doing, before they are killed.
 //!
-//! `xtask` runs the tests and includes this file and `keeper.rs` by path, as it must not link what it tests.
+//! `xtask` runs the tests and includes this file and `keeper.rs` by path, because it must not link
+//! what it tests.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of `/proc/PID` and of `/proc/PID/task/TID` that say where a process is.
+/// Files of `/proc/PID` and `/proc/PID/task/TID` that show the state of a process.
 const OF_PROCESS: &[&str] = &["cmdline", "status", "maps", "limits", "cgroup"];
 const OF_THREAD: &[&str] = &["comm", "status", "wchan", "stack", "syscall"];
-/// gdb may wait for a process that does not stop.
+/// The arguments of timeout(1) that run gdb. The limit is needed because gdb may wait for a process
+/// that does not stop.
 const GDB: &[&str] = &["-k", "1", "10", "gdb", "-nx", "-batch", "-ex"];
 
-/// Writes a file for each of the processes into `folder`, which is created: their state, and the stacks of all threads as
-/// the kernel and gdb see them. What cannot be read is left out: a process may end meanwhile.
+/// Writes one file for each process into `folder`, which is created: its state, and the stacks of
+/// all threads as the kernel and gdb see them. Unreadable files are skipped, because a process may
+/// end at any time.
 pub fn save(folder: &Path, pids: &[i32]) {
     if fs::create_dir_all(folder).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! Somebody else's probe: a uprobe of the kernel, opened without tiptoe, as perf and bpftrace open theirs.
+//! Puts kernel uprobes on a program without tiptoe, as perf and bpftrace do.
 
 use std::ffi::CString;
 use std::fs::{DirEntry, File};
@@ -8,10 +8,10 @@ use std::path::Path;
 
 use crate::memory::file_offset;
 
-/// Where the kernel says which number the uprobe PMU has.
+/// The file that holds the type number of the uprobe PMU.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// `struct perf_event_attr` up to its second extension, as perf_event_open(2) has it.
+/// `struct perf_event_attr` up to its second extension (perf_event_open(2)).
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Attr {
@@ -28,7 +28,7 @@ pub(crate) struct Attr {
     pub(crate) offset: u64,
 }
 
-/// A place where kernel uprobes can be put: a function of a program that runs.
+/// An instruction of a running program on which kernel uprobes can be put.
 #[derive(Debug, Clone)]
 pub struct Place {
     thread: i32,
@@ -38,9 +38,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// The first instruction of `symbol` in `program`, which the process `pid` runs. Its youngest thread
-    /// is the one that is counted; the kernel's trap stands for all of them. None where this kernel has
-    /// no uprobe events.
+    /// Returns the first instruction of `symbol` in `program`, which process `pid` runs. Hits are
+    /// counted in its youngest thread only, although the kernel's trap is in all of them. `None` if
+    /// this kernel has no uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<Place> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
@@ -53,19 +53,19 @@ impl Place {
         })
     }
 
-    /// The instruction `bytes` behind it.
+    /// Returns the instruction `bytes` after this one.
     #[must_use]
     pub fn behind(mut self, bytes: u64) -> Place {
         self.offset += bytes;
         self
     }
 
-    /// Puts a probe there; gone when dropped.
+    /// Puts a uprobe there, which is removed on drop.
     pub fn arm(&self) -> Foreign {
         self.open(false)
     }
 
-    /// The same, hit when the function returns.
+    /// Puts a return uprobe there, which is removed on drop.
     pub fn arm_return(&self) -> Foreign {
         self.open(true)
     }
@@ -83,12 +83,12 @@ impl Place {
     }
 }
 
-/// A uprobe of the kernel that stands on a program; it goes when this is dropped.
+/// A kernel uprobe on a program, removed on drop.
 #[derive(Debug)]
 pub struct Foreign(File);
 
 impl Foreign {
-    /// Its hits so far.
+    /// Returns its hits so far.
     pub fn count(&self) -> u64 {
         let mut bytes = [0; 8];
         (&self.0).read_exact(&mut bytes).expect("a counter");
@@ -98,7 +98,7 @@ impl Foreign {
 
 pub(crate) fn open(attr: &Attr, thread: i32) -> File {
     let (any_cpu, no_group, close_on_exec) = (-1, -1, 8);
-    // SAFETY: the record and the path in it live through the call, which reads as much as `size` says.
+    // SAFETY: the record and the path in it outlive the call, which reads `size` bytes.
     let event = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -111,6 +111,6 @@ pub(crate) fn open(attr: &Attr, thread: i32) -> File {
     };
     let error = std::io::Error::last_os_error();
     assert!(event >= 0, "no uprobe at {:#x}: {error}", attr.offset);
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor that nothing else owns.
     unsafe { File::from_raw_fd(event as i32) }
 }

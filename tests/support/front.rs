@@ -1,13 +1,16 @@
-//! Puts a keeper above a test program that was started by itself, as `cargo test` does.
+//! Puts a keeper above a test program that was started directly, as `cargo test` does.
 //!
 //! ```text
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
-//! - SIGKILL for the front: the keeper gets SIGTERM by `PR_SET_PDEATHSIG`. For the test process: the keeper waits for it.
-//! - SIGKILL for the keeper: the test process gets one, too, and the front, a subreaper as well, kills the rest.
+//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`. If the test process is
+//!   killed, the keeper reaps it.
+//! - If the keeper is killed, the test process gets SIGKILL, and the front, also a subreaper, kills
+//!   the rest.
 //!
-//! Each of the three is forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
+//! Each of the three must be forked while its parent has one thread, because `PR_SET_PDEATHSIG`
+//! follows the parent's *thread*.
 
 use std::io;
 use std::time::Duration;
@@ -17,8 +20,8 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, which must have one thread: returns in the process that is kept, which is
-/// another one than before, and in no other. Does nothing where there is a keeper already.
+/// Puts a keeper above the calling process, which must have one thread. Returns only in the kept
+/// process, which is a new one with another id. Does nothing if a keeper already exists.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
         return;
@@ -38,7 +41,7 @@ pub fn keep_this_process() {
         }
         keeper => {
             let status = wait_for_keeper(keeper);
-            // Nothing is left, unless somebody killed the keeper.
+            // Processes and files are left only if the keeper was killed.
             kill_all();
             left.remove();
             std::process::exit(status);
@@ -46,18 +49,18 @@ pub fn keep_this_process() {
     }
 }
 
-/// The last steps of a process that is kept, before it runs anything of its own.
+/// The last steps of the kept process before it runs the test program.
 fn become_kept(keeper: i32, left: &Leftovers) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);
     }
     for (name, value) in left.environment(&crate::root()) {
-        // SAFETY: there is one thread, so none reads the environment.
+        // SAFETY: there is one thread, so no other reads the environment.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// Waits until the keeper has ended, and hands SIGTERM on to it. Returns its exit status.
+/// Waits until the keeper has ended, forwarding SIGTERM to it. Returns its exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {
@@ -69,7 +72,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
                     }
                 }
             }
-            // SAFETY: kill takes two numbers; the keeper is our child and not reaped.
+            // SAFETY: kill takes two numbers; the keeper is our child and has not been reaped.
             Some(_) => unsafe {
                 libc::kill(keeper, libc::SIGTERM);
             },
@@ -78,7 +81,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
 }
 
 fn fork() -> i32 {
-    // SAFETY: the caller has one thread, so the child may do whatever the parent may.
+    // SAFETY: the caller has one thread, so no lock can be held by another thread in the child.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", io::Error::last_os_error());
     child

@@ -1,4 +1,4 @@
-//! The kernel's own count of a program's futex calls: its tracepoint, without tiptoe.
+//! Counts a program's futex calls by the kernel's tracepoint, independent of tiptoe.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -9,10 +9,10 @@ use crate::foreign::{Attr, open};
 
 const TRACEPOINT: u32 = 2;
 const INHERIT: u64 = 1 << 1;
-/// PERF_EVENT_IOC_SET_FILTER.
+/// The ioctl `PERF_EVENT_IOC_SET_FILTER`.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
-/// The kernel's counts of a thread and of all that it starts from then on.
+/// The kernel's counts of a thread and of all threads that it starts afterwards.
 #[derive(Debug)]
 pub struct Futexes {
     waits: File,
@@ -20,7 +20,7 @@ pub struct Futexes {
 }
 
 impl Futexes {
-    /// Counts from now on; none where this kernel has no such tracepoint.
+    /// Counts from now on. `None` if this kernel has no such tracepoint.
     pub fn of(thread: u32) -> Option<Futexes> {
         let id = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/id";
         let id: u64 = std::fs::read_to_string(id).ok()?.trim().parse().ok()?;
@@ -33,13 +33,14 @@ impl Futexes {
                 ..Attr::default()
             };
             let event = open(&attr, thread as i32);
-            // For all processes, and by either clock.
+            // Each operation with and without FUTEX_PRIVATE_FLAG (128) and FUTEX_CLOCK_REALTIME
+            // (256).
             let flags = [0, 128, 256, 384];
             let all = operations
                 .iter()
                 .flat_map(|op| flags.map(|flag| format!("op == {}", op | flag)));
             let filter = CString::new(all.collect::<Vec<_>>().join(" || ")).expect("text");
-            // SAFETY: the text lives through the call.
+            // SAFETY: the text outlives the call.
             let set = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER, filter.as_ptr()) };
             assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
             event
@@ -50,7 +51,7 @@ impl Futexes {
         })
     }
 
-    /// Waits and wakes so far, of threads that have ended too.
+    /// Returns the waits and wakes so far, also those of ended threads.
     pub fn counts(&self) -> [u64; 2] {
         [&self.waits, &self.wakes].map(|mut event| {
             let mut bytes = [0; 8];

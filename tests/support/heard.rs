@@ -1,4 +1,4 @@
-//! A tiptoe whose talk a test waits for.
+//! Runs a tiptoe whose messages a test waits for.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use crate::process::{Process, wait_until};
 use crate::ready::Ready;
 use crate::report::Report;
 
-/// How long it may take on a busy machine until tiptoe says what is waited for.
+/// The time within which tiptoe must print an awaited message, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running tiptoe, its talk and its report.
+/// A running tiptoe with its messages and its report.
 #[derive(Debug)]
 pub struct Heard {
-    /// The command.
+    /// The running command.
     pub process: Process,
     ready: Ready,
     talk: PathBuf,
@@ -24,17 +24,17 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Starts a command of tiptoe's that has all of its arguments but those of its outputs.
+    /// Starts a tiptoe command, which must have all arguments but those for its outputs.
     pub fn start(command: &mut Command) -> Heard {
         static TURN: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: numbers that differ are all that is wanted.
+        // Relaxed: only the numbers must differ; nothing is ordered by them.
         let turn = TURN.fetch_add(1, Relaxed);
         let file = |what: &str| {
             let name = format!("tiptoe-heard-{}-{turn}-{what}", std::process::id());
             std::env::temp_dir().join(name)
         };
         let (talk, report) = (file("talk"), file("report"));
-        // An earlier run that was killed may have had this number.
+        // A killed earlier run may have left a file of this name.
         let _ = std::fs::remove_file(&report);
         command.stderr(File::create(&talk).expect("a temporary folder"));
         command.arg("-o").arg(&report);
@@ -47,22 +47,22 @@ impl Heard {
         }
     }
 
-    /// Returns when it counts, once; fails the test where it ends before that.
+    /// Returns once tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
 
-    /// What it has said so far.
+    /// Returns the messages so far.
     pub fn talk(&self) -> String {
         std::fs::read_to_string(&self.talk).expect("our own file")
     }
 
-    /// Waits until it has said this.
+    /// Waits until the messages contain `words`.
     pub fn wait_for(&self, words: &str) {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits for its end and takes its report.
+    /// Waits for its end and returns its report.
     pub fn finish(self) -> Report {
         let Heard {
             process,

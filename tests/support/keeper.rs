@@ -1,9 +1,11 @@
-//! The keeper: the process above a test process. Nothing that a test starts outlives it, however the test ends.
+//! The keeper: the process above a test process. Nothing that a test starts may outlive it, however
+//! the test ends.
 //!
-//! The keeper is the subreaper of everything below it, so what the test leaves behind becomes its child. When the test
-//! process ends, or runs out of time, or the keeper gets SIGTERM, the keeper kills the whole tree, then removes the test's
-//! temporary folder, the mounts in it, and the test's cgroups. `front` puts one above a test program that is run by itself;
-//! `xtask` starts one for each test, and includes this file by path, as it must not link what it tests.
+//! The keeper is the subreaper of everything below it, so that orphans of the test become its
+//! children. When the test process ends or runs out of time, or the keeper gets SIGTERM, the keeper
+//! kills the whole tree. It then removes the test's temporary folder, the mounts in it, and the
+//! test's cgroups. `front` puts a keeper above a test program that is run directly. `xtask` starts
+//! one for each test, and includes this file by path, because it must not link what it tests.
 
 use std::fs;
 use std::io;
@@ -13,28 +15,29 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// Set for all that a keeper keeps, to the name of its [`Leftovers`]: below it no second one is needed.
+/// The variable that holds the name of the keeper's [`Leftovers`]. A process that has it needs no
+/// second keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
-/// Where a test that fails saves what it can: see `evidence`.
+/// The folder to which a failing test saves its state (see `evidence`).
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
 /// The exit status of a test that ran out of time, as timeout(1) has it.
 pub const OUT_OF_TIME: i32 = 124;
-/// For how long a killed process may take to end.
+/// The time that a killed process may take to end.
 const DYING: Duration = Duration::from_secs(10);
 
-/// How a kept process ended.
+/// The way in which a kept process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// With an exit code.
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// The keeper killed it, because its time was over or because the keeper was asked to end.
+    /// Killed by the keeper, because its time was over or because the keeper was asked to end.
     Killed(i32),
 }
 
 impl End {
-    /// The exit status as a shell has it.
+    /// Returns the exit status as a shell has it.
     pub fn status(self) -> i32 {
         match self {
             End::Code(code) | End::Killed(code) => code,
@@ -43,13 +46,15 @@ impl End {
     }
 }
 
-/// Ties the caller to its keeper, and gives each signal its default and unblocks all: a runner may have left some ignored,
-/// as nohup and background jobs do. Makes system calls only.
+/// Ties the caller to its keeper, and sets every signal to its default and unblocks it, because
+/// nohup and background jobs start their children with some ignored. Makes system calls only,
+/// because it runs between fork and exec.
 ///
 /// # Errors
-/// The keeper has ended already.
+/// The keeper has already ended.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: neither call touches memory. close_range marks what a runner has left open, so that no child inherits it.
+    // SAFETY: neither call touches memory. close_range sets close-on-exec on descriptors that a
+    // runner left open, because children must not inherit them.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
@@ -61,21 +66,23 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
     }
 }
 
-/// What a test may leave outside of processes: files in a temporary folder of its own, and cgroups with its name.
+/// What a test may leave besides processes: files in its temporary folder, and cgroups with its
+/// name.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
-    /// The beginning of the names of its cgroups (`Cgroup::new`).
+    /// The prefix of the names of its cgroups (`Cgroup::new`).
     pub name: String,
-    /// Its temporary folder. Anyone may write there, as in /tmp: tests run programs as other users.
+    /// Its temporary folder. Every user may write there, as in /tmp, because tests run programs as
+    /// other users.
     pub folder: PathBuf,
 }
 
 impl Leftovers {
-    /// Makes the folder; both are named for the caller.
+    /// Makes the folder. Its name and the cgroups' prefix contain the caller's process id.
     pub fn prepare() -> Leftovers {
         let name = format!("tiptoe-test-{}", pid());
         let folder = std::env::temp_dir().join(&name);
-        // An earlier process that was killed may have had this number.
+        // A killed earlier process may have had this id.
         remove_folder(&folder);
         let made = fs::create_dir(&folder)
             .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)));
@@ -83,7 +90,8 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
-    /// The variables that tell a test of it. Prices are measured once for all tests, in a cache that is not the user's.
+    /// Returns the variables that a kept test needs. Prices are measured once for all tests, in a
+    /// cache that must not be the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -92,17 +100,19 @@ impl Leftovers {
         ]
     }
 
-    /// Removes it, when no process of the test is left.
+    /// Removes the leftovers. No process of the test may be left.
     pub fn remove(&self) {
         remove_cgroups(&self.name);
         remove_folder(&self.folder);
     }
 }
 
-/// Makes the caller the keeper of what it will start, until its parent, the process `front`, ends. A session of its own: what
-/// a terminal sends, as it is closed or for Ctrl-C, reaches the front alone.
+/// Makes the caller the keeper of the processes that it will start, until its parent, the process
+/// `front`, ends. The keeper has its own session, because a terminal's signals (on close, or
+/// Ctrl-C) must reach the front alone.
 pub fn be_keeper(front: i32) {
-    // SAFETY: none of the calls touches memory. setsid fails only where the caller leads a session already.
+    // SAFETY: none of the calls touches memory. setsid fails only if the caller already leads a
+    // session.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -113,7 +123,7 @@ pub fn be_keeper(front: i32) {
     }
 }
 
-/// Makes the caller the process that adopts what its descendants leave behind.
+/// Makes the caller the subreaper of its descendants.
 pub fn adopt() {
     // SAFETY: prctl with these arguments touches no memory.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
@@ -130,8 +140,8 @@ pub fn block_signals() {
     }
 }
 
-/// Waits until `test`, a child, has ended, or until `limit` is over, or until somebody asks the caller to end. Then kills
-/// all that is below the caller and removes what the test left.
+/// Waits until the child `test` ends, `limit` passes, or the caller is asked to end. Then kills
+/// everything below the caller and removes the test's leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
@@ -164,7 +174,7 @@ fn wait_for(test: i32, limit: Option<Duration>) -> End {
     }
 }
 
-/// Kills and reaps everything below the caller. Prints what does not end.
+/// Kills and reaps everything below the caller. Prints the processes that do not end.
 pub fn kill_all() {
     let until = Instant::now() + DYING;
     loop {
@@ -177,7 +187,7 @@ pub fn kill_all() {
             return;
         }
         for pid in left {
-            // SAFETY: kill takes two numbers; what is below us keeps its number until we have reaped it.
+            // SAFETY: kill takes two numbers; a descendant keeps its id until it is reaped.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         while reap().is_some() {}
@@ -185,7 +195,7 @@ pub fn kill_all() {
     }
 }
 
-/// All descendants of a process: those that have not been reaped are among them.
+/// Returns all descendants of a process, including zombies.
 pub fn below(root: i32) -> Vec<i32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -198,7 +208,7 @@ pub fn below(root: i32) -> Vec<i32> {
         };
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
         let stat = String::from_utf8_lossy(&stat);
-        // The name, in brackets, may hold anything.
+        // The name, in brackets, may contain any character, also brackets and spaces.
         let parent = stat
             .rsplit_once(") ")
             .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok());
@@ -219,7 +229,7 @@ pub fn below(root: i32) -> Vec<i32> {
     found
 }
 
-/// Where cgroups of version 2 are mounted, if they are.
+/// Returns the mount point of cgroup version 2, if it is mounted.
 pub fn cgroup_root() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let mut fields = mounts
@@ -239,11 +249,12 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Kills what is in a cgroup and in those below it, and removes them. Gives up when they have not ended in [`DYING`].
+/// Kills the processes in a cgroup and below it, and removes the cgroups. Gives up if they have not
+/// ended within [`DYING`].
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {
-        // Before Linux 5.14 there is no such file.
+        // The file is missing before Linux 5.14.
         let _ = fs::write(path.join("cgroup.kill"), "1");
         remove_cgroup(path);
         std::thread::sleep(Duration::from_millis(1));
@@ -259,7 +270,8 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Removes a temporary folder, and first the mounts in it: nothing of another file system may be removed.
+/// Removes a temporary folder. Mounts in it are detached first, because otherwise files of another
+/// file system would be removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for place in mounts
@@ -290,7 +302,7 @@ fn default_signals() {
     }
 }
 
-/// The end of a child, and the request to end.
+/// Returns the signals that the keeper waits for: the end of a child, and the request to end.
 fn signals() -> libc::sigset_t {
     // SAFETY: a signal set may be all zeros before sigemptyset fills it; it outlives the calls.
     unsafe {
@@ -302,7 +314,7 @@ fn signals() -> libc::sigset_t {
     }
 }
 
-/// Waits for one of the signals of [`block_signals`], for `limit` at most.
+/// Waits for a signal of [`block_signals`], for at most `limit`.
 pub fn wait_signal(limit: Duration) -> Option<i32> {
     let set = signals();
     let limit = libc::timespec {
@@ -315,7 +327,7 @@ pub fn wait_signal(limit: Duration) -> Option<i32> {
     (signal > 0).then_some(signal)
 }
 
-/// Reaps a child that has ended, if there is one.
+/// Reaps one ended child, if there is any.
 pub fn reap() -> Option<(i32, End)> {
     let mut status = 0;
     // SAFETY: waitpid writes the status, which outlives the call.
@@ -330,12 +342,12 @@ pub fn reap() -> Option<(i32, End)> {
     Some((pid, end))
 }
 
-/// The caller's number.
+/// Returns the caller's process id.
 pub fn pid() -> i32 {
     std::process::id().cast_signed()
 }
 
-/// The number of the caller's parent.
+/// Returns the process id of the caller's parent.
 pub fn parent() -> i32 {
     // SAFETY: getppid has no arguments and cannot fail.
     unsafe { libc::getppid() }

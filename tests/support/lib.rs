@@ -1,8 +1,8 @@
-//! What the end-to-end tests share: building the target programs, running the command, reading its report.
+//! Helpers of the end-to-end tests: build target programs, run the command, read its report.
 //!
-//! Targets print `expect FUNCTION COUNT` for each function whose calls they can count themselves, and check
-//! their own results: a target that ends well has seen nothing of tiptoe. Where calls may end otherwise than by
-//! a return, they print that too: `truth`.
+//! Targets print `expect FUNCTION COUNT` for each function whose calls they can count, and check
+//! their own results. A target that exits with 0 was therefore not disturbed by tiptoe. Targets
+//! whose calls may end without a return print those ends as well (see `truth`).
 
 pub mod breakpoint;
 pub mod cgroup;
@@ -41,7 +41,7 @@ pub use waiting::Waiting;
 
 use std::path::{Path, PathBuf};
 
-/// Runs before `main`, while there is one thread: nothing that a test program starts outlives it.
+/// Runs before `main`, because a keeper must be forked while there is one thread.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static KEEP: extern "C" fn() = keep;
@@ -50,7 +50,7 @@ extern "C" fn keep() {
     front::keep_this_process();
 }
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -58,12 +58,14 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// `whole` repetitions, scaled by `TIPTOE_TEST_SCALE` (0.004 in the gate, 0.01 in `make nightly`, 1 in `make stress`), at least one.
+/// Returns `whole` repetitions scaled by `TIPTOE_TEST_SCALE` (0.004 in the gate, 0.01 in `make
+/// nightly`, 1 in `make stress`), at least one.
 pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }
 
-/// All of `whole` in `make stress`, else every third from the first on: what is asked again in another way.
+/// Returns all of `whole` in `make stress`, else every third, beginning with the first. For cases
+/// that other cases nearly repeat.
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)
@@ -74,7 +76,7 @@ fn scale() -> f64 {
     scale.and_then(|scale| scale.parse().ok()).unwrap_or(0.004)
 }
 
-/// Where a program is, by its name; none where it is not installed.
+/// Returns the path of an installed program. `None` if it is not installed.
 pub fn installed(program: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/go/bin"]
         .iter()
@@ -82,7 +84,7 @@ pub fn installed(program: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Is this process root?
+/// Returns whether this process is root.
 pub fn is_root() -> bool {
     // SAFETY: geteuid reads the caller's credentials and cannot fail.
     unsafe { libc::geteuid() == 0 }

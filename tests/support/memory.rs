@@ -1,4 +1,4 @@
-//! A running program's code as it is in memory, to see probes come and go.
+//! Reads a running program's code from memory, to see probes being written and removed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use crate::process::wait_until;
 
-/// How long a probe may take to come or go on a busy machine.
+/// The time within which a probe must appear or disappear, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where a function's probe may stand: behind what is passed over in front of it, which may be an `endbr64`, a
-/// no-operation and four instructions.
+/// The bytes at a function's entry among which its probe may be: an `endbr64`, a no-operation and
+/// four instructions may precede it.
 const WINDOW: usize = 64;
 
-/// Where a probe stands, or will, in a running program.
+/// The location of a probe in a running program, whether or not the probe is there.
 #[derive(Debug)]
 pub struct Site {
     memory: File,
@@ -25,12 +25,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// The entry of `symbol` of `program`, which the process `pid` runs, not yet probed.
+    /// Returns the entry of `symbol` of `program`, which process `pid` runs. It must not be probed
+    /// yet, because its bytes are saved as the original ones.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
 
-    /// One instruction, where exactly that one is probed.
+    /// Returns one instruction, for a probe on exactly that instruction.
     pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
         Site::of(pid, program, symbol, offset, 1)
     }
@@ -47,7 +48,7 @@ impl Site {
         site
     }
 
-    /// Its bytes now.
+    /// Returns its current bytes.
     pub fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.original.len()];
         self.memory
@@ -56,12 +57,13 @@ impl Site {
         bytes
     }
 
-    /// Does a probe stand here now?
+    /// Returns whether it is probed now.
     pub fn is_probed(&self) -> bool {
         self.now() != self.original
     }
 
-    /// Waits until it is probed: what a way in writes here for a while is no probe.
+    /// Waits until it is probed. Bytes that an injection writes here temporarily do not count as a
+    /// probe.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -75,18 +77,19 @@ impl Site {
         wait_until("the bytes", LIMIT, || self.now() == bytes);
     }
 
-    /// Waits until its original bytes are back.
+    /// Waits until its original bytes are restored.
     pub fn wait_original(&self) {
         wait_until("the original bytes", LIMIT, || !self.is_probed());
     }
 }
 
-/// How many bytes of a running program's code, its libraries' included, are not those of their files.
+/// Returns the number of bytes of a running program's code, with its libraries, that differ from
+/// their files.
 pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// The same of one file, by the end of its path.
+/// Returns that number for one file, given by the end of its path.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
@@ -101,7 +104,7 @@ pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
         let (start, end) = range.split_once('-')?;
         let mut bytes = [(); 2].map(|()| vec![0; (number(end) - number(start)) as usize]);
         memory.read_exact_at(&mut bytes[0], number(start)).ok()?;
-        // The last page of a file is filled up with zeroes.
+        // The part of the last page after the end of the file is zero.
         let _ = file.read_at(&mut bytes[1], number(offset)).ok()?;
         Some(
             bytes[0]
@@ -114,7 +117,7 @@ pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     maps.lines().filter_map(differing).sum()
 }
 
-/// The offset of `symbol` in the file of `program`, which the process `pid` runs.
+/// Returns the file offset of `symbol` in `program`, which process `pid` runs.
 pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     let address = base(pid, program) + symbol_value(program, symbol);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
@@ -130,12 +133,12 @@ pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     maps.lines().find_map(offset).expect("it is mapped")
 }
 
-/// Where address 0 of the program's file is: 0 for one that is not position-independent.
+/// Returns the address at which the program's file is loaded: 0 unless it is position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
-    // By its name alone: in another root it has another path.
+    // By file name alone, because the path differs in another root.
     let first = maps
         .lines()
         .find(|line| line.ends_with(&format!("/{name}")))
@@ -145,7 +148,7 @@ fn base(pid: u32, program: &Path) -> u64 {
     if start < 0x1000_0000 { 0 } else { start }
 }
 
-/// From its symbol table, or from its dynamic one where it is stripped.
+/// Reads the symbol table, or the dynamic one if the program is stripped.
 fn symbol_value(program: &Path, symbol: &str) -> u64 {
     let tables: [&[&str]; 2] = [&[], &["-D"]];
     let find = |flags: &&[&str]| {

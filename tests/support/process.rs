@@ -1,4 +1,4 @@
-//! A program that a test started: ended when the test is over, and after 60 s in any case.
+//! Runs programs for tests: each is killed when its test is over, and after 60 s at the latest.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -37,14 +37,14 @@ impl Process {
         }
     }
 
-    /// Starts a target that waits, and returns when it says `ready`.
+    /// Starts a target that waits, and returns once it prints `ready`.
     pub fn waiting(program: &Path, arguments: &[&str]) -> Process {
         let mut process = Process::start(Command::new(program).args(arguments).arg("wait"));
         assert_eq!(process.line(), "ready");
         process
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -55,12 +55,12 @@ impl Process {
         stdin.write_all(b"go\n").expect("the target reads");
     }
 
-    /// Closes its stdin: an endless target stops.
+    /// Closes its stdin, at which an endless target stops.
     pub fn close(&mut self) {
         self.stdin = None;
     }
 
-    /// The next line of its stdout.
+    /// Returns the next line of its stdout.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout
@@ -71,7 +71,7 @@ impl Process {
         line.trim_end().to_owned()
     }
 
-    /// All of its stdout to the end, and its status.
+    /// Returns the rest of its stdout, and its status.
     pub fn finish(mut self) -> (String, ExitStatus) {
         self.close();
         let mut text = String::new();
@@ -83,12 +83,12 @@ impl Process {
         (text, self.child.wait().expect("our child"))
     }
 
-    /// Waits for its end, with its stdin as it is.
+    /// Waits for its end without closing its stdin.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("our child")
     }
 
-    /// Is it still there?
+    /// Returns whether it still runs.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -110,13 +110,13 @@ impl Drop for Process {
                 _ => save_evidence(self.pid().cast_signed()),
             }
         }
-        // Both fail only where the child is gone already.
+        // Both fail only if the child has already been reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs a command to its end, as `Command::output` does, within the time that a test may take.
+/// Runs a command to its end, like `Command::output`, within the time that a test may take.
 pub fn output(command: &mut Command) -> Output {
     let child = command
         .stdin(Stdio::null())
@@ -129,7 +129,7 @@ pub fn output(command: &mut Command) -> Output {
     child.wait_with_output().expect("our own child")
 }
 
-/// A running program that gets its stdin all at once.
+/// A running program that gets its whole stdin at once.
 #[derive(Debug)]
 pub struct Fed {
     child: Option<Child>,
@@ -137,7 +137,7 @@ pub struct Fed {
 }
 
 impl Fed {
-    /// Starts a command, which waits as soon as it reads.
+    /// Starts a command, which blocks when it first reads its stdin.
     pub fn start(command: &mut Command) -> Fed {
         let child = command
             .stdin(Stdio::piped())
@@ -152,17 +152,17 @@ impl Fed {
         }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// Gives it its stdin; all of its stdout, and its status, 128 + N for signal N.
+    /// Writes its stdin. Returns its stdout, and its status: 128 + N for signal N.
     pub fn finish(mut self, input: &[u8]) -> (Vec<u8>, i32) {
         let mut child = self.child.take().expect("it runs");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let output = std::thread::scope(|scope| {
-            // A program that ends early does not read all of it.
+            // A program that ends early does not read all of it, so that the write may fail.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().expect("our own child")
         });
@@ -175,14 +175,14 @@ impl Fed {
 impl Drop for Fed {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only where the child is gone already.
+            // Both fail only if the child has already been reaped.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Ends a process group that hangs, so that its test fails: first it saves what the group was doing.
+/// Kills a process group that hangs, so that its test fails. It saves the state of the group first.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,
@@ -195,14 +195,14 @@ impl Watchdog {
         let limit = limit();
         std::thread::spawn(move || {
             let until = Instant::now() + limit;
-            // Relaxed: the flag publishes nothing else.
+            // Relaxed: nothing is ordered by the flag.
             while Instant::now() < until && !seen.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(50));
             }
             if !seen.load(Relaxed) {
                 eprintln!("killed after {limit:?}: process group {leader}");
                 save_evidence(leader);
-                // SAFETY: kill takes two numbers; the group is a test's own.
+                // SAFETY: kill takes two numbers; the group belongs to the test.
                 unsafe { libc::kill(-leader, libc::SIGKILL) };
             }
         });
@@ -216,13 +216,13 @@ impl Drop for Watchdog {
     }
 }
 
-/// How long a program that a test starts may run: 60 s, `TIPTOE_TEST_LIMIT` in `make nightly`.
+/// Returns the time that a started program may run: 60 s, or `TIPTOE_TEST_LIMIT` in `make nightly`.
 fn limit() -> Duration {
     let limit = std::env::var("TIPTOE_TEST_LIMIT").ok();
     Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
 }
 
-/// Saves what a process, its descendants and all else that this test has started are doing.
+/// Saves the state of a process, of its descendants and of everything else that this test started.
 fn save_evidence(leader: i32) {
     if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
         let mut all = keeper::below(std::process::id().cast_signed());
@@ -232,7 +232,7 @@ fn save_evidence(leader: i32) {
     }
 }
 
-/// Waits until `condition` holds; fails the test after `limit`.
+/// Waits until `condition` holds. Fails the test after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + limit;
     while !condition() {

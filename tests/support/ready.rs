@@ -1,16 +1,16 @@
-//! That tiptoe counts, as `--ready-fd` says it.
+//! Waits for tiptoe's ready signal (`--ready-fd`).
 
 use std::io::{PipeReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The near end of a pipe whose far end a tiptoe has.
+/// The read end of a pipe whose write end a tiptoe has.
 #[derive(Debug)]
 pub struct Ready(PipeReader);
 
 impl Ready {
-    /// Adds the option to a command of tiptoe's, and starts it by `start`.
+    /// Adds `--ready-fd` to a tiptoe command, and starts the command by `start`.
     pub fn of<T>(command: &mut Command, start: impl FnOnce(&mut Command) -> T) -> (T, Ready) {
         let (near, far) = std::io::pipe().expect("a pipe");
         let fd = far.as_raw_fd();
@@ -28,7 +28,8 @@ impl Ready {
         (started, Ready(near))
     }
 
-    /// Returns when counting has begun, once; fails the test where tiptoe ends before that.
+    /// Returns once counting has begun. Fails the test if tiptoe ends before that. May be called
+    /// once.
     pub fn wait(&self) {
         let mut said = String::new();
         (&self.0).read_to_string(&mut said).expect("text");

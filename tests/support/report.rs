@@ -1,30 +1,30 @@
-//! The report's JSON, and the counts that targets expect of it.
+//! Reads a report's JSON, and the counts that targets expect of it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A report, as `--json` printed it.
+/// A report as printed by `--json`.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The JSON itself.
+    /// The parsed JSON.
     pub value: Value,
 }
 
 impl Report {
-    /// Parses one JSON value; panics with the text where it is none.
+    /// Parses one JSON value. Panics with the text if it is not JSON.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
         Report { value }
     }
 
-    /// The events.
+    /// Returns its events.
     pub fn events(&self) -> &[Value] {
         self.value["events"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The event of a function, by any of its names.
+    /// Returns the event of a function, by any of its names.
     pub fn event(&self, function: &str) -> Option<&Value> {
         self.events().iter().find(|event| {
             let named = event["names"]
@@ -36,13 +36,13 @@ impl Report {
         })
     }
 
-    /// Waits and wakes, of the locks of programs.
+    /// Returns the waits and wakes of user locks.
     pub fn lock_calls(&self) -> [Option<u64>; 2] {
         let locks = &self.value["locks"];
         [&locks["waits"], &locks["wakes"]].map(Value::as_u64)
     }
 
-    /// The count of a function; panics where it is no event.
+    /// Returns the count of a function. Panics if it has no event.
     pub fn count(&self, function: &str) -> u64 {
         let event = self
             .event(function)
@@ -50,7 +50,7 @@ impl Report {
         event["count"].as_u64().expect("a count")
     }
 
-    /// How many events went each way: `agent`, `kernel`.
+    /// Returns the number of events counted via `agent` or `kernel`.
     pub fn via(&self, way: &str) -> usize {
         self.events()
             .iter()
@@ -58,7 +58,7 @@ impl Report {
             .count()
     }
 
-    /// Reasons of refusals, with how often each was given.
+    /// Returns the reasons of refusals, with the number of times that each occurs.
     pub fn refusals(&self) -> BTreeMap<String, usize> {
         let mut reasons = BTreeMap::new();
         for refusal in self.value["refusals"].as_array().into_iter().flatten() {
@@ -69,7 +69,7 @@ impl Report {
         reasons
     }
 
-    /// Every expected count is exactly what was counted.
+    /// Asserts that every expected count equals the reported one.
     pub fn assert_exact(&self, expected: &Expected) {
         assert!(!expected.0.is_empty(), "the target expects nothing");
         let wrong: Vec<String> = expected
@@ -85,18 +85,18 @@ impl Report {
     }
 }
 
-/// `uprobe:BINARY:FUNCTION` -> FUNCTION, which may hold `::`.
+/// Returns FUNCTION of `uprobe:BINARY:FUNCTION`. FUNCTION may contain `::`.
 fn function_of(event: &Value) -> Option<&str> {
     let (_, after) = event["event"].as_str()?.split_once(':')?;
     Some(after.split_once(':')?.1)
 }
 
-/// What a target says of its own calls.
+/// The number of calls of each function as the target printed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expected(pub BTreeMap<String, u64>);
 
 impl Expected {
-    /// Reads the lines `expect NAME COUNT` out of a target's output.
+    /// Parses the lines `expect NAME COUNT` of a target's output.
     pub fn parse(output: &str) -> Expected {
         let lines = output
             .lines()
@@ -108,7 +108,7 @@ impl Expected {
         )
     }
 
-    /// The names.
+    /// Returns the names.
     pub fn names(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()
     }

@@ -1,11 +1,13 @@
-//! What a test cannot do on this machine: said aloud, and in a file, which `make test` ends with.
+//! Records what a test cannot do on this machine: printed, and written to a file that `make test`
+//! prints at its end.
 //!
-//! Crates that these tests are no dependency of include this file by its path.
+//! Crates that do not depend on these helpers include this file by path.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Says that the calling test cannot do `what` here, and why: a line in `TIPTOE_SKIPS`, else in `target/test-skips`.
+/// Records that the calling test cannot do `what` here, and why: a line in `TIPTOE_SKIPS`, or in
+/// `target/test-skips`.
 pub fn skipped(what: &str, why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a thread");
@@ -15,12 +17,13 @@ pub fn skipped(what: &str, why: &str) {
     let mut options = std::fs::OpenOptions::new();
     let file = options.create(true).append(true).open(&path);
     let mut file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // One write, so that lines of tests that run side by side stay whole.
+    // One write, because lines of concurrent tests must not mix.
     let written = file.write_all((line + "\n").as_bytes());
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Below the root of the workspace, where its lock file is.
+/// Returns the default file below the root of the workspace, which is the folder with the lock
+/// file.
 fn default_path() -> PathBuf {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let root = folders.find(|folder| folder.join("Cargo.lock").exists());

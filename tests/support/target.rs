@@ -7,29 +7,31 @@ use std::time::SystemTime;
 use crate::process::output;
 use crate::{installed, root, turn};
 
-/// The program of `tests/targets/NAME.{c,cc,rs}`, with the flags of its own first line.
+/// Builds `tests/targets/NAME.{c,cc,rs}`, with the flags in its first line.
 pub fn target(name: &str) -> PathBuf {
     target_with(name, &[]).unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// The same with more flags. The binary's name carries them: `hot-static`. Fails with the compiler's words.
+/// Builds a target with additional flags, which become part of the binary's name: `hot-static`.
+/// Fails with the compiler's message.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// The same with flags that its name, in this folder, does not carry.
+/// Builds a target into `folder`, with flags that are not part of its name.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
     let mut compiler = compiler(&source);
-    // Behind the source a library would not be found.
+    // After the source, because the linker would otherwise skip a library that nothing has referred
+    // to yet.
     compiler.args(flags);
     let built = build(folder, &source, compiler, name, &[]);
     built.unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// The Rust program of `tests/targets` that needs crates, an example of this one.
+/// Builds a Rust target that needs crates; it is an example of this crate.
 pub fn rust_target(name: &str) -> PathBuf {
     let path = crate::tiptoe::built().join("examples").join(name);
     assert!(
@@ -40,10 +42,10 @@ pub fn rust_target(name: &str) -> PathBuf {
     path
 }
 
-/// The C program linked to musl: `hot-musl`. Fails with the compiler's words.
+/// Builds a C target linked to musl: `hot-musl`. Fails with the compiler's message.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
-    // The kernel's headers, of which musl has none.
+    // The kernel's headers, because musl has none.
     for folder in ["/usr/include", "/usr/include/x86_64-linux-gnu"] {
         compiler.args(["-idirafter", folder]);
     }
@@ -52,7 +54,8 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
-/// The program of `tests/targets/NAME.go`; one that says `import "C"` is linked to libc. Fails with the compiler's words.
+/// Builds `tests/targets/NAME.go`; a program that says `import "C"` is linked to libc. Fails with
+/// the compiler's message.
 pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
@@ -74,7 +77,8 @@ pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     )
 }
 
-/// Java's machine, and its arguments for the class of `tests/targets/NAME.java`. Fails with the compiler's words.
+/// Returns the Java launcher and its arguments for the class of `tests/targets/NAME.java`. Fails
+/// with the compiler's message.
 pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
     let [java, javac] =
         ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));
@@ -105,12 +109,14 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
-    // One at a time: a program that runs already must not lose its file to a second build.
+    // One build at a time, because a second build must not replace the file of a program that
+    // already runs.
     let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);
     }
-    // A compiler that is killed leaves no half of a program: a whole file is renamed into place.
+    // Built under another name and renamed when complete, because a killed compiler must not leave
+    // half a program.
     let part = built.with_extension("part");
     let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
@@ -125,7 +131,7 @@ fn build(
     Ok(built)
 }
 
-/// Where built targets lie; a library there is found by `-Wl,-rpath`.
+/// Returns the folder of built targets, which `-Wl,-rpath` names for libraries in it.
 pub fn folder() -> PathBuf {
     let folder = root().join("target/test-targets");
     std::fs::create_dir_all(&folder).expect("target is writable");
@@ -156,7 +162,7 @@ fn compiler(source: &Path) -> Command {
     command
 }
 
-/// `// cflags: …` on the first line.
+/// Returns the flags of the first line, `// cflags: …`.
 fn own_flags(source: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(source).expect("a target's source");
     let flags = text
@@ -182,7 +188,8 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// Newer than every source, so that a change of a header or of a flag builds anew.
+/// Returns whether it is newer than every source, because a changed header or flag must cause a new
+/// build.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

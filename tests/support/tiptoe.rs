@@ -1,4 +1,4 @@
-//! Runs the command.
+//! Runs the tiptoe command.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +9,8 @@ use crate::ready::Ready;
 use crate::report::{Expected, Report};
 use crate::waiting::last_child;
 
-/// The command: `TIPTOE_BIN`, else the one that lies beside this test program's folder, as cargo puts it there.
+/// Returns the command: `TIPTOE_BIN`, or the one in the parent of this test program's folder, to
+/// which cargo builds it.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
     let path = named.unwrap_or_else(|| built().join("tiptoe"));
@@ -17,14 +18,14 @@ pub fn command() -> Command {
     Command::new(path)
 }
 
-/// The folder where cargo puts what it builds beside the tests.
+/// Returns the folder to which cargo builds programs.
 pub(crate) fn built() -> PathBuf {
     // …/target/debug/deps/e2e-HASH -> …/target/debug
     let test = std::env::current_exe().expect("this test has a path");
     test.ancestors().nth(2).expect("target/debug").to_owned()
 }
 
-/// One `tiptoe probe`, put together step by step. Counts are exact: `--budget off`.
+/// A `tiptoe probe` command under construction. Counts are exact, because it has `--budget off`.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
     instrument: Option<&'static str>,
@@ -33,26 +34,26 @@ pub struct Probe {
     contained: bool,
 }
 
-/// What a traced command and tiptoe left behind.
+/// The result of a traced command and of tiptoe.
 #[derive(Debug)]
 pub struct Run {
-    /// The report, where there is one.
+    /// The report, if tiptoe wrote one.
     pub report: Option<Report>,
     /// The command's own stdout.
     pub stdout: Vec<u8>,
-    /// Its stderr and tiptoe's talk.
+    /// The command's stderr and tiptoe's messages.
     pub stderr: String,
     /// The exit status.
     pub status: i32,
 }
 
 impl Probe {
-    /// Counts these specs.
+    /// Returns a probe that counts these specs.
     pub fn new<S: AsRef<str>>(specs: &[S]) -> Probe {
         Probe::within("off", specs)
     }
 
-    /// The same within a budget.
+    /// Returns a probe within a budget.
     pub fn within<S: AsRef<str>>(budget: &str, specs: &[S]) -> Probe {
         let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
         Probe {
@@ -62,12 +63,12 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// `tiptoe lock` in place of `tiptoe probe`.
+    /// Returns a `tiptoe lock` command.
     pub fn lock() -> Probe {
         Probe::lock_within("off")
     }
 
-    /// The same within a budget.
+    /// Returns a `tiptoe lock` command within a budget.
     pub fn lock_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("lock"),
@@ -76,12 +77,12 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// `tiptoe watch` in place of `tiptoe probe`.
+    /// Returns a `tiptoe watch` command.
     pub fn watch() -> Probe {
         Probe::watch_within("off")
     }
 
-    /// The same within a budget.
+    /// Returns a `tiptoe watch` command within a budget.
     pub fn watch_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("watch"),
@@ -90,7 +91,7 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// `tiptoe stat` in place of `tiptoe probe`.
+    /// Returns a `tiptoe stat` command.
     pub fn stat() -> Probe {
         Probe {
             instrument: Some("stat"),
@@ -99,7 +100,7 @@ impl Probe {
         .with(&["--json"])
     }
 
-    /// With more options.
+    /// Adds options.
     #[must_use]
     pub fn with(mut self, options: &[&str]) -> Probe {
         self.arguments
@@ -107,21 +108,22 @@ impl Probe {
         self
     }
 
-    /// With a variable in the environment of tiptoe, and so of the command.
+    /// Sets a variable in the environment of tiptoe, which the traced command inherits.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Probe {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// With process ids of its own, as in a container.
+    /// Gives tiptoe its own namespace of process ids, as in a container.
     #[must_use]
     pub fn contained(mut self) -> Probe {
         self.contained = true;
         self
     }
 
-    /// Runs `program` to its end under this probe; the report goes through a file.
+    /// Runs `program` to its end under this probe. The report goes through a file, because stdout
+    /// belongs to the program.
     pub fn run(&self, program: &Path, arguments: &[&str]) -> Run {
         let report = report_path();
         let mut command = self.command(&report);
@@ -129,8 +131,8 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// The command of tiptoe's that launches `program` under this probe, whose arguments are still to be added, and where the
-    /// report will be: for [`take_report`].
+    /// Returns the tiptoe command that launches `program` under this probe, without the program's
+    /// arguments, and the path of its report for [`take_report`].
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -138,7 +140,7 @@ impl Probe {
         (command, report)
     }
 
-    /// Starts a target that waits, under this probe; its process id comes with it.
+    /// Starts a waiting target under this probe. Returns its process id as well.
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -155,7 +157,7 @@ impl Probe {
         (attached, pid)
     }
 
-    /// Attaches to running processes; ends with `--duration`, or when they end.
+    /// Attaches to running processes. Ends with `--duration`, or when they end.
     pub fn attach(&self, pids: &[u32]) -> Attached {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -169,7 +171,7 @@ impl Probe {
         }
     }
 
-    /// Attaches for as long as `--duration` says.
+    /// Attaches for the time of `--duration`.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -192,7 +194,7 @@ impl Probe {
     }
 }
 
-/// The command, which sees only itself and what it starts.
+/// Wraps the command so that it sees only itself and its descendants.
 fn contained(command: &Command) -> Command {
     let mut unshare = Command::new("unshare");
     unshare
@@ -202,7 +204,7 @@ fn contained(command: &Command) -> Command {
 }
 
 impl Run {
-    /// What came of it, whose report is there.
+    /// Reads the result of a finished command and its report.
     pub fn new(output: Output, report: &Path) -> Run {
         let code = std::os::unix::process::ExitStatusExt::signal(&output.status)
             .map(|signal| 128 + signal);
@@ -214,7 +216,7 @@ impl Run {
         }
     }
 
-    /// The report of a run that ended well.
+    /// Returns the report of a run that must have ended with status 0.
     pub fn good(&self) -> &Report {
         assert_eq!(self.status, 0, "status {}: {}", self.status, self.stderr);
         self.report
@@ -222,34 +224,34 @@ impl Run {
             .unwrap_or_else(|| panic!("no report: {}", self.stderr))
     }
 
-    /// What the target said of its own calls.
+    /// Returns the counts that the target printed.
     pub fn expected(&self) -> Expected {
         Expected::parse(&String::from_utf8_lossy(&self.stdout))
     }
 }
 
-/// A tiptoe that is attached to something.
+/// A running tiptoe that is attached to processes.
 #[derive(Debug)]
 pub struct Attached {
-    /// The command.
+    /// The running command.
     pub process: Process,
     report: PathBuf,
     ready: Ready,
 }
 
 impl Attached {
-    /// Returns when it counts, once; fails the test where it ends before that.
+    /// Returns once tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
 
-    /// Asks it to end, as Ctrl-C does, and takes its report.
+    /// Asks tiptoe to end, as Ctrl-C does, and returns its report.
     pub fn interrupt(self) -> Report {
         self.process.signal(libc::SIGINT);
         self.finish()
     }
 
-    /// Waits for its end and takes its report.
+    /// Waits for its end and returns its report.
     pub fn finish(self) -> Report {
         let (_, status) = self.process.finish();
         assert!(status.success(), "tiptoe ended with {status}");
@@ -259,7 +261,7 @@ impl Attached {
     }
 }
 
-/// Reads a report and removes its file; `None` where tiptoe wrote none.
+/// Reads a report and removes its file. `None` if tiptoe wrote none.
 pub fn take_report(path: &Path) -> Option<Report> {
     let text = std::fs::read_to_string(path).ok();
     let _ = std::fs::remove_file(path);
@@ -275,7 +277,7 @@ fn report_path() -> PathBuf {
         TURN.fetch_add(1, Relaxed)
     );
     let path = std::env::temp_dir().join(name);
-    // An earlier run that was killed may have had this number.
+    // A killed earlier run may have left a file of this name.
     let _ = std::fs::remove_file(&path);
     path
 }

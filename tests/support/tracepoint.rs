@@ -1,21 +1,21 @@
-//! Another reading of the kernel's tracepoints than tiptoe's: perf events that count them in one process.
+//! Counts the kernel's tracepoints in one process by perf events, independent of tiptoe.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 const TRACEPOINT: u64 = 2;
-/// Counts in the threads that are started later, too.
+/// The attribute flag inherit: also counts in threads that are started later.
 const INHERIT: u64 = 1 << 1;
 /// `PERF_EVENT_IOC_SET_FILTER`
 const SET_FILTER: u64 = 0x4008_2406;
 
-/// A tracepoint that is counted in one process and in all threads that it starts from now on.
+/// A tracepoint counted in one process, and in all threads that it starts afterwards.
 #[derive(Debug)]
 pub struct Tracepoint(File);
 
 impl Tracepoint {
-    /// Counts a tracepoint, such as `lock:contention_begin`, where its fields pass the filter.
+    /// Counts a tracepoint, such as `lock:contention_begin`, when its fields pass the filter.
     pub fn count(name: &str, filter: Option<&str>, pid: u32) -> io::Result<Tracepoint> {
         let place = name.replace(':', "/");
         let id = std::fs::read_to_string(format!("/sys/kernel/tracing/events/{place}/id"))?;
@@ -34,7 +34,7 @@ impl Tracepoint {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         let event = unsafe { File::from_raw_fd(fd) };
         if let Some(filter) = filter {
             let filter = std::ffi::CString::new(filter).map_err(io::Error::other)?;
@@ -46,7 +46,7 @@ impl Tracepoint {
         Ok(Tracepoint(event))
     }
 
-    /// How often it was passed so far, also by threads that have ended.
+    /// Returns its count so far, also by ended threads.
     pub fn read(&mut self) -> u64 {
         let mut count = [0; 8];
         let read = self.0.read_exact(&mut count);

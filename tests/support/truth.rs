@@ -1,4 +1,4 @@
-//! What a target says of its own calls' ends, and a report held against it.
+//! Parses what a target prints about the ends of its calls, and compares a report with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,37 +7,39 @@ use serde_json::Value;
 
 use crate::report::{Expected, Report};
 
-/// The lines `expect`, `returns`, `left`, `inside` and `unfinished` of a target: for each function its entries, how
-/// many returned, were left without a return, still ran at the end, and were either of the last two.
+/// The lines `expect`, `returns`, `left`, `inside` and `unfinished` of a target. For each function:
+/// its entries, and how many of them returned, were left without a return, were running at the end,
+/// or were either of the last two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth(pub BTreeMap<String, Calls>);
 
-/// One function's calls. None where the target does not say.
+/// The calls of one function. `None` if the target does not print the number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Every call.
     pub entries: u64,
     /// Calls that returned.
     pub returns: Option<u64>,
-    /// Calls that ended otherwise: exceptions, longjmp, the end of their thread.
+    /// Calls that ended without a return: by an exception, longjmp, or the end of their thread.
     pub left: Option<u64>,
-    /// Calls that still run when the program ends.
+    /// Calls that are running when the program ends.
     pub inside: Option<u64>,
-    /// Calls that were left or are inside, where nobody can see which.
+    /// Calls that were left or are running, if the target cannot know which.
     pub unfinished: Option<u64>,
 }
 
-/// How the returns of a report are held against a truth.
+/// The way in which a report's returns are compared with the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// Every call is timed.
     Enough,
-    /// Calls beyond any bound may be only counted; a return is then one or the other.
+    /// Calls beyond the followed ones may be only counted. The end of such a call is reported as a
+    /// return or as counted only.
     Bounded,
 }
 
 impl Truth {
-    /// Reads a target's output.
+    /// Parses a target's output.
     pub fn parse(output: &str) -> Truth {
         let mut truth = Truth::default();
         output.lines().for_each(|line| truth.read(line));
@@ -58,13 +60,14 @@ impl Truth {
         }
     }
 
-    /// Every function that is entered at all: there is nothing to hold against a report of the others.
+    /// Returns the functions that are entered at all, because a report has no event to compare for
+    /// others.
     pub fn names(&self) -> Vec<&str> {
         let entered = self.0.iter().filter(|(_, calls)| calls.entries > 0);
         entered.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Its entries alone.
+    /// Returns the entries alone.
     pub fn entries(&self) -> Expected {
         let entries = self
             .0
@@ -74,13 +77,13 @@ impl Truth {
     }
 }
 
-/// A target's output without the truth, for programs whose counts vary from run to run.
+/// Returns a target's output without the truth, because those counts vary from run to run.
 pub fn without_truth(output: &str) -> String {
     let lines = output.lines().filter(|line| told(line).is_none());
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// `WORD NAME COUNT` -> (NAME, COUNT), where WORD is one of the truth's.
+/// Parses `WORD NAME COUNT` as (NAME, COUNT) if WORD is one of the truth's.
 fn told(line: &str) -> Option<(&str, u64)> {
     let (word, rest) = line.split_once(' ')?;
     let known = ["expect", "returns", "left", "inside", "unfinished"].contains(&word);
@@ -89,7 +92,7 @@ fn told(line: &str) -> Option<(&str, u64)> {
 }
 
 impl Report {
-    /// A number of a function's event; panics where it has none.
+    /// Returns a number of a function's event. Panics if it has none.
     pub fn number(&self, function: &str, key: &str) -> u64 {
         let event = self
             .event(function)
@@ -98,7 +101,7 @@ impl Report {
         number.unwrap_or_else(|| panic!("`{function}` has no `{key}`: {event:#}"))
     }
 
-    /// Whether a function's event counts its returns: `uretprobe:` in place of `uprobe:`.
+    /// Returns whether a function's event counts returns: `uretprobe:` rather than `uprobe:`.
     pub fn counts_returns(&self, function: &str) -> bool {
         let event = self
             .event(function)
@@ -106,7 +109,8 @@ impl Report {
         event.is_some_and(|event| event.starts_with("uretprobe:"))
     }
 
-    /// How often a function was entered: its count, or where that is of its returns all ends together.
+    /// Returns the number of entries: the event's count, or the sum of all ends if the event counts
+    /// returns.
     pub fn entries(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.ends(function),
@@ -114,13 +118,13 @@ impl Report {
         }
     }
 
-    /// All ends of a function's calls.
+    /// Returns the number of all ends of a function's calls.
     pub fn ends(&self, function: &str) -> u64 {
         let ends = ["returns", "left", "inside", "only_counted"];
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// What the count of a function's event has to be, by its ends: all of them, or its returns.
+    /// Returns the count that an event must have by its ends: all of them, or the returns only.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),
@@ -128,8 +132,9 @@ impl Report {
         }
     }
 
-    /// Entries, returns, left frames and those still inside are exactly what the target says, every entry ends
-    /// as one of them, and the count is that of all, or of the returns. Only an event of entries has times.
+    /// Asserts that entries, returns, left frames and running calls equal the target's numbers,
+    /// that every entry has one of these ends, and that the count is that of all or of the returns.
+    /// Only an event of entries may have times.
     pub fn assert_returns(&self, truth: &Truth, room: Room) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");
@@ -150,7 +155,7 @@ impl Report {
             Room::Enough => returns,
             Room::Bounded => returns + counted,
         };
-        // What a program is inside of when it ends is left.
+        // Calls that are running when the program ends are reported as left.
         let left_at_the_end = calls.left.map(|left| left + calls.inside.unwrap_or(0));
         let rows = [
             ("entries", Some(calls.entries), self.entries(name)),

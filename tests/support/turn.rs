@@ -1,5 +1,5 @@
-//! Turns for what a machine has one of: a lock on the very folder of the kernel's that stands for it, so that all processes
-//! find it and no file is left.
+//! Locks for what a machine has only once. The lock is taken on the kernel folder of that thing, so
+//! that all processes find the same lock and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,17 +7,18 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longer than any test may hold it.
+/// A wait this long fails. No test may hold the lock longer.
 const LIMIT: Duration = Duration::from_secs(130);
 
-/// Waits until no other process holds this folder; the turn ends when the file is closed. Panics after 130 s.
+/// Waits until no other process holds this folder. The lock is released when the file is closed.
+/// Panics after 130 s.
 pub fn wait(folder: &Path) -> File {
     let file = File::open(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     lock(&file, folder);
     file
 }
 
-/// The same with a file, which is created.
+/// Waits for the lock of a file, which is created.
 pub fn wait_for_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path);

@@ -1,4 +1,4 @@
-//! A target that waits to be attached to, whatever it was started through.
+//! A target that waits to be attached to, started directly or through other commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,26 +8,26 @@ use crate::process::Process;
 use crate::report::{Expected, Report};
 use crate::tiptoe::Probe;
 
-/// A target that said `ready` and has not begun.
+/// A target that printed `ready` and has not begun.
 #[derive(Debug)]
 pub struct Waiting {
-    /// What was started.
+    /// The started process.
     pub process: Process,
-    /// The target's own process id: another one where it was started through a program that forks.
+    /// The target's own process id, which differs from `process` if a program forked it.
     pub pid: u32,
     program: PathBuf,
 }
 
 impl Waiting {
-    /// Starts `program`, with `wait` as its last argument, through another command, such as
-    /// `prlimit --nofile=4`: the words of `through` come first, at least one.
+    /// Starts `program`, with `wait` as its last argument, through another command such as `prlimit
+    /// --nofile=4`. `through` must have at least one word.
     pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> Waiting {
         let mut command = Command::new(through[0]);
         command.args(&through[1..]).arg(program).args(arguments);
         Waiting::start(&mut command, program)
     }
 
-    /// Starts a command that becomes, or forks, `program`.
+    /// Starts a command that execs or forks `program`.
     pub fn start(command: &mut Command, program: &Path) -> Waiting {
         let mut process = Process::start(command.arg("wait"));
         assert_eq!(process.line(), "ready");
@@ -57,18 +57,19 @@ impl Waiting {
         report
     }
 
-    /// Lets it run to its end, which must be a good one.
+    /// Lets it run to its end, which must be status 0.
     pub fn end(mut self) -> Expected {
         self.process.go();
         self.finish()
     }
 
-    /// Where a probe of its will stand.
+    /// Returns the location of a function's probe.
     pub fn site(&self, function: &str) -> Site {
         Site::new(self.pid, &self.program, function)
     }
 
-    /// What a target that was let go tells, once it has ended well.
+    /// Returns the counts that a target printed. The target must have been let go, and must end
+    /// with status 0.
     pub fn ended(self) -> Expected {
         self.finish()
     }
@@ -80,7 +81,7 @@ impl Waiting {
     }
 }
 
-/// The end of a chain of processes, each with one child.
+/// Returns the last of a chain of processes that have one child each.
 pub(crate) fn last_child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let child = children

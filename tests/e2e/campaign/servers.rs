@@ -1,4 +1,4 @@
-//! Servers, whose clients check each answer.
+//! Servers whose clients check each answer.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use tiptoe_tests::{Probe, Report, command, installed};
 use super::{EVERYTHING, each};
 use crate::servers::{CACHE_CLIENT, HTTP_CLIENT, Server};
 
-/// Servers give up root, or refuse to run as root.
+/// The user of the servers, because they give up root or refuse to run as root.
 const NOBODY: u32 = 65534;
 
 /// A server that listens at `DIR/socket`, and its client.
@@ -21,7 +21,7 @@ struct Service {
     arguments: &'static str,
     is_nobodys: bool,
     prepare: fn(&Service, &Path),
-    /// A client of a socket, which prints what was answered.
+    /// Returns the client of a socket, which prints the answers.
     client: fn(&Path) -> Command,
 }
 
@@ -40,7 +40,7 @@ impl Service {
         })
     }
 
-    /// As the user that the server has to be.
+    /// Makes a command run as the server's user.
     fn own<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         match self.is_nobodys {
             true => command.uid(NOBODY).gid(NOBODY),
@@ -55,7 +55,8 @@ impl Service {
         String::from_utf8_lossy(&answered.stdout).into_owned()
     }
 
-    /// Has it served, and stops it: the answers, and its status.
+    /// Starts the server, lets the client use it, and stops it. Returns the answers and the
+    /// server's status.
     fn serve(
         &self,
         start: impl FnOnce(&Path) -> Command,
@@ -96,7 +97,7 @@ impl Service {
     }
 }
 
-/// The same command of tiptoe's, from a folder that everybody may read.
+/// Returns the tiptoe command with its program copied to a folder that every user may read.
 fn reachable(launch: &Command, folder: &Path) -> Command {
     let copy = folder.join("tiptoe");
     fs::copy(command().get_program(), &copy).expect("the folder is ours");
@@ -182,10 +183,10 @@ select x.a, y.b from t x join t y on x.a = y.a * 2 where y.b ~ '77$' order by 1 
 select md5(string_agg(b, ',' order by b)) from t; select 1 / 0; select jsonb_agg(a) from t where a < 5;
 do $$ begin perform 1 / 0; exception when division_by_zero then raise notice 'caught'; end $$;";
 
-/// The socket is there before the server answers.
+/// Retries, because the socket exists before the server answers.
 const ASKS: &str = r#"until pg_isready -q -h "$0"; do sleep 0.1; done; exec psql -h "$0" "$@""#;
 
-/// Its processes are forks of the one that is traced.
+/// postgres. Clients are served by forks of the traced process.
 fn postgres() -> Result<Service, String> {
     let versions = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

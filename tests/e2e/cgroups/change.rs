@@ -1,4 +1,4 @@
-//! Cgroups that come and go, and tasks that change them.
+//! Cgroups that are made and removed, and tasks that change their cgroup.
 
 use super::*;
 
@@ -35,18 +35,19 @@ fn cgroups_come_and_go() {
     }
 }
 
-/// Whoever is moved from outside, while it runs, is charged to its new cgroup from there on.
+/// A task that is moved while it runs is charged to its new cgroup from then on.
 #[test]
 fn a_running_task_is_moved() {
     both_ways(|more| moved_while_it_runs(more, has_time));
 }
 
-/// And as in cpu.stat.
+/// The CPU time of a moved task is the one in cpu.stat.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // One tick of the kernel's, which may come between the move and our hearing of it.
+        // The difference may be one tick of the kernel's, between the move and the event that
+        // reports it.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });
@@ -57,7 +58,7 @@ fn has_time(counted: f64, _: f64, cgroup: &str) {
     assert!(counted > 0.0, "{cgroup}: {counted}");
 }
 
-/// Both have much, and do not differ by more than this.
+/// Asserts that both are large and differ by at most `most`.
 fn assert_near(counted: f64, kernel: f64, most: f64, cgroup: &str) {
     let off = (counted - kernel).abs();
     assert!(off <= most, "{cgroup}: {counted}, off by {off}");
@@ -116,7 +117,7 @@ fn a_thousand_cgroups_are_told_apart() {
         })
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    // Half of them are there before.
+    // Half of them exist before counting begins.
     for cgroup in 0..tasks_ * each / 2 {
         within.make(&format!("c{cgroup}"));
     }
@@ -128,7 +129,8 @@ fn a_thousand_cgroups_are_told_apart() {
     }
 }
 
-/// The check at each switch finds nothing amiss beside processes that are born and die; `session` demands that.
+/// The check at each switch must find no inconsistency while processes start and end; `session`
+/// asserts that.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn nothing_is_amiss_beside_forking_servers() {
@@ -137,7 +139,7 @@ fn nothing_is_amiss_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // It ends when it has another parent, as this process has ended.
+    // It ends when its parent changes, which means that this process has ended.
     let forks = "echo 0 > $0/cgroup.procs; \
                  while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
@@ -162,8 +164,8 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// Processes and threads that end meanwhile, in their hundreds, are in the sums whole, to their very ends: these are
-/// charged when the kernel gives their memory back.
+/// Hundreds of processes and threads end during the count. Their whole time must be in the sums: it
+/// is charged when the kernel frees their memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn whoever_ends_is_charged_whole() {
@@ -191,19 +193,19 @@ fn ends(more: Option<&str>) {
     check(counted, Cgroup::usage_ns(&path), "all that ended");
 }
 
-/// A process whose many threads run all the time is moved from outside, as a whole, to and fro.
+/// A process whose many threads run all the time is moved as a whole, to and fro.
 #[test]
 #[ignore = "nightly: moves threads for a minute"]
 fn threads_are_moved_with_their_process() {
     both_ways(|more| moved_threads(more, has_time));
 }
 
-/// And with their time.
+/// The CPU time of these threads must move with them.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
-        // At switches, all threads but those that run are charged rightly whenever tiptoe hears of it.
+        // At switches, only threads that are running when the move is reported can be charged late.
         let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),
@@ -217,7 +219,8 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // Each move when the cgroup has used 100 ms more. The program ends when its stdin closes, as tiptoe ends.
+    // Moves each time the cgroup has used 100 ms more. The program ends when its stdin closes,
+    // which happens when tiptoe ends.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \
@@ -242,7 +245,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     }
 }
 
-/// Each run's cgroups may be others.
+/// Two runs must not mix their lists of cgroups.
 #[test]
 fn runs_have_their_own_cgroups() {
     let Some(within) = cgroup() else { return };
@@ -262,7 +265,8 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// More are made and removed than there is room for at a time: none is lost from the sums.
+/// More cgroups are made and removed than there is room for at a time. None may be missing from the
+/// sums.
 #[test]
 fn thousands_come_and_go() {
     thousands(|counted, _, what| assert!(counted > 0.0, "{what}"));

@@ -1,4 +1,4 @@
-//! What cannot be counted, and who else may.
+//! Counting by cgroup without BPF or without rights, and requests that are refused.
 
 use super::*;
 
@@ -21,14 +21,15 @@ fn mistakes_are_told() {
     }
 }
 
-/// Without BPF the kernel's own events of cgroups count; without these the files of cgroups are read; and it is said.
+/// Without BPF the kernel's own cgroup events are used. Without those the cgroups' files are read.
+/// The report says which.
 #[test]
 fn without_bpf_others_count() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let a = within.make("a");
     let pattern = format!("{name}/a");
-    // By root without the right to use BPF, and by nobody.
+    // As root without the right to use BPF, and as an ordinary user.
     let denied: [(&[&str], &str); 2] = [
         (
             &["setpriv", "--bounding-set", "-bpf,-sys_admin", "--"],
@@ -40,7 +41,8 @@ fn without_bpf_others_count() {
         ),
     ];
     for (without, words) in denied {
-        // Where nothing ever switches, the kernel may not see that its events of a cgroup are to count.
+        // On a CPU that never switches, the kernel may not enable a cgroup's events; so this
+        // program keeps the CPUs switching.
         let mut program = Process::waiting(&target("hot"), &["4", "0"]);
         Cgroup::put(&a, program.pid());
         let mut through = Command::new(without[0]);
@@ -74,7 +76,7 @@ fn without_bpf_others_count() {
     }
 }
 
-/// What is wrong with an event is told, whatever else could be read.
+/// An error in an event must be reported even if other events could be counted.
 #[test]
 fn unknown_tracepoints_are_refused() {
     let Some(within) = cgroup() else { return };

@@ -89,66 +89,6 @@ fn a_thread_below_a_call_that_was_followed_is_entered_again() {
     );
 }
 
-/// A thread that a dead tiptoe left in the loader brings the agent late: the next tiptoe waits for that one, and
-/// brings no other.
-#[test]
-#[ignore = "nightly: killed at many moments"]
-fn tiptoe_may_die_while_the_agent_is_loaded() {
-    let (program, slow) = (target("loading"), target("slow"));
-    let mut process = Process::waiting(&program, &[slow.to_str().expect("text")]);
-    let site = Site::new(process.pid(), &program, "called");
-    // The first thread waits for the one in the loader to end.
-    wait_until("the first thread", LIMIT, || {
-        !futexes(process.pid()).is_empty()
-    });
-    let before = futexes(process.pid());
-    let dead = Probe::new(&["called"]).attach(&[process.pid()]);
-    wait_until("a thread that waits for the loader", LIMIT, || {
-        futexes(process.pid()).iter().any(|at| !before.contains(at))
-    });
-    dead.process.signal(libc::SIGKILL);
-    drop(dead);
-    let next = Probe::new(&["called"]).attach(&[process.pid()]);
-    wait_until("the next tiptoe at the program", LIMIT, || {
-        has_open(next.process.pid(), &format!("/proc/{}/", process.pid()))
-    });
-    process.go();
-    site.wait_probed();
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
-    let agents = maps
-        .lines()
-        .filter(|line| line.contains("tiptoe-agent") && line.contains(" 00000000 "));
-    assert_eq!(agents.count(), 1, "{maps}");
-    let report = next.interrupt();
-    assert_eq!(report.via("agent"), 1, "{:#}", report.value);
-    let (_, status) = process.finish();
-    assert!(status.success(), "{status}");
-}
-
-/// Where the threads of a program wait for a futex.
-fn futexes(pid: u32) -> BTreeSet<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
-    let calls = tasks
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("syscall")).ok());
-    let words = calls.filter_map(|call| {
-        let mut words = call.split(' ').map(str::to_owned);
-        let is_futex = words.next()? == libc::SYS_futex.to_string();
-        words.next().filter(|_| is_futex)
-    });
-    words.collect()
-}
-
-/// Whether a process has a file open whose path begins so.
-fn has_open(pid: u32, path: &str) -> bool {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
-    let mut files = files.into_iter().flatten().flatten();
-    files.any(|file| {
-        let link = std::fs::read_link(file.path());
-        link.is_ok_and(|link| link.to_string_lossy().starts_with(path))
-    })
-}
-
 /// How often the agent's thread has slept.
 fn agent_sleeps(pid: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;

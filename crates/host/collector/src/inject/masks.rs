@@ -182,7 +182,7 @@ impl Masks {
     }
 }
 
-/// Allows to stop any thread where it is.
+/// Allows stopping any thread where it is.
 fn anywhere(_: &Held) -> Result<bool, Missed> {
     Ok(true)
 }

@@ -176,13 +176,15 @@ impl Held {
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
         self.held = false;
-        // The code at `rip` blocks them too: this only closes the gap before it does.
+        // The code at `rip` blocks them too; this closes the gap before it does.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
         Ok(())
     }
 
-    /// Whether the thread stands in a restartable sequence, which it must not leave and re-enter.
+    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there,
+    /// because the kernel aborts a sequence only when it is interrupted, not when it is left and
+    /// re-entered.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let Some(area) = self.rseq_area() else {
             return false;

@@ -182,9 +182,9 @@ impl Held {
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there,
-    /// because the kernel aborts a sequence only when it is interrupted, not when it is left and
-    /// re-entered.
+    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there:
+    /// after the stub it would finish the sequence instead of restarting it, without the atomicity
+    /// that the sequence needs.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let Some(area) = self.rseq_area() else {
             return false;

@@ -82,8 +82,8 @@ impl Tracee {
         Some((link, self.later.served))
     }
 
-    /// Runs `look`; returns `None` if the agent may have patched or restored a library during it,
-    /// because then `look` may have seen a mixture.
+    /// Runs `look`; returns `None` if the program's list of libraries changed during it, because
+    /// then `look` may have seen a library half patched.
     pub(super) fn undisturbed<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || self.watched().map_or(0, |(link, _)| link.data().looks());
         let before = looks();

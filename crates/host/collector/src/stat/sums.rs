@@ -379,7 +379,7 @@ mod tests {
     fn the_spread_is_of_the_mean() {
         assert_eq!(spread(&[3.0]), None);
         assert_eq!(spread(&[0.0, 0.0]), Some(0.0));
-        // Deviation sqrt(2) of 2 values: of the mean 1, which is half of the mean 2.
+        // The standard deviation is sqrt(2); that of the mean is 1, half of the mean 2.
         assert!((spread(&[1.0, 3.0]).unwrap() - 0.5).abs() < 1e-12);
     }
 }

@@ -324,7 +324,7 @@ impl Run<'_> {
             // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let is_last = stopped || ended || end.is_some_and(|end| now >= end);
-            // The program may have called exec and the new one ended by now; that is reported as
+            // The program may have called exec, and the new one ended since; that is reported as
             // well.
             let over = self.has_execed();
             let is_over = is_last || over.is_some();

@@ -65,7 +65,7 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns `N` times in nanoseconds, each of which a hit may take.
+/// Returns `N` numbers of nanoseconds that a hit may take.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);

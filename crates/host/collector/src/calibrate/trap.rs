@@ -62,7 +62,7 @@ extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// Stands in for the displaced instructions of [`breakpoint`].
+/// Represents the displaced instructions of [`breakpoint`].
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");

@@ -16,7 +16,7 @@ const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
     282, 289, // signalfd, signalfd4
-    9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: they change what is mapped
+    9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: change the mappings
     151, // mlockall: must not lock the agent's memory
     59, 322, // execve, execveat: the blocked signals are inherited
     272, 308, // unshare, setns

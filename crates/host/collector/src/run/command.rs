@@ -11,7 +11,7 @@ use crate::phase::{Phase, set_command};
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
-/// How long a command may run after its trace has ended before the user is told why tiptoe waits.
+/// How long a command may run after its trace has ended before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Run<'_> {

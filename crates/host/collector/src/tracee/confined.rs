@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(15);
 
 /// The state of the looks at one process.
 pub(super) struct Confinement {
-    /// The strictest seccomp mode that any thread had at first.
+    /// The most seccomp restrictions that any thread had at first.
     seccomp: u32,
     /// The agent's thread by its own number and by tiptoe's, and its rights, which never grow.
     agent: Cell<Option<(u32, u32, Rights)>>,
@@ -104,7 +104,7 @@ fn rights(process: Process, tid: u32) -> Option<Rights> {
     })
 }
 
-/// Returns how much seccomp confines a thread.
+/// Returns how many seccomp restrictions a thread has.
 fn seccomp(process: Process, tid: u32) -> Option<u32> {
     let status = std::fs::read(format!("/proc/{}/task/{tid}/status", process.pid())).ok()?;
     Rights::of(&status, |_| None).map(|rights| rights.seccomp)

@@ -25,8 +25,8 @@ pub struct Reads {
 }
 
 impl Tracee {
-    /// Reads all counters, and then the records: in this order every counted record is already
-    /// written. `start` is that of the session.
+    /// Reads all counters, and then the records, so that no counted record is missed. `start` is
+    /// that of the session.
     pub fn read(&self, by: Option<By>, start: Instant) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.link {

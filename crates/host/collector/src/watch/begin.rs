@@ -386,7 +386,7 @@ mod tests {
             let pid = started.pid;
             tell.send(pid).expect("the test waits");
             seize(pid).expect("it is ours");
-            // SAFETY: takes two numbers; nobody has waited for the child.
+            // SAFETY: takes two numbers; nothing has waited for the child yet.
             assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
             let mut child = proceed_to_exec(started).map_err(|error| error.to_string())?;
             let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is held");

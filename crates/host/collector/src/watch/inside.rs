@@ -183,8 +183,8 @@ impl Inside {
         self.tracee.go()
     }
 
-    /// Reads the hits, and makes the agent look for new threads. Returns whether there were many
-    /// hits.
+    /// Reads the hits, and makes the agent release the registers of ended threads. Returns whether
+    /// there were many hits.
     pub(super) fn take(&mut self, target: &mut Target) -> bool {
         let now = Instant::now();
         if now >= self.next_look && !self.has_ended {
@@ -212,7 +212,8 @@ impl Inside {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes no more than find room, because the others would use CPU time in vain.
+            // Wakes only as many threads as find room, because the others would use CPU time in
+            // vain.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH

@@ -1,5 +1,4 @@
-//! Handles other processes that hit the addresses of a watch of all CPUs so often that its
-//! allowance is used up.
+//! Handles other processes whose hits at the addresses of a watch of all CPUs use up its allowance.
 
 use tiptoe_event::Via;
 

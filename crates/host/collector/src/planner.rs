@@ -223,7 +223,8 @@ impl Draft<'_> {
         Some(again(site, has_others))
     }
 
-    /// Returns it only if the same library is there as then.
+    /// Returns it only if the site's original bytes are unchanged, so that it is the same library
+    /// as then.
     fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
         self.again_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)

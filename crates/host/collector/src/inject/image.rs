@@ -250,8 +250,8 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the addresses from the end of the function before to the start of the next function that
-/// is not the allocator's, because the allocator's own functions without names are in between.
+/// Returns the range around an allocator function up to the nearest functions that are not the
+/// allocator's, because the allocator's own functions without names are in between.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]

@@ -1,5 +1,5 @@
-//! The functions of a standard library, mostly those that were compiled into the program or into a
-//! user's library, because a walk from a wait to the user's call site goes through them.
+//! The functions of a standard library, because a walk from a wait to the user's call site goes
+//! through them. Most were compiled into the program or into a user's library.
 
 use std::ops::Range;
 

@@ -1,6 +1,7 @@
 //! The functions between a futex call and its user, for the kernel's programs, which search for the
-//! user's call site. These are functions of the C library, even if linked into the program, those
-//! of the standard libraries of C++ and Rust that are compiled in, and those of Go's runtime.
+//! user's call site. These are functions of the C library and of Go's runtime, and those of the
+//! standard libraries of C++ and Rust that were compiled in. Functions of a C library that was
+//! linked into the program count as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 

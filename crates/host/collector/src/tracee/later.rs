@@ -1,8 +1,8 @@
 //! Probes libraries that a program loads while it is traced.
 //!
 //! The thread that loads one notifies tiptoe and waits up to 5 ms, under the loader's lock. In that
-//! time the specs are resolved in the library, patches are planned, and the agent's thread applies
-//! them, so that they are in place before any code of the library runs. The agent remembers the
+//! time tiptoe resolves the specs in the library and plans patches, and the agent's thread applies
+//! them. So the patches are in place before any code of the library runs. The agent remembers the
 //! sites of each library. If a library was closed and is loaded again, the agent patches it by
 //! itself.
 

@@ -162,7 +162,7 @@ impl Process {
         look(folder)
     }
 
-    /// Locks its memory's file, until this is dropped.
+    /// Locks the file of its memory; the lock is held until this value is dropped.
     pub(super) fn try_lock(&self) -> Result<(), TryLockError> {
         self.memory.try_lock()
     }

@@ -10,7 +10,7 @@ use tiptoe_symbol::Function;
 use super::{Draft, Planned, body_hash, is_libc, planned};
 use crate::module::Module;
 
-/// The number of futex calls, as an operand.
+/// The system call number of futex, as an operand.
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
 /// The beginning of libc's cancellable calls, from version 2.41 on: the number is pushed.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];

@@ -22,7 +22,7 @@ use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
 use crate::resident::agent_code;
 
-/// The number of futex calls.
+/// The system call number of futex.
 const FUTEX: u64 = 202;
 /// The most functions between a wait and the user's code.
 const MOST: usize = 24;

@@ -1,16 +1,15 @@
 //! What one hit costs on this machine.
 //!
 //! # How
-//! The same trampolines that targets get are put into a little program of our
-//! own, and it is timed with and without them, in turns. What a hit costs is above
-//! all the detour, and that depends on what ran since the same function was hit the
-//! last time: in a hot loop two jumps and an increment are nearly free, and where a
-//! thousand functions take turns they are not. So loops of 1 to 1,024 functions are
-//! timed; each shows for how long a function was not hit, and what its hit cost then.
-//! An event is priced at its own time between hits by that [`Curve`].
+//! The same trampolines that targets get are written into a small program of our own, which is
+//! timed with and without them in turns. The detour dominates the cost of a hit, and depends on
+//! what ran since the same function was last hit. In a hot loop two jumps and an increment are
+//! nearly free; over a thousand functions in turn they are not. So loops of 1 to 1,024 functions
+//! are timed. Each gives the time between two hits of one function, and the cost of a hit. An event
+//! is priced by that [`Curve`] at its own time between hits.
 //!
-//! There are three surroundings, of which the middle one gives the estimate; the
-//! interval holds all three, a hot loop, and a margin for real programs:
+//! There are three surroundings. The median one gives the estimate; the interval contains all
+//! three, a hot loop, and a margin for real programs:
 //!
 //! | surrounding | what it shows |
 //! |---|---|
@@ -24,14 +23,14 @@
 //! | trap | a forked child | `int3`, and a handler that moves the thread on |
 //! | kernel | a forked child | uprobes on three functions of this very program: one for each [`Step`] |
 //!
-//! What is measured is kept for later runs ([`cache`]), each kind of [`price`] by itself.
+//! Measurements are kept for later runs ([`cache`]), each kind of [`price`] separately.
 //!
 //! # Invariants
-//! - Nothing outside this thread is touched: no signal handler, no code of ours
-//!   that others run, no descriptor that stays.
-//! - What cannot be measured here (no executable memory, no permission) gets a
-//!   default with a wide interval, never an error: a trace is not lost for its price.
-//! - Every interval holds its estimate, no unit cost is below [`FLOOR_NS`], and none above the
+//! - Nothing outside this thread may be changed: no signal handler, no code of ours that other
+//!   threads run, no descriptor that stays open.
+//! - What cannot be measured here (no executable memory, no permission) gets a default with a wide
+//!   interval, never an error, because a trace must not be lost for its price.
+//! - Every interval contains its estimate, no unit cost is below [`FLOOR_NS`], and none above the
 //!   time from one hit to the next.
 
 mod cache;
@@ -64,28 +63,28 @@ pub use scopes::scope_visit;
 use trap::Trap;
 pub use waits::futex_calls;
 
-/// What traps cost elsewhere was as much cheaper than here,
+/// Elsewhere traps were found to cost as little as this part of the cost here,
 const CHEAPER: f64 = 0.7;
-/// and as much dearer.
+/// and as much as this multiple.
 const DEARER: f64 = 1.5;
 
-/// Costs to measure besides a counting hit's, as they take longer.
+/// Costs to measure besides a counting hit's; they take longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Want {
-    /// A hit where only a breakpoint fits.
+    /// A hit at a site where only a breakpoint fits.
     pub trap: bool,
     /// A hit of a kernel uprobe.
     pub kernel: bool,
 }
 
-/// Nanoseconds that one hit adds to the program, by what happens at it.
+/// The nanoseconds that one hit adds to the program, by what happens at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitCosts {
     /// A jump to a trampoline that counts.
     pub count: Curve,
     /// A hit that the filter rejects.
     pub filtered: Curve,
-    /// What one reading of the clock costs.
+    /// The cost of one reading of the clock.
     pub reading_ns: f64,
     /// A breakpoint whose handler moves the thread to its trampoline.
     pub trap: Cost,
@@ -93,7 +92,7 @@ pub struct UnitCosts {
     pub kernel: KernelCosts,
 }
 
-/// What a kernel uprobe costs, by how the kernel gets the instruction there done.
+/// The cost of a kernel uprobe, by how the kernel executes the instruction there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelCosts {
     nop: Cost,
@@ -102,7 +101,7 @@ pub struct KernelCosts {
 }
 
 impl KernelCosts {
-    /// On an instruction that is done so.
+    /// Returns the cost on an instruction that is executed so.
     pub fn of(&self, step: Step) -> Cost {
         match step {
             Step::Nop => self.nop,
@@ -113,7 +112,7 @@ impl KernelCosts {
 }
 
 impl UnitCosts {
-    /// What was found elsewhere, for what cannot be measured here.
+    /// Values from other machines, for what cannot be measured here.
     pub const DEFAULT: UnitCosts = UnitCosts {
         count: Curve::elsewhere([0.6, 0.8, 0.8, 2.6, 12.0]),
         filtered: Curve::elsewhere([1.0, 1.1, 1.1, 4.0, 12.5]),
@@ -135,7 +134,8 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// The cost of a hit, as it was measured earlier or is now: in about 100 ms, and tens of ms more for each kind wanted.
+/// Returns the cost of a hit, from an earlier measurement or a new one: about 100 ms, and tens of
+/// ms more for each kind wanted.
 pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
@@ -154,7 +154,7 @@ pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
     costs
 }
 
-/// The cost of a kernel uprobe's hit alone, which takes tens of ms to measure.
+/// Returns the cost of a kernel uprobe's hit alone, which takes tens of ms to measure.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     match prices.take(|| uprobe::measure().ok()) {
         Some(steps) => KernelCosts {
@@ -166,39 +166,39 @@ pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     }
 }
 
-/// A call that is followed to its return, where a hit that is counted costs `count`: two
-/// detours more, by call and by return, and a frame that is pushed and popped; 2.8 ns
+/// Returns the cost of a call that is followed to its return, if a counted hit costs `count`: two
+/// more detours, by call and by return, and a frame that is pushed and popped. Measured: 2.8 ns
 /// beside a count's 0.6 in a hot loop, 6.6 beside 2.5 over 256 functions.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// The same with two readings of the clock, during which part of the rest gets done.
+/// Returns that cost with two readings of the clock, which overlap with part of the rest.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// A hit that is counted by an argument's value: 0.4 ns more in a hot loop over few values, 5
-/// over more than there is room for.
+/// Returns the cost of a hit that is counted by an argument's value: 0.4 ns more in a hot loop over
+/// few values, 5 over more than there is room for.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// A followed call of `--under`'s function: two atomic changes of a word besides, which
-/// took less than 1 ns in a hot loop.
+/// Returns the cost of a followed call of `--under`'s function, with two atomic changes of a word,
+/// which took less than 1 ns in a hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }
 
-/// What a recorded hit costs where a counted one costs that: with one reading of the
+/// Returns the cost of a recorded hit, if a counted one costs `count`: one more reading of the
 /// clock, and 5 ns in a hot loop.
 pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [3.0, 5.0, 16.0].map(|written| reading_ns + written);
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// What all loops showed, as a curve: a function of a loop is hit once in each lap.
+/// Makes a curve of all loops' measurements. A function of a loop is hit once in each lap.
 fn curve(shown: &InProcess, added: fn(&Shown) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -212,13 +212,13 @@ fn curve(shown: &InProcess, added: fn(&Shown) -> f64) -> Curve {
     }))
 }
 
-/// A measured cost, and what real programs were found to deviate from it.
+/// Returns a measured cost, with the deviation that real programs were found to have.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)
 }
 
-/// The middle one of several measurements.
+/// Returns the median of several measurements.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]

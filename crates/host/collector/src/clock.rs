@@ -1,4 +1,4 @@
-//! How fast the time stamp counter runs.
+//! Measures the rate of the time stamp counter.
 
 use std::arch::x86_64::_rdtsc;
 use std::sync::OnceLock;
@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 /// The first time over which the clocks are compared, and the longest.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
-/// Both ends are read to within this part of the time between them: an error below 0.01%.
+/// The two readings must take less than this part of the time between them, so that the error is
+/// below 0.01%.
 const PART: u32 = 10_000;
 
-/// Nanoseconds in a tick, times 2^32. Measured once, mostly in 1 to 2 ms; in 20 ms where the clocks are read slowly.
+/// Returns the nanoseconds of a tick, times 2^32. Measured once: mostly in 1 to 2 ms, but in 20 ms
+/// if reading the clocks is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -34,17 +36,17 @@ pub fn ns_per_tick() -> u64 {
 struct Both {
     at: Instant,
     ticks: u64,
-    /// How long reading them took: so much later the ticks may be.
+    /// The duration of the reading, by which the ticks may be late.
     took: Duration,
 }
 
-/// The counter.
+/// Returns the counter.
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 has the instruction.
     unsafe { _rdtsc() }
 }
 
-/// What reading the counter costs, in nanoseconds: the least of several runs.
+/// Returns the cost of reading the counter, in nanoseconds: the least of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -57,7 +59,7 @@ pub fn reading_ns() -> f64 {
     (0..9).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Both clocks at one moment: of several readings the one that was least disturbed.
+/// Reads both clocks; of several readings returns the one that was least disturbed.
 fn both() -> Both {
     let read = || {
         let at = Instant::now();
@@ -84,7 +86,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// This one; the first time, after the clocks were compared.
+    /// Returns the present moment. The first call compares the clocks.
     pub fn now() -> Moment {
         let ns_per_tick = ns_per_tick();
         let Both { at, ticks, .. } = both();
@@ -95,8 +97,8 @@ impl Moment {
         }
     }
 
-    /// How long after `start` the counter stood at `ticks`, in nanoseconds; 0 where that
-    /// was before.
+    /// Returns how many nanoseconds after `start` the counter had the value `ticks`; 0 if that was
+    /// before `start`.
     pub fn ns_from(&self, start: Instant, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
         let passed = (passed * i128::from(self.ns_per_tick)) >> 32;

@@ -1,8 +1,8 @@
-//! From slabs to counts.
+//! Reads counts from slabs.
 //!
-//! Read through the memfd, not the mapping: a hole then reads as zeroes without
-//! becoming a page. The target could have written anything, so each number is
-//! no more than its claim; nothing read here is used as an index.
+//! They must be read through the memfd, not the mapping, because a hole then reads as zeroes
+//! without becoming a page. The target may have written anything, so each number is only its claim,
+//! and nothing that is read here may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,27 +21,28 @@ use crate::values::{TimedValues, Values};
 pub struct Counts {
     /// For each slot, the sum over all threads.
     pub totals: Vec<u64>,
-    /// For each thread or name, and slot, its part.
+    /// For each thread or name, its part of each slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// For each slot of which values are kept, those.
+    /// The values of each slot that keeps values.
     pub values: BTreeMap<u32, Values>,
-    /// For each slot whose calls are timed by value, those.
+    /// The values of each slot whose calls are timed by value.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
 /// Bytes of a directory entry.
 const ENTRY: usize = Geometry::ENTRY_BYTES;
-/// Key of what threads counted that had to share the overflow slab.
+/// The key of threads that had to share the overflow slab.
 const OTHERS: &str = "(other threads)";
 
-/// What is to be done with slots otherwise than to be summed.
+/// Slots that must not simply be summed.
 #[derive(Default)]
 pub struct Special {
-    /// With those behind they are a timed function's.
+    /// The first slots of timed functions.
     pub timed: Vec<u32>,
-    /// With those behind they hold the values of an argument.
+    /// The first slots of an argument's values.
     pub valued: Vec<u32>,
-    /// Likewise, each with the counters of its calls; the slot is to hold those of all.
+    /// The first slots of values with the counters of their calls; the totals get the sums over all
+    /// values.
     pub timed_values: Vec<u32>,
 }
 
@@ -82,7 +83,7 @@ pub fn read(
     Ok(counts)
 }
 
-/// The sums of some slots over all threads: less to read than everything.
+/// Returns the sums of some slots over all threads, which reads less than everything.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -93,7 +94,7 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
-/// Tells some slots of each slab, with its thread; the overflow slab has none.
+/// Calls `told` with some slots of each slab, and its thread; the overflow slab has none.
 pub fn each_slab(
     file: &File,
     geometry: Geometry,
@@ -108,7 +109,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// The overflow slab, and every other that somebody entered.
+/// Returns the overflow slab, and every other slab that a thread entered.
 fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<SlabOwner>)>> {
     let mut directory = vec![0; (geometry.slabs as usize) * ENTRY];
     file.read_exact_at(&mut directory, geometry.entry_offset(0))?;
@@ -132,7 +133,8 @@ impl Counts {
     }
 }
 
-/// A thread's name as the kernel gave it, or as the target would have it; whoever shows it escapes it.
+/// Returns a thread's name, which the target may have chosen: it must be escaped before it is
+/// displayed.
 pub fn plain(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
     String::from_utf8_lossy(name).into_owned()
@@ -144,7 +146,7 @@ struct SlabOwner {
 }
 
 impl SlabOwner {
-    /// Reads a directory entry; `None` where nobody entered.
+    /// Reads a directory entry; `None` if no thread entered the slab.
     fn read(entry: &[u8]) -> Option<SlabOwner> {
         let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
         let comm = plain(&entry[8..24]);
@@ -159,8 +161,7 @@ impl SlabOwner {
     }
 }
 
-/// Words of one slab at a time. Most of a large slab is a hole, which is neither read nor
-/// summed.
+/// Words of one slab at a time. Most of a large slab is a hole, which is neither read nor summed.
 struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
@@ -183,7 +184,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Reads those of a slab, in place of the last one's.
+    /// Reads the words of a slab, in place of the last one's.
     fn read(&mut self, slab: u32) -> std::io::Result<()> {
         for stretch in self.stretches.drain(..) {
             self.words[stretch].fill(0);
@@ -205,7 +206,7 @@ impl<'a> SlabWords<'a> {
         Ok(())
     }
 
-    /// The word of a slot, and all behind it.
+    /// Returns the word of a slot, and all words after it.
     fn from(&self, slot: u32) -> &[u64] {
         let at = slot.checked_sub(self.slots.start);
         at.and_then(|at| self.words.get(at as usize..))
@@ -223,7 +224,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// The same, of all slots, where some are those of timed functions.
+    /// Adds all slots, some of which belong to timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {
@@ -240,17 +241,18 @@ fn add(sums: &mut [u64], words: &[u64]) {
     }
 }
 
-/// Adds the words of a timed function, as one thread has them, to those of others.
+/// Adds one thread's words of a timed function to those of others.
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);
-    // It is counted now.
+    // `correct` has counted the pending call.
     if let Some(pending) = sums.get_mut(words::PENDING as usize) {
         *pending = 0;
     }
 }
 
-/// What is no sum where the words of a timed function were added.
+/// Corrects the words of a timed function that must not be summed: the longest time, and the
+/// pending call.
 fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);
@@ -268,7 +270,7 @@ fn correct(sums: &mut [u64], own: &[u64]) {
     }
 }
 
-/// The first stretch of a file's range that is no hole.
+/// Returns the first stretch of a file's range that is no hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
         // SAFETY: moves the offset of a descriptor that is only read by position.
@@ -281,7 +283,7 @@ fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u
     match seek(from, libc::SEEK_DATA) {
         Ok(data) if data >= end => Ok(None),
         Ok(data) => Ok(Some((data, seek(data, libc::SEEK_HOLE)?.min(end)))),
-        // Nothing but a hole up to the end of the file.
+        // The rest of the file is a hole.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(error) => Err(error),
     }
@@ -306,7 +308,7 @@ mod tests {
         let at = |word: u32| (slot + word) as usize;
         let mut thread = vec![0; at(words::ALL)];
         thread[at(words::LONGEST)] = 9;
-        thread[at(words::DURATIONS)] = 1; // what the first call did with what was never pending
+        thread[at(words::DURATIONS)] = 1; // the first call's exchange with a pending value that did not exist
         thread[at(words::DURATIONS + 5)] = 2;
         thread[at(words::PENDING)] = 30;
         let mut odd = thread.clone();
@@ -317,7 +319,7 @@ mod tests {
             of_one_thread(&file, words).add_timed(&mut sums, &[slot]);
         }
         assert_eq!(sums[at(words::LONGEST)], 9);
-        // The second one's was made up: it is left as it is.
+        // The pending value of the second thread was invalid, so that its count stays as it is.
         assert_eq!(sums[at(words::DURATIONS)], 1);
         assert_eq!(sums[at(words::DURATIONS + 5)], 4);
         assert_eq!(sums[at(words::DURATIONS + 30)], 1);

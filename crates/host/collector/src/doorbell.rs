@@ -1,15 +1,14 @@
-//! Sleeping until an agent tells of something, or time is over.
+//! Sleeps until an agent reports something, or until a deadline.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A word, and the value that it has while nothing is told.
+/// A word, and its value while nothing is reported.
 pub type Bell<'a> = (&'a AtomicU32, u32);
 
 /// The most words that one futex_waitv(2) takes.
 const MOST: usize = 128;
-/// How long it sleeps at once where the kernel cannot wait for several words (before Linux
-/// 5.16).
+/// The length of a sleep if the kernel cannot wait for several words (before Linux 5.16).
 const NAP: Duration = Duration::from_millis(1);
 
 /// `struct futex_waitv`.
@@ -21,7 +20,7 @@ struct Wait {
     reserved: u32,
 }
 
-/// Sleeps until one of the words has another value; not longer than `limit`.
+/// Sleeps until one of the words has another value, at most for `limit`.
 pub fn wait(bells: &[Bell], limit: Duration) {
     let some = !bells.is_empty() && bells.len() <= MOST;
     match (bells.is_empty(), some && wait_for_any(bells, limit)) {
@@ -31,14 +30,14 @@ pub fn wait(bells: &[Bell], limit: Duration) {
     }
 }
 
-/// Whether one of the words has another value by now.
+/// Returns whether one of the words has another value.
 pub fn is_rung(bells: &[Bell]) -> bool {
-    // Relaxed: whoever serves the change reads it anew.
+    // Relaxed: the code that serves the change reads it again with its own ordering.
     let rung = |(word, quiet): &Bell| word.load(Ordering::Relaxed) != *quiet;
     bells.iter().any(rung)
 }
 
-/// False where the kernel does not know the call.
+/// Returns `false` if the kernel does not know the call.
 fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     const SIZE_U32: u32 = 2;
     let waits: Vec<Wait> = bells

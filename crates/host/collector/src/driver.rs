@@ -1,4 +1,4 @@
-//! From a request to its outcome: attach or start, watch, detach.
+//! Runs a request: attaches or starts, watches, detaches.
 
 use std::io::Read;
 use std::path::Path;
@@ -24,16 +24,16 @@ use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 
-/// How often the loop looks whether to stop.
+/// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
-/// How long a started program may take to reach the agent's constructor.
+/// The time that a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
-/// Probes that a command may get, whose libraries are not known yet.
+/// The most probes of a command, because its libraries are not known yet.
 const COMMAND_PROBES: u32 = 1 << 16;
-/// So many functions may bear one name: static ones, and overloads.
+/// The most functions with one name: static ones, and overloads.
 const NAMESAKES: u32 = 1 << 10;
 
-/// Runs a request to its end.
+/// Runs a request until it ends.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     for spec in &request.specs {
         resolve::parse(spec)?;
@@ -62,7 +62,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.tell_calls(observer);
     run.all_ended(observer);
     run.look_for_ends(observer);
-    // All of them, also those after one that does not answer.
+    // All must be asked to detach, also those after one that does not answer.
     let detached: Vec<Result<(), Error>> = run.tracees.iter().map(Tracee::detach).collect();
     run.tracees.iter_mut().for_each(Tracee::close_probes);
     looped?;
@@ -85,9 +85,9 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     })
 }
 
-/// Attaches to one running process, takes its probes out and puts them in again
-/// `times` times while it runs, and detaches: how the patcher is shown to be safe.
-/// Returns how often it did, fewer where `request.stop` was set.
+/// Attaches to one running process, removes its probes and writes them again `times` times while it
+/// runs, and detaches. This shows that the patcher is safe. Returns how often it did, which is less
+/// if `request.stop` was set.
 pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::new("toggling needs a running process"));
@@ -111,7 +111,7 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     toggled
 }
 
-/// Brings the agent into one process, or starts one with it, which waits for [`Tracee::go`].
+/// Brings the agent into one process, or starts a command with it, which waits for [`Tracee::go`].
 pub fn enter(
     target: &RequestTarget,
     plan: &Plan,
@@ -146,7 +146,7 @@ fn attach_all(
         match Tracee::attach(*pid, plan, cache) {
             Ok(tracee) => tracees.push(tracee),
             Err(error) => {
-                // A failed run leaves nothing in any target.
+                // A failed run must leave nothing in any target.
                 for tracee in &tracees {
                     let _ = Tracee::detach(tracee);
                 }
@@ -157,15 +157,14 @@ fn attach_all(
     Ok(tracees)
 }
 
-/// Starts a command with the agent in it, or, where that cannot be, under the
-/// kernel's probes.
+/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter.
 fn start(
     command: &[std::ffi::OsString],
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
     let program = preload::find_program(&command[0])?;
-    // What a script is, its interpreter is.
+    // For a script, the properties of its interpreter count.
     let path = preload::interpreter(&program);
     let object = match Object::of_program(&path) {
         Err(error) if is_elf(&path) => return Err(error),
@@ -183,10 +182,10 @@ fn start(
                     .flatten()
             })
             .map(str::to_owned),
-        // A shell runs it, or nobody does.
+        // Either a shell runs it, or the exec fails.
         Err(_) => None,
     };
-    // A command has the limits of tiptoe, which starts it.
+    // A command inherits tiptoe's limits.
     let own = Process::current();
     let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
     let against = against.or_else(room);
@@ -208,21 +207,21 @@ fn start(
     }
 }
 
-/// Whether a file is a program of some machine, rather than a script.
+/// Returns whether a file is a program of any machine, not a script.
 fn is_elf(path: &std::path::Path) -> bool {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-/// Why a command does not run, by its first word.
+/// Makes the error of a command that cannot run, named by its first word.
 pub fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error {
     let word = command.first().map(|word| word.display().to_string());
     let word = word.unwrap_or_default();
     Error::new(format!("cannot run `{word}`: {error}"))
 }
 
-/// How many probes a command may get, before anybody can look at what it will load.
+/// Returns the most probes that a command may get, before its libraries are known.
 fn command_probes(plan: &Plan) -> u32 {
     let specs = plan.specs.iter().map(String::as_str).chain(plan.under);
     match specs.clone().any(is_glob) {
@@ -248,7 +247,7 @@ fn start_with_agent(
     let pid = started.pid;
     let link = offer.open(&plan.terms(Geometry::FIRST_SLOT), pid)?;
     let mut child = started.proceed().map_err(failed)?;
-    // Where the agent cannot serve it holds the program until the link is dropped.
+    // If the agent cannot serve, it holds the program until the link is dropped.
     let tracee = match wait_for_agent(&link, pid) {
         Ok(()) => Tracee::adopt(pid, link, plan, cache),
         Err(why) => without_agent(pid, &link, &why, plan).map_err(|error| {
@@ -267,7 +266,7 @@ fn start_with_agent(
     Ok((tracee?, child))
 }
 
-/// Waits until the agent greets; else why it does not.
+/// Waits for the agent's hello; otherwise returns why there is none.
 fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
     let deadline = Instant::now() + REACH;
     while link.wait_for_hello(Duration::from_millis(5)).is_none() {
@@ -284,7 +283,8 @@ fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a program has a libc and no agent: what is preloaded comes first.
+/// Returns whether a program has libc but no agent: preloaded libraries are mapped first, so that
+/// none will be.
 fn is_past_preloading(pid: u32) -> bool {
     let maps = Process::new(pid).and_then(Process::maps);
     let is_libc = |mapping: &Mapping| {
@@ -294,7 +294,7 @@ fn is_past_preloading(pid: u32) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Has the kernel count in a command that runs, or waits in an agent that cannot serve.
+/// Counts through the kernel in a command that runs, or that waits in an agent which cannot serve.
 fn without_agent(pid: u32, link: &Link, why: &str, plan: &Plan) -> Result<Tracee, Error> {
     if plan.via == Via::Agent || link.is_gone() {
         return Err(Error::new("nothing was counted"));

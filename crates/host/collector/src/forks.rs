@@ -1,10 +1,11 @@
-//! What a fork of a traced process costs more: the kernel copies the agent's mappings, their pages and page tables, and
-//! the pages of code that are patched. Only the parent's part is priced, because a child is no target. The child's end
-//! frees them again, which takes it about as long.
+//! The additional cost of a traced process's forks: the kernel copies the agent's mappings, their
+//! pages and page tables, and the patched pages of code. Only the parent's part is priced, because
+//! a child is no target. The child's end frees them again, which takes it about as long.
 //!
-//! Nobody can time a single fork with and without, so a child of tiptoe's maps memory of the same shape at the same
-//! addresses, and forks with that memory and without (`MADV_DONTFORK`), in turns. That takes about 50 ms, and is done only
-//! for a target that forked. It is an estimate: which pages of the code are present changes while the program runs.
+//! A single fork cannot be timed with and without them. So a child of tiptoe maps memory of the
+//! same shape at the same addresses, and forks with that memory and without (`MADV_DONTFORK`), in
+//! turns. That takes about 50 ms, and is done only for a target that forked. It is an estimate,
+//! because the present pages of code change while the program runs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -22,15 +23,17 @@ use crate::calibrate::Child;
 use crate::resident::is_agent;
 
 const PAGE: u64 = 4096;
-/// The most pages of one mapping that are looked at: the range is the target's claim.
+/// The most pages of one mapping to read, because the range is the target's claim.
 const MOST_PAGES: u64 = 1 << 15;
-/// How many forks are timed at once, and how often.
+/// The number of forks in one timing, and of timings.
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
-/// What a fork costs more by mapping, and by page, where it cannot be measured here: in ns.
+/// The additional cost of a fork for each mapping and each page, in ns, if it cannot be measured
+/// here.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// How far a fork of the target is from one that is measured: its caches are used by the program in between.
+/// The range of a target's fork around a measured one, because the program uses the caches in
+/// between.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -45,16 +48,17 @@ pub struct Copied {
 struct Part {
     start: u64,
     pages: u64,
-    /// A file's code, of which the other pages need no copy without tiptoe's.
+    /// A file's code: its other pages would not be copied without tiptoe's.
     is_file: bool,
-    /// The numbers of its own pages, which tiptoe wrote.
+    /// The numbers of its private pages, which tiptoe wrote.
     written: Vec<u64>,
-    /// Those of the file's that are present.
+    /// The numbers of the file's pages that are present.
     shown: Vec<u64>,
 }
 
 impl Copied {
-    /// Looks at a process, whose agent has its tables at an address. `None` if its memory may not be looked at.
+    /// Looks at a process whose agent has its tables at the given range. Returns `None` if its
+    /// memory may not be read.
     pub fn of(process: Process, (tables, len): (u64, u64)) -> Option<Copied> {
         let maps = process.maps().ok()?;
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
@@ -64,7 +68,7 @@ impl Copied {
         for mapping in &maps {
             let is_next = before.is_some_and(|before| before.end == mapping.start);
             let is_file = mapping.file().is_some();
-            // Its data without content in the file is right after it.
+            // The agent's zeroed data is mapped right after its file.
             let of_agent = is_image(mapping) || is_next && !is_file && before.is_some_and(is_image);
             let is_arena = !is_file && mapping.perms.exec && mapping.start % arena::LEN == PAGE;
             let may_be_patched = is_file && mapping.perms.exec;
@@ -81,7 +85,7 @@ impl Copied {
         Some(Copied { parts })
     }
 
-    /// What each fork costs the parent more.
+    /// Returns the additional cost of each fork for the parent.
     pub fn cost(&self) -> Cost {
         let ns = self.measure().unwrap_or_else(|| self.guess());
         Cost::between(ns * CHEAPER, ns, ns * DEARER)
@@ -96,10 +100,10 @@ impl Copied {
     fn measure(&self) -> Option<f64> {
         let file = File::open("/proc/self/exe").ok()?;
         let mut plan = Plan::new(self, &file);
-        // One at a time: the child finds its plan by a static word.
+        // One measurement at a time, because the child finds its plan through a static.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        PLAN.store(&raw mut plan, Relaxed); // read by the child only, which the fork orders
+        PLAN.store(&raw mut plan, Relaxed); // Relaxed: only the child reads it, and the fork orders that
         // SAFETY: `answer` makes system calls only, and touches memory that it mapped.
         let child = unsafe { Child::start(answer) };
         PLAN.store(null_mut(), Relaxed);
@@ -143,12 +147,12 @@ impl Part {
     }
 }
 
-/// What the measuring child maps.
+/// The memory that the measuring child maps.
 struct Plan {
     parts: Vec<Part>,
     file: i32,
     file_pages: u64,
-    /// The range in which each part was mapped; an empty one if it was not.
+    /// The range at which each part was mapped; empty if it was not.
     mapped: Vec<Range<usize>>,
 }
 
@@ -164,16 +168,18 @@ impl Plan {
     }
 }
 
-/// The child's copy is its own.
+/// The child uses its own copy.
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
 const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
-/// In the child: maps memory, or returns the CPU time of a fork in ns. Only makes system calls.
+/// In the child: maps memory, or returns the CPU time of a fork in ns. Must make only system calls,
+/// because the child was forked from a process with threads.
 fn answer(question: u8) -> f64 {
-    // SAFETY: the parent stored the address of a plan that lives where this child's copy of it is.
+    // SAFETY: the parent stored the address of a live plan, and this child has its copy at the same
+    // address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {
         return 1.0;
     };
@@ -206,7 +212,7 @@ fn map(plan: &mut Plan) -> f64 {
             unsafe { got.cast::<u8>().add((page * PAGE) as usize).read_volatile() };
         }
         for page in part.written.iter().filter(inside) {
-            // SAFETY: as above, and nobody else has it.
+            // SAFETY: as above, and no other thread uses it.
             unsafe {
                 got.cast::<u8>()
                     .add((page * PAGE) as usize)
@@ -224,7 +230,7 @@ fn forks(plan: &Plan, advice: i32) -> f64 {
     }
     let before = used_ns();
     for _ in 0..FORKS {
-        // SAFETY: the child of this call ends at once; as fork, but without what libc does at one.
+        // SAFETY: the child of this call ends at once. It is a fork without libc's handlers.
         unsafe {
             match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
                 0 => libc::_exit(0),
@@ -236,7 +242,7 @@ fn forks(plan: &Plan, advice: i32) -> f64 {
     (used_ns() - before) / f64::from(FORKS)
 }
 
-/// The CPU time of this process.
+/// Returns the CPU time of this process.
 fn used_ns() -> f64 {
     let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
     // SAFETY: a record of integers, for which zero is valid, and which the call writes.
@@ -252,7 +258,7 @@ fn used_ns() -> f64 {
 mod tests {
     use super::*;
 
-    /// Memory in `count` mappings far from each other, with some pages written in each.
+    /// Returns memory in `count` distant mappings, with some pages written in each.
     fn memory(count: u64) -> Copied {
         let part = |number: u64| Part {
             start: 0x2100_0000_0000 + (number << 32),

@@ -1,30 +1,29 @@
-//! The one driver that all instruments share: from a list of events and a
-//! target to a session.
+//! The one driver that all instruments share: from a list of events and a target to a session.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`request`] | what a run is asked, and what it hands back |
+//! | [`request`] | what a run gets, and what it returns |
 //! | [`module`] | the files that a target has mapped, and their functions |
-//! | [`resolve`] | from specs to probes |
-//! | [`planner`] | from probes to patches: where, with which bytes |
+//! | [`resolve`] | resolves specs to probes |
+//! | [`planner`] | plans the patches of probes: where, with which bytes |
 //! | [`inject`], [`preload`] | the two ways to bring the agent in |
 //! | [`loader`] | the name that a started command's loader has for the agent |
 //! | [`link`] | the two segments shared with an agent, and requests to it |
-//! | [`counts`] | slabs to counts; everything read is a claim of the target's |
-//! | [`offer`], [`resident`] | segments for an agent to come; what an agent left behind |
-//! | [`tracee`] | one process: who counts what in it |
+//! | [`counts`] | reads counts from slabs; all of them are the target's claims |
+//! | [`offer`], [`resident`] | segments for a future agent; what an earlier agent left |
+//! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
 //! | [`totals`] | events over all processes, and their price |
-//! | [`phase`] | how far the run is: what a signal may do meanwhile |
+//! | [`phase`] | the phase of the run, which decides what a signal does |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
-//! | [`ulocks`] | waits for the locks of programs, summed up and told by name |
+//! | [`ulocks`] | waits for the locks of programs, summed up and named |
 //! | [`watch`](mod@watch) | accesses to variables: the loop around breakpoints, what it learns, and its rows |
 //! | [`stat`](mod@stat) | events by perf's names: the loop around sets of perf events, sums, runs and their cost |
-//! | [`calibrate`] | what one hit costs on this machine |
+//! | [`calibrate`] | the cost of one hit on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
-//! Whatever a target wrote is distrusted: sizes come from our own geometry, and
-//! addresses that an agent reports are only ever used inside that same target.
+//! Everything that a target wrote is hostile: sizes must come from our own geometry, and addresses
+//! that an agent reports may only be used inside that same target.
 #![warn(missing_docs)]
 
 pub mod calibrate;

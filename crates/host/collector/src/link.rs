@@ -1,7 +1,8 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread of its own holds the owner word as a robust futex: when tiptoe dies,
-//! in whatever way, the kernel marks the word and wakes the agent, which then puts everything back.
+//! While a [`Link`] lives, a thread of its own holds the owner word as a robust futex. When tiptoe
+//! dies, in whatever way, the kernel marks the word and wakes the agent, which then restores
+//! everything.
 
 use std::fs::File;
 use std::io;
@@ -25,19 +26,19 @@ use owner::Owner;
 use pulse::{Pulse, Wait, silent};
 pub use segment::Segment;
 
-/// How long an agent may take for one request before it is given up.
+/// The time an agent may take for one request before tiptoe gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an agent is told before it begins.
+/// What the plan says to an agent before it begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
-    /// A dead thread's slab is never given to another.
+    /// A dead thread's slab must never be given to another thread.
     pub keep_slabs: bool,
     /// How calls are timed and paid for.
     pub clock: Clock,
-    /// From which slot on waits for locks are noted; 0 where none are.
+    /// The first slot of waits for locks; 0 if they are not watched.
     pub lock_slot: u32,
-    /// From which slot on scopes are noted; 0 where none are.
+    /// The first slot of scopes; 0 if they are not watched.
     pub scope_slot: u32,
     /// Trap bytes may be written from the start.
     pub trap_bytes: bool,
@@ -45,26 +46,26 @@ pub struct Terms {
 
 /// What is shared with one agent.
 pub struct Link {
-    /// Dropped first: the agent is let go before the segments are.
+    /// Must be dropped first: the agent must be released before its segments are.
     owner: Option<Owner>,
     data: Segment,
     plan: Segment,
     geometry: Geometry,
-    /// As the [`Terms`] had it.
+    /// As in the [`Terms`].
     pub lock_slot: u32,
-    /// Likewise.
+    /// As in the [`Terms`].
     pub scope_slot: u32,
     gone: Box<dyn Fn() -> bool + Send + Sync>,
     /// The process, once the agent is in it.
     pulse: OnceLock<Pulse>,
-    /// The request that the agent has not answered in time; no other is made before it has. Relaxed: requests are made by
-    /// one thread at a time, which joins the other.
+    /// The request that the agent has not answered in time; no other may be sent before it has.
+    /// Relaxed: only one thread at a time sends requests, and it joins the thread before it.
     unanswered: AtomicU64,
 }
 
 impl Link {
-    /// Takes both segments, writes the plan's header, and holds the owner word.
-    /// `gone` tells whether the target is no more.
+    /// Takes both segments, writes the plan's header, and holds the owner word. `gone` must say
+    /// whether the target has ended.
     pub fn new(
         data: OwnedFd,
         plan: OwnedFd,
@@ -98,24 +99,24 @@ impl Link {
         Plan::new(self.plan.words())
     }
 
-    /// The data segment.
+    /// Returns the data segment.
     pub fn data(&self) -> Data<'_> {
         Data::new(self.data.words(), self.geometry).expect("mapped with this geometry")
     }
 
-    /// The data segment's file.
+    /// Returns the data segment's file.
     pub fn data_file(&self) -> &File {
         self.data.file()
     }
 
-    /// The data segment's shape.
+    /// Returns the data segment's shape.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The agent is in this process, in the memory of this program.
+    /// Notes that the agent is in this process, in the memory of this program.
     pub fn is_in(&self, process: Process, program: RunningProgram) {
-        // Who cannot look at the process waits the longer.
+        // Without access to the process, an ended agent is noticed only by its missing answers.
         if self.pulse.get().is_none()
             && let Ok(pulse) = Pulse::of(process, program)
         {
@@ -123,20 +124,21 @@ impl Link {
         }
     }
 
-    /// Whether the target is no more, or runs another program.
+    /// Returns whether the target has ended, or runs another program.
     pub fn is_gone(&self) -> bool {
         let is_over = |pulse: &Pulse| pulse.is_over(&*self.gone);
         (self.gone)() || self.pulse.get().is_some_and(is_over)
     }
 
-    /// Why the agent cannot serve, where it said so before it greeted.
+    /// Returns why the agent cannot serve, if it refused before its hello.
     pub fn refusal(&self) -> Option<io::Error> {
         let data = self.data();
         let refused = data.state() == State::Dormant && data.hello().is_none();
         refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
     }
 
-    /// Waits for the agent to say who it is; `None` when it cannot serve, the target is gone or `patience` is over.
+    /// Waits for the agent's hello; `None` if it cannot serve, the target has ended or `patience`
+    /// is over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
         let deadline = Instant::now() + patience;
         loop {
@@ -150,7 +152,7 @@ impl Link {
         }
     }
 
-    /// Publishes a request whose records stand in the plan and waits for the answer.
+    /// Publishes a request whose records are in the plan and waits for the answer.
     pub(crate) fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), Error> {
         if self.data().acknowledged() < self.unanswered.load(Ordering::Relaxed) {
             return Err(silent(request));
@@ -165,7 +167,7 @@ impl Link {
                 ));
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // It did not wait any longer.
+                // The agent stopped waiting and settled by itself.
                 return Ok(());
             }
             if wait.is_over() {
@@ -185,30 +187,30 @@ impl Link {
         }
     }
 
-    /// Has the agent serve a request; whether it has answered, for which it has a moment.
+    /// Wakes the agent for a request and waits for the given time; returns whether it has answered.
     fn is_answered(&self, sequence: u64, moment: Duration) -> bool {
         let seen = self.data().acknowledged();
         if seen < sequence {
             self.wake();
             if let Some(word) = self.data().answered() {
-                // Returns early where the answer is there already.
+                // Returns early if the answer is already there.
                 let _ = futex::wait_low(word, seen as u32, Some(moment.as_nanos() as u64));
             }
         }
         self.data().acknowledged() >= sequence
     }
 
-    /// Has the agent's thread sleep for good at its next look.
+    /// Makes the agent's thread sleep forever at its next look.
     pub(crate) fn silence(&self) {
         self.plan().silence();
     }
 
-    /// Says that it was looked whether the program has confined itself.
+    /// Notes a check whether the program has confined itself.
     pub(crate) fn note_look(&self) {
         self.plan().note_look();
     }
 
-    /// Has the agent's thread look what it is asked.
+    /// Makes the agent's thread look for requests.
     pub(crate) fn wake(&self) {
         self.data().owner().map(wake);
     }
@@ -265,7 +267,7 @@ impl Link {
         }
     }
 
-    /// Patches sites, ascending by address; each result is a patcher's outcome.
+    /// Patches sites, which must be sorted by address; each result is a patcher's outcome.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, Error> {
         let mut results = Vec::new();
         for chunk in sites.chunks(Plan::MAX_RECORDS) {
@@ -283,18 +285,19 @@ impl Link {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
-    /// Makes the sites with these trampolines, in ascending order, those that [`Link::arm_again`] finds.
+    /// Makes the sites with these trampolines, which must be sorted, those that [`Link::arm_again`]
+    /// finds.
     pub fn recall(&self, trampolines: &[u64]) -> Result<(), Error> {
         self.by_address(tiptoe_wire::Request::Recall, trampolines)
             .map(|_| ())
     }
 
-    /// Puts the original bytes of known sites back.
+    /// Restores the original bytes of known sites.
     pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
         self.by_address(tiptoe_wire::Request::Disarm, addresses)
     }
 
-    /// Puts the original bytes of sites back and patches them again, `times` times.
+    /// Restores the original bytes of sites and patches them again, `times` times.
     pub fn toggle(&self, addresses: &[u64], times: u64) -> Result<(), Error> {
         let addresses = &addresses[..addresses.len().min(Plan::MAX_RECORDS)];
         for (index, address) in addresses.iter().enumerate() {
@@ -304,7 +307,7 @@ impl Link {
         self.ask(tiptoe_wire::Request::Toggle, addresses.len())
     }
 
-    /// Calls resolvers of indirect functions; each result is what it chose.
+    /// Calls resolvers of indirect functions; each result is the address that it chose.
     pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, Error> {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
@@ -325,25 +328,25 @@ impl Link {
         Ok(results)
     }
 
-    /// Opens ports of the program's; each result is 0, or an errno.
+    /// Opens the program's ports; each result is 0, or an errno.
     pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
         self.by_address(tiptoe_wire::Request::Ports, addresses)
     }
 
-    /// The first slot that no words of waits or scopes have.
+    /// Returns the first slot after the words of waits and scopes.
     pub fn free_slot(&self) -> u32 {
         let behind = |slot, width| if slot == 0 { 0 } else { slot + width };
         let locks = behind(self.lock_slot, tiptoe_wire::futex::WIDTH);
         locks.max(behind(self.scope_slot, scopes::WIDTH))
     }
 
-    /// Makes the agent own its signals and opens the gates. Returns what the request does.
+    /// Makes the agent own its signals and opens the gates. Returns the request's results.
     pub fn prepare(&self) -> Result<[u64; 3], Error> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1, 2].map(|index| self.data().result(index)))
     }
 
-    /// Makes the agent ready to follow calls, with as many ways back; 0 for none.
+    /// Makes the agent ready to follow calls, with this many return thunks; 0 for none.
     pub fn make_thunks(&self, count: usize) -> Result<(), Error> {
         match count {
             0 => Ok(()),
@@ -351,7 +354,8 @@ impl Link {
         }
     }
 
-    /// Says where the program's unwinders tell the address of a frame.
+    /// Gives the agent the functions by which the program's unwinders report the address of a
+    /// frame.
     pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), Error> {
         match addresses {
             [] => Ok(()),
@@ -361,7 +365,8 @@ impl Link {
         }
     }
 
-    /// Says where code is to which followed calls may return: at most [`MAX_EXTENTS`], ascending and apart.
+    /// Gives the agent the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges,
+    /// sorted and disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), Error> {
@@ -371,13 +376,14 @@ impl Link {
             .map(drop)
     }
 
-    /// Has the agent look at the loader's list of libraries from now on, whose record is there.
+    /// Makes the agent watch the loader's list of libraries from now on, by the loader's record at
+    /// this address.
     pub fn watch(&self, record: u64) -> Result<(), Error> {
         self.by_address(tiptoe_wire::Request::Watch, &[record])
             .map(drop)
     }
 
-    /// Says which sites are of which libraries.
+    /// Gives the agent the libraries, so that it knows whose each site is.
     pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), Error> {
         for chunk in libraries.chunks(Plan::MAX_RECORDS) {
             for (index, library) in chunk.iter().enumerate() {
@@ -388,7 +394,7 @@ impl Link {
         Ok(())
     }
 
-    /// Lets a loading thread go on that waits for the change `told`.
+    /// Releases a loading thread that waits for the change `told`.
     pub fn answer_loader(&self, told: u64) {
         self.data().serve(told);
         if let Some(turn) = self.data().turn() {
@@ -397,12 +403,12 @@ impl Link {
         }
     }
 
-    /// Has what threads that are no more were in counted as left.
+    /// Makes the agent count the open calls of ended threads as left.
     pub fn bury(&self) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }
 
-    /// Has the list of mappings read again.
+    /// Makes the agent read the list of mappings again.
     pub fn read_maps(&self) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::ReadMaps, 0))
     }
@@ -412,13 +418,13 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
-    /// A target that ended meanwhile needs nothing any more.
+    /// Ignores the failure of a request if the target ended, because then nothing is left to do.
     fn unless_gone(&self, asked: Result<(), Error>) -> Result<(), Error> {
         asked.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
-    /// Puts everything back and waits until the agent sleeps. Once no trap byte stands any more, `last` runs, which
-    /// has to call what it is given: that takes out the last hooks.
+    /// Restores everything and waits until the agent sleeps. Once no trap byte is left, `last` runs
+    /// and must call its argument, which removes the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
@@ -438,12 +444,13 @@ impl Link {
         Ok(())
     }
 
-    /// Says whether trap bytes may be written.
+    /// Sets whether trap bytes may be written.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs requests of which the agent knows that every thread of the program stands still.
+    /// Runs requests while every thread of the program is stopped. The plan says so, so that the
+    /// agent may write without trap bytes.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

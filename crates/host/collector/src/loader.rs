@@ -1,10 +1,10 @@
-//! The name under which a program's loader knows the agent.
+//! Gives the agent another name in a program's loader.
 //!
-//! A started command's loader took the agent from `/proc/self/fd/N`, the only path there is
-//! to it. That descriptor is closed before the program begins, and to whoever reads the
-//! loader's list it would be one of his own: a debugger opens it and may hang there. So the
-//! entry gets the name that `/proc/PID/maps` has, which the agent carries. The list is the
-//! one of `<link.h>`, which glibc and musl share.
+//! A started command's loader took the agent from `/proc/self/fd/N`, the only path to it. That
+//! descriptor is closed before the program begins. A debugger that reads the loader's list would
+//! open a descriptor of its own under this path, and may hang there. So the entry gets the name in
+//! `/proc/PID/maps`, which the agent contains. The list is the one of `<link.h>`, which glibc and
+//! musl share.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,13 +12,14 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_sys::host::procfs::Process;
 
-/// Entries of the list that are looked at, at most.
+/// The most entries of the list to read.
 const ENTRIES: usize = 1 << 12;
-/// Program headers and dynamic entries that are looked at, at most. All addresses are the program's claims.
+/// The most program headers and dynamic entries to read, because all addresses are the program's
+/// claims.
 const HEADERS: u64 = 1 << 10;
 
-/// Gives the object that is loaded at `base` the name that stands at `name` in the program.
-/// It must stand still. `None` where there is no such object, and nothing is changed.
+/// Gives the object at load address `base` the name whose string is at `name` in the program. The
+/// program must be stopped. Returns `None`, and changes nothing, if no such object exists.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;
@@ -33,8 +34,8 @@ pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     None
 }
 
-/// The loader's record for debuggers, and the function in it that the loader calls when its
-/// list changes; a program without a loader has neither.
+/// Returns the loader's record for debuggers, and the function in it that the loader calls when its
+/// list changes. A program without a loader has neither.
 pub fn record(process: Process) -> Option<(u64, u64)> {
     let memory = Memory::open(process).ok()?;
     let record = debug_record(process, &memory)?;
@@ -42,7 +43,7 @@ pub fn record(process: Process) -> Option<(u64, u64)> {
     Some((record, changed)).filter(|_| changed != 0)
 }
 
-/// Where the loader tells debuggers of its list: DT_DEBUG of the program itself.
+/// Returns the address of the loader's record for debuggers: DT_DEBUG of the program itself.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;
@@ -76,7 +77,7 @@ fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
     Some(own.wrapping_add(dynamic?))
 }
 
-/// A value that the kernel gave the program at its start.
+/// Returns a value that the kernel gave the program at its start.
 fn auxiliary(process: Process, key: u64) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
     let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));

@@ -1,7 +1,7 @@
-//! Waits for the kernel's locks: a driver's loop around programs that run in the kernel.
+//! Waits for the kernel's locks: a driver's loop around BPF programs in the kernel.
 //!
-//! There is no agent, no patch and no process to follow: the kernel's tracepoints are everybody's,
-//! and its programs choose by process. What is read at the end are sums.
+//! There is no agent, no patch and no process to follow. The kernel's tracepoints are hit by every
+//! process, and the BPF programs filter by process. Only sums are read, at the end.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -27,23 +27,23 @@ mod rows;
 
 pub use tiptoe_kernel::waits::Watched;
 
-/// Everything that one run is asked.
+/// The request for one run.
 #[derive(Clone, Debug)]
 pub struct LockRequest {
     /// Which waits.
     pub watched: Watched,
-    /// Whose; without it, those of the whole system.
+    /// The processes that wait; `None` is the whole system.
     pub target: Option<RequestTarget>,
-    /// What rows are told apart by, besides the lock's type and mode: the call site, without its
-    /// callers, where nothing is said.
+    /// What rows are grouped by, besides the lock's type and mode. `None` is the call site, without
+    /// its callers.
     pub by: Option<LockBy>,
-    /// How long to trace; without it, until the target ends or `stop` is set.
+    /// How long to trace; if `None`, until the target ends or `stop` is set.
     pub duration: Option<Duration>,
     /// How long to wait before counting.
     pub delay: Option<Duration>,
-    /// How often to tell the observer what was counted since the last time.
+    /// The interval at which the observer gets the counts since the last time.
     pub interval: Option<Duration>,
-    /// Set from outside (by Ctrl-C) to end the trace and take the results.
+    /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
     /// As in [`Request`](crate::Request).
     pub hand_on: Arc<AtomicUsize>,
@@ -51,12 +51,12 @@ pub struct LockRequest {
     pub ready: Ready,
 }
 
-/// What rows are told apart by.
+/// What rows are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockBy {
-    /// Where it was asked for, with the callers of that.
+    /// The call site of the wait, with its callers.
     Callsite,
-    /// Nothing else.
+    /// Only the lock's type and mode.
     Type,
     /// Each lock, by its address.
     Lock,
@@ -68,7 +68,7 @@ pub enum LockBy {
     Cgroup,
 }
 
-/// The event that a request watches.
+/// Returns the event that a request watches.
 fn event(watched: Watched) -> &'static str {
     match watched {
         Watched::Contended => "klock:*",
@@ -103,7 +103,7 @@ impl Target {
         })
     }
 
-    /// Reads its time, and whether it is still there.
+    /// Reads its CPU time; returns whether it still exists.
     fn look(&mut self) -> bool {
         let now = self.process.cpu_time();
         self.last = now.as_ref().copied().unwrap_or(self.last);
@@ -111,7 +111,7 @@ impl Target {
     }
 }
 
-/// A run that is on.
+/// A run in progress.
 struct Run<'a> {
     request: &'a LockRequest,
     waits: Waits,
@@ -122,7 +122,7 @@ struct Run<'a> {
     intervals: Vec<Interval>,
 }
 
-/// Runs a request to its end.
+/// Runs a request until it ends.
 pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let pids = match &request.target {
@@ -143,7 +143,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     })?;
     let (mut targets, started) = targets(request, &mut waits)?;
     let started_at = SystemTime::now();
-    // A command that must not be counted yet begins before the counting does.
+    // With a delay, the command begins before the counting.
     let (child, started) = match (started, request.delay) {
         (Some(started), Some(_)) => (Some(proceed(started, request)?), None),
         (started, _) => (None, started),
@@ -186,7 +186,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     })
 }
 
-/// Whose waits count; a command is ready to begin.
+/// Returns the processes whose waits count; a command is then ready to begin.
 fn targets(
     request: &LockRequest,
     waits: &mut Waits,
@@ -204,7 +204,7 @@ fn targets(
             waits.choose(&[started.pid])?;
             let name = program.file_name().unwrap_or(&command[0]);
             let target = Target {
-                // It is still ours in name.
+                // Until exec the process still has our own name.
                 comm: name.to_string_lossy().into_owned(),
                 ..Target::new(started.pid)?
             };
@@ -222,7 +222,7 @@ fn proceed(started: Started, request: &LockRequest) -> Result<Child, Error> {
     proceeded.map_err(|error| cannot_start(command, &error))
 }
 
-/// Waits until counting is to begin, or there is nothing left to count.
+/// Waits until counting must begin, or nothing is left to count.
 fn delay(request: &LockRequest, child: Option<&Child>) {
     let Some(delay) = request.delay else {
         return;
@@ -235,7 +235,7 @@ fn delay(request: &LockRequest, child: Option<&Child>) {
 }
 
 impl Run<'_> {
-    /// Runs until the target ends, time is over, or the user stops it.
+    /// Runs until the target ends, the duration is over, or the user stops it.
     fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let end = self.request.duration.map(|duration| self.start + duration);
         let interval = self.request.interval;
@@ -254,7 +254,7 @@ impl Run<'_> {
                 Some(child) => has_exited(child.id()),
                 None => gone,
             };
-            // Relaxed: the flag is the whole message.
+            // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             if stopped || ended || end.is_some_and(|end| now >= end) {
                 return Ok(());
@@ -265,7 +265,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the CPU time of the targets, and tells how many there still are.
+    /// Reads the CPU time of the targets; returns how many still exist.
     fn look(&mut self) -> usize {
         let targets = self.targets.iter_mut();
         targets.map(|target| usize::from(target.look())).sum()
@@ -290,15 +290,15 @@ impl Run<'_> {
         Ok((now, total))
     }
 
-    /// What was counted.
+    /// Makes the session of what was counted.
     fn session(&mut self, duration: Duration) -> Result<Session, Error> {
-        // Before the programs are gone, whose own code has names too.
+        // Must be read before the BPF programs are unloaded, because their own code has names too.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
         let found = self.waits.read()?;
         let drops = self.waits.drops()?;
         let duration_ns = duration.as_nanos() as u64;
-        // A command waited under our own name before it was one.
+        // Waits before the exec were recorded under our own name.
         let targets = self.targets.iter();
         let names = targets.map(|target| (target.process.pid(), target.comm.clone()));
         let names = names.collect();
@@ -326,7 +326,7 @@ impl Run<'_> {
         Ok(session)
     }
 
-    /// Whom, how long, and how much CPU time that was.
+    /// Adds the targets, the duration, and the CPU time in it.
     fn describe(&self, session: &mut Session, duration_ns: u64) {
         let since = self.started_at.duration_since(UNIX_EPOCH);
         session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
@@ -361,7 +361,8 @@ impl Run<'_> {
             .collect()
     }
 
-    /// What the programs took of the target: the kernel's own measure, where that is everybody.
+    /// Returns what the BPF programs cost the target; for the whole system the kernel's own
+    /// measure.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
@@ -379,7 +380,7 @@ impl Run<'_> {
     }
 }
 
-/// What the reader should know before trusting the rows.
+/// Returns notes of what limits the rows.
 fn notes(
     callsites: &Callsites,
     drops: Drops,
@@ -397,7 +398,7 @@ fn notes(
     hidden.into_iter().chain(no_stack).collect()
 }
 
-/// Each reason for which something was dropped, in words.
+/// Returns a text for each reason for which something was dropped.
 fn dropped(drops: Drops) -> Vec<Dropped> {
     words::dropped([
         (

@@ -1,9 +1,9 @@
-//! What is known of an event, or of a part of it.
+//! The measurements of an event, or of a part of it.
 
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{Latency, Part};
 
-/// A reading, and where calls are timed their histogram.
+/// A reading, and a histogram if calls are timed.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub reading: Reading,
@@ -24,7 +24,7 @@ impl Measured {
         }
     }
 
-    /// Takes away what was counted before.
+    /// Subtracts what was counted before.
     pub fn since(&mut self, earlier: &Measured) {
         self.reading = self.reading.since(earlier.reading);
         if let (Some(times), Some(earlier)) = (&mut self.times, &earlier.times) {
@@ -32,7 +32,7 @@ impl Measured {
         }
     }
 
-    /// As a part of an event.
+    /// Returns it as a part of an event.
     pub fn part(&self, key: &str) -> Part {
         let mut part = Part::new(key, self.reading.count);
         if let Some(ends) = self.reading.ends {

@@ -24,18 +24,18 @@ use crate::resident::is_agent;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
-    /// What is known of it.
+    /// Its symbols and layout.
     pub image: Image,
-    /// Its executable sections, each from when it is first looked at.
+    /// Its executable sections, each read when it is first used.
     code: Content,
     /// Where its debug files are.
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
     /// How a function's return address is read, by its link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
-    /// The open file: what the kernel's uprobes are given.
+    /// The open file, which the kernel's uprobes need.
     pub file: Rc<File>,
-    /// Which file it is.
+    /// The file's identity.
     pub key: FileKey,
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
@@ -43,19 +43,19 @@ pub struct Object {
     inlined: OnceCell<HashMap<u64, u32>>,
 }
 
-/// The first function that a program takes from the C library that it is linked with.
+/// The first function of the C library in a statically linked program.
 const FIRST_OF_LIBC: &str = "__libc_start_main";
 
-/// What every program of Go's has in it, in a section of this name.
+/// The mark that every Go program contains, in a section of this name.
 const GO: &[u8] = b"\xff Go buildinf:";
 const GO_SECTION: &str = ".go.buildinfo";
-/// Without a section it is looked for in so many first bytes of each writable segment.
+/// Without a section, the mark is searched in this many first bytes of each writable segment.
 const MOST_SEARCHED: u64 = 1 << 20;
 
-/// Which file a mapping is of: device and inode as `/proc/PID/maps` has them.
+/// The identity of a mapped file: device and inode in `/proc/PID/maps`.
 pub type FileKey = (u32, u32, u64);
 
-/// Which file a mapping is of.
+/// Returns the identity of a mapping's file.
 pub fn key_of(mapping: &Mapping) -> FileKey {
     (mapping.dev.major, mapping.dev.minor, mapping.inode)
 }
@@ -64,11 +64,11 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 pub struct Module {
     /// The file.
     pub object: Rc<Object>,
-    /// The name that it goes by in resolved specs.
+    /// Its name in resolved specs.
     pub name: String,
-    /// Its path as the target sees it.
+    /// Its path in the target's file system.
     pub path: PathBuf,
-    /// What to add to a link-time address.
+    /// The difference between a run-time and a link-time address.
     pub bias: u64,
     /// Its executable mappings.
     pub text: Vec<Range<u64>>,
@@ -80,19 +80,20 @@ pub struct Module {
 #[derive(Default)]
 pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
-/// Debug files are looked for inside the target's root.
+/// Opens debug files inside the target's root.
 struct TargetFiles {
     process: Process,
     path: PathBuf,
 }
 
-/// A file that others may change while it is read.
+/// A file that other processes may change while it is read.
 struct Shared {
     file: Rc<File>,
     size: u64,
 }
 
-/// The content of a file of a target, which nobody can change once it was read.
+/// Returns the content of a target's file. Once a piece was read, it must not change, so that it is
+/// copied.
 pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
     let file = file.into();
     let size = file.metadata()?.len();
@@ -131,7 +132,7 @@ impl Object {
         Object::read(file, key_of(mapping), TargetFiles { process, path }).ok()
     }
 
-    /// A program's file that no process has mapped yet.
+    /// Reads a program's file that no process has mapped yet.
     pub fn of_program(path: &Path) -> Result<Object, Error> {
         let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
@@ -139,7 +140,7 @@ impl Object {
             process: Process::current(),
             path: path.to_owned(),
         };
-        // Never compared: nobody has it mapped.
+        // Never compared, because no process has it mapped.
         let key = (0, 0, 0);
         Object::read(file, key, source).map_err(failed)
     }
@@ -163,7 +164,7 @@ impl Object {
         })
     }
 
-    /// Whether Go made it.
+    /// Returns whether it is a Go program.
     pub fn is_go(&self) -> bool {
         *self.is_go.get_or_init(|| self.has_mark_of_go().is_some())
     }
@@ -183,13 +184,13 @@ impl Object {
             .then_some(())
     }
 
-    /// The file's content, to be read again: none of it is kept.
+    /// Returns the file's content, to be read again, because none of it is kept.
     fn content(&self) -> Option<Content> {
         content(Rc::clone(&self.file)).ok()
     }
 
-    /// The link-time address from which on a statically linked program's functions are the C library's, which
-    /// linkers put behind all others.
+    /// Returns the link-time address from which on a statically linked program's functions are the
+    /// C library's, because linkers put these after all others.
     pub fn linked_libc(&self) -> Option<u64> {
         let is_first = |function: &&Function| {
             let mut names = function.names.iter();
@@ -201,38 +202,38 @@ impl Object {
         })
     }
 
-    /// Its code, by link-time address.
+    /// Returns its code, by link-time address.
     pub fn code_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let sections = self.image.layout().executable.iter();
         sections.filter_map(|section| Some((section.start, self.code_section(section)?)))
     }
 
-    /// The bytes of one of the layout's executable ranges.
+    /// Returns the bytes of one of the layout's executable ranges.
     fn code_section(&self, section: &Range<u64>) -> Option<&[u8]> {
         let start = self.image.layout().offset_of(section.start)?;
         let size = section.end - section.start;
         self.code.get(start..start.checked_add(size)?)
     }
 
-    /// The link-time addresses of its ports.
+    /// Returns the link-time addresses of its ports.
     pub fn ports(&self) -> Option<Range<u64>> {
         let look = || section(&self.content()?, tiptoe_port::SECTION);
         self.ports.get_or_init(look).clone()
     }
 
-    /// Asks for its variables.
+    /// Calls `ask` with its variables.
     pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.variables(&content, &self.source, ask)
     }
 
-    /// Asks where its instructions come from.
+    /// Calls `ask` with the sources of its instructions.
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// In how many places the compiler put a function into others, as far as debug information says.
+    /// Returns in how many places a function was inlined, according to debug information.
     pub fn inlined_places(&self, function: &Function) -> u32 {
         let look = || {
             let content = self.content().unwrap_or_default();
@@ -242,14 +243,14 @@ impl Object {
         places.get(&function.address).copied().unwrap_or(0)
     }
 
-    /// How its functions are left.
+    /// Returns its unwind table.
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));
         self.unwind_table
             .get_or_init(|| compile().unwrap_or_default())
     }
 
-    /// The function's bytes and those up to the next one, at `bias`.
+    /// Returns the function's bytes and those up to the next one, at `bias`.
     pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
         let layout = self.image.layout();
         let section = layout
@@ -272,7 +273,7 @@ impl Object {
         })
     }
 
-    /// Its code from a link-time address on, to the end of the section.
+    /// Returns its code from a link-time address on, to the end of the section.
     pub fn code_from(&self, address: u64) -> Option<&[u8]> {
         self.code_sections().find_map(|(start, code)| {
             let at = usize::try_from(address.checked_sub(start)?).ok()?;
@@ -280,7 +281,7 @@ impl Object {
         })
     }
 
-    /// Paddings within reach of a short jump from a link-time address.
+    /// Returns paddings within reach of a short jump from a link-time address.
     pub fn paddings_near(&self, address: u64, bias: u64) -> Vec<Padding> {
         let functions = self.image.functions();
         let near = |function: &&Function| function.end() + 160 > address;
@@ -296,15 +297,15 @@ impl Object {
 }
 
 impl Module {
-    /// Whether it is a program of Go's.
+    /// Returns whether it is a Go program.
     pub fn is_go(&self) -> bool {
         self.is_program && self.object.is_go()
     }
 
-    /// The program and its libraries, as its own loader would map them, of a
-    /// command that has not called exec yet. Load addresses are not known.
+    /// Returns the program and its libraries, as its own loader would map them, for a command that
+    /// has not called exec yet. Their load addresses are not known.
     pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
-        // By the name that it is started by, links included.
+        // The name that it is started by, even if that is a link.
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
@@ -343,10 +344,10 @@ impl Module {
     }
 }
 
-/// Made-up load addresses, so that no two libraries' functions look like one.
+/// The distance of made-up load addresses, so that no two libraries' functions have the same one.
 const LIBRARY_APART: u64 = 1 << 40;
 
-/// What the loader says that it would map, as ldd(1) asks it.
+/// Returns what the loader would map, as ldd(1) asks it.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
     let mut list = std::process::Command::new(loader);
     list.arg("--list").arg(program);
@@ -357,7 +358,7 @@ fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// `libc.so.6 => /lib/libc.so.6 (0x7f…)`: bytes, because a path need not be text.
+/// Parses `libc.so.6 => /lib/libc.so.6 (0x7f…)`; bytes, because a path need not be UTF-8.
 fn listed_path(line: &[u8]) -> Option<PathBuf> {
     let arrow = line.windows(4).position(|four| four == b" => ")?;
     let path = &line[arrow + 4..];
@@ -366,7 +367,8 @@ fn listed_path(line: &[u8]) -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Takes files that were read before a command began, where they are mapped now; how many are.
+    /// Takes files that were read before a command began, if they are mapped now; returns how many
+    /// are.
     pub fn adopt(&mut self, before: &[Module], maps: &[Mapping]) -> usize {
         let here = |module: &&Module| {
             let path = module.path.canonicalize().ok();
@@ -387,7 +389,7 @@ impl Cache {
         self.0.entry(key).or_insert_with(open).clone()
     }
 
-    /// The modules of a process, the program first; the agent is none.
+    /// Returns the modules of a process, the program first, without the agent.
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
         let exe = process.exe()?;
         let mut modules: Vec<Module> = Vec::new();
@@ -396,7 +398,7 @@ impl Cache {
             .filter(|mapping| mapping.perms.exec && mapping.inode != 0)
         {
             let Some(path) = mapping.file() else { continue };
-            // What the agent runs on a hit must not be hit itself.
+            // The agent's code must not be probed, because it runs on each hit.
             if is_agent(path) {
                 continue;
             }
@@ -427,8 +429,8 @@ impl Cache {
     }
 }
 
-/// The name that a module goes by. Debian's redis-server is a link to
-/// redis-check-rdb: the name it was started by is the one that its user knows.
+/// Returns the name of a module. The program's is the one that it was started by, because its user
+/// knows that: Debian's redis-server is a link to redis-check-rdb.
 fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
     let base = path
         .file_name()
@@ -441,7 +443,7 @@ fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> St
     }
 }
 
-/// Whether the process was started under this name.
+/// Returns whether the process was started under this name.
 pub fn started_as(process: Process, name: &str) -> bool {
     let first = process
         .command_line()
@@ -455,7 +457,7 @@ pub fn started_as(process: Process, name: &str) -> bool {
     })
 }
 
-/// What to add to the image's link-time addresses where this mapping has them.
+/// Returns the load bias by which this mapping shows the image.
 fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
     let end = mapping.offset + (mapping.end - mapping.start);
     let segments = image.layout().segments.iter();

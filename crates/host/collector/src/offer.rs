@@ -10,7 +10,7 @@ use crate::request::Error;
 use crate::resident::AgentFile;
 use crate::tracee::gone;
 
-/// Segments for an agent, before there is one.
+/// Segments for an agent that does not run yet.
 pub struct Offer {
     geometry: Geometry,
     data: OwnedFd,
@@ -18,7 +18,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Fresh segments for a command that is about to start.
+    /// Makes fresh segments.
     pub fn new(geometry: Geometry) -> Result<Offer, Error> {
         let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
         let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
@@ -32,7 +32,7 @@ impl Offer {
         }
     }
 
-    /// What the program inherits, and the link that waits for its agent.
+    /// Makes the link that waits for the agent, and seals the segments that the program inherits.
     pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, Error> {
         let copies = self
             .data
@@ -47,7 +47,7 @@ impl Offer {
         linked.map_err(|error| shared_memory(Some(error)))
     }
 
-    /// What the program is passed.
+    /// Returns what the program inherits.
     pub fn passed(&self, agent: &[u8]) -> Result<preload::Passed, Error> {
         let key = AgentFile::parse(agent)?.key;
         preload::Passed::new((agent, key), &self.data, &self.plan)

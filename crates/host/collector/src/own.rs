@@ -1,19 +1,19 @@
-//! What tiptoe itself takes: CPU time, and the time for which threads of targets stand still.
+//! Measures what tiptoe itself uses: CPU time, and the time for which it stops threads of targets.
 //!
-//! Both are of the whole process: a run takes what came since it began.
+//! Both are counted for the whole process; a run reports the difference since it began.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-// Relaxed: each is the whole message.
+// Relaxed: neither orders other data.
 /// The CPU time of children that worked for tiptoe, in ns.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 /// The longest stop of a thread, in ns.
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What a run takes, from here on.
+/// The use of a run, from here on.
 pub struct OwnUse {
     before: Duration,
 }
@@ -24,7 +24,7 @@ impl OwnUse {
         OwnUse { before: process() }
     }
 
-    /// Says in a session what its run took until now.
+    /// Adds to a session what its run has used.
     pub fn report(&self, session: &mut tiptoe_session::Session) {
         let used = process().saturating_sub(self.before);
         session.own_cpu_ns = Some(used.as_nanos() as u64);
@@ -33,17 +33,18 @@ impl OwnUse {
     }
 }
 
-/// The CPU time of all threads of tiptoe, and of its helpers.
+/// Returns the CPU time of all threads of tiptoe, and of its helpers.
 fn process() -> Duration {
     used_by(UsageWho::RUSAGE_SELF) + Duration::from_nanos(HELPERS_NS.load(Relaxed))
 }
 
-/// The CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Runs what waits for a helper's end; no other child may be waited for meanwhile.
+/// Runs `run`, which waits for a helper's end. No other child may be reaped during it, because its
+/// time would be counted as the helper's.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -52,7 +53,7 @@ pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Notes for how long a thread of a target has been stopped, or borrowed.
+/// Records for how long a thread of a target was stopped, or borrowed.
 pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
@@ -62,7 +63,7 @@ fn used_by(whom: UsageWho) -> Duration {
         let (seconds, micros) = (time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs());
         Duration::from_secs(seconds) + Duration::from_micros(micros)
     };
-    // It fails for no caller of ours.
+    // It cannot fail with these arguments.
     getrusage(whom).map_or(Duration::ZERO, |usage| {
         of(usage.user_time()) + of(usage.system_time())
     })

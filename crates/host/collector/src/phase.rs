@@ -1,8 +1,9 @@
-//! How far the run of this process is, for whoever decides what a signal does.
+//! The phase of this process's run, which decides what a signal does.
 //!
-//! The loops of the driver look at `stop` every few milliseconds. What comes before them reads what targets made (files,
-//! debug information), and may take for ever: there a signal ends tiptoe itself, whose agents then restore their targets.
-//! Signals are the process's, and so is the phase: these are statics.
+//! The driver's loops check `stop` every few milliseconds. The code before them reads what targets
+//! made (files, debug information), which may take forever. In that phase a signal must end tiptoe
+//! itself; its agents then restore their targets. These are statics, because signals belong to the
+//! process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -12,7 +13,7 @@ use crate::run::has_exited;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It looks for what to count, and goes in.
+    /// It looks for what to count, and enters the target.
     Preparing,
     /// It counts.
     Counting,
@@ -22,15 +23,16 @@ pub enum Phase {
     Waiting,
 }
 
-// Relaxed: each is the whole message.
+// Relaxed: none of these orders other data.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
-/// The command that was started, until somebody waited for it.
+/// The command that was started, until it was reaped.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
-/// The thread that starts it, until it has called exec: that of a process which has not said its id yet.
+/// The thread that starts the command, until exec. Its child is known through it before the child
+/// has sent its id.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {
-    /// What the driver does now.
+    /// Returns what the driver does now.
     pub fn now() -> Phase {
         let all = [Phase::Preparing, Phase::Counting, Phase::Ending];
         let now = PHASE.load(Relaxed);
@@ -43,19 +45,19 @@ impl Phase {
     }
 }
 
-/// A command was started, or, with 0, somebody waited for it.
+/// Sets the started command, or 0 once it was reaped.
 pub(crate) fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
 
-/// This thread starts the command, or, with `false`, has done so.
+/// Notes that this thread starts the command, or, with `false`, has done so.
 pub(crate) fn set_starter(starts: bool) {
     // SAFETY: gettid has no arguments.
     let own = unsafe { libc::gettid() }.cast_unsigned();
     STARTER.store(if starts { own } else { 0 }, Relaxed);
 }
 
-/// The processes that the starter has forked.
+/// Returns the processes that the starter has forked.
 fn forked() -> Vec<i32> {
     let starter = match STARTER.load(Relaxed) {
         0 => return Vec::new(),
@@ -67,17 +69,18 @@ fn forked() -> Vec<i32> {
     ids.flatten().filter(|pid| *pid > 0).collect()
 }
 
-/// Whether no command of ours runs.
+/// Returns whether no command of ours runs.
 pub fn has_no_command() -> bool {
     let pid = COMMAND.load(Relaxed);
     pid == 0 || has_exited(pid)
 }
 
-/// Ends the command as tiptoe ends: one that did not begin never does, another gets the signal.
+/// Ends the command when tiptoe ends. A command that has not begun is killed, so that it never
+/// begins; any other one gets the signal.
 pub fn end_command(signal: i32) {
     if COMMAND.load(Relaxed) == 0 {
         for pid in forked() {
-            // SAFETY: kill takes two numbers; a child of ours that nobody has waited for keeps its id.
+            // SAFETY: kill takes two numbers; a child of ours that was not reaped keeps its id.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     }
@@ -88,6 +91,6 @@ pub fn end_command(signal: i32) {
         Phase::Preparing => libc::SIGKILL,
         _ => signal,
     };
-    // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
+    // SAFETY: kill takes two numbers; nothing has waited for the child yet, so the id is its own.
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }

@@ -1,8 +1,7 @@
-//! From probes to patches: where each goes, with which bytes.
+//! Plans the patches of probes: where each goes, with which bytes.
 //!
-//! Sites of an earlier session are used again as they are, where their
-//! trampoline does what is wanted, so that attaching a thousand times takes no
-//! more memory than attaching once.
+//! Sites of an earlier session are reused if their trampoline does what is wanted, so that a
+//! thousand attaches need no more memory than one.
 
 use std::collections::HashMap;
 
@@ -36,49 +35,49 @@ pub use standard::{Extent, standard_rows};
 pub use unseen::unseen;
 pub use wrappers::{is_of_libc, wrappers};
 
-/// A site that is to be armed, and whether the agent knows it already.
+/// A site to arm, and whether the agent knows it already.
 pub struct Planned {
     /// The site.
     pub site: Site,
     /// How it is patched.
     pub strategy: Strategy,
-    /// What to write first, and where; nothing where the agent has it.
+    /// What must be written first, and where; empty if the agent already has it.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// It is in the agent's table from an earlier session.
     pub known: bool,
     /// The address after the system call that it hooks; 0 for none.
     pub behind: u64,
-    /// The table has others at its address, any of which may be the current one.
+    /// The table has other sites at its address, any of which may be the current one.
     pub has_others: bool,
-    /// Why only entries are counted, where calls were to be timed.
+    /// Why only entries are counted, if calls should be timed.
     pub untimed: Option<String>,
 }
 
 impl Planned {
-    /// Whether its arena is there: none of the `lost` ones.
+    /// Returns whether its arena was mapped: it is none of the `lost` ones.
     pub fn has_room(&self, lost: &[u64]) -> bool {
         !lost.contains(&(self.site.trampoline & !(ARENA_LEN - 1)))
     }
 }
 
-/// What was planned for one process.
+/// The plan for one process.
 #[derive(Default)]
 pub struct Plan {
-    /// Arenas to map first.
+    /// Arenas that must be mapped first.
     pub arenas: Vec<Arena>,
     /// The agent's own hooks.
     pub hooks: Vec<Planned>,
-    /// Where handlers of signals return to.
+    /// The address to which signal handlers return.
     pub restorer: Option<u64>,
-    /// Where each intercepted unwinder tells the address of a frame.
+    /// The function by which each intercepted unwinder reports the address of a frame.
     pub unwinders: Vec<u64>,
-    /// What tells of contended locks.
+    /// The sites for contended locks.
     pub locks: Locks,
-    /// For each probe its site, or why there is none.
+    /// For each probe its site, or why it has none.
     pub probes: Vec<Result<Planned, String>>,
 }
 
-/// What the planner knows of a process before it begins.
+/// What the planner must know of a process.
 pub struct Ground<'a> {
     /// Its mappings.
     pub maps: &'a [Mapping],
@@ -86,21 +85,21 @@ pub struct Ground<'a> {
     pub known: &'a [Site],
     /// The slots of this session's functions.
     pub rows: &'a Rows,
-    /// Where each thread counts.
+    /// The shape of threads' slabs.
     pub geometry: Geometry,
-    /// No slot below this is a probe's.
+    /// The first slot that a probe may have.
     pub first_slot: u32,
-    /// The unwinders that are numbered already.
+    /// The unwinders that already have a number.
     pub unwinders: &'a [u64],
     /// Calls are followed.
     pub follows: bool,
     /// Contended locks are watched.
     pub locks: bool,
-    /// The address of the one whose holds are timed.
+    /// The address of the lock whose holds are timed.
     pub hold: Option<u64>,
-    /// What the loader calls when its list of libraries changes, where it is to be seen.
+    /// The function that the loader calls when its list of libraries changes, if it must be hooked.
     pub changed: Option<u64>,
-    /// Where the agent's entries are.
+    /// The addresses of the agent's entries.
     pub abi: Abi,
     /// Which hits count.
     pub hits: Hits,
@@ -114,11 +113,11 @@ struct Draft<'a> {
     /// By address, the latest last.
     known: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
-    /// The number of the next probe that follows calls: one more than there ever were.
+    /// The number of the next probe that follows calls; numbers are never reused.
     next_call: u32,
 }
 
-/// The first slot that no site of an earlier session uses.
+/// Returns the first slot that no site of an earlier session uses.
 pub fn first_free_slot(known: &[Site]) -> u32 {
     let ends = known
         .iter()
@@ -156,7 +155,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
     if !ground.follows {
-        // What is to be counted goes first.
+        // Must be after the probes, which need the room more.
         draft.interceptions(modules, false, &mut plan);
     }
     plan.arenas = draft.planner.new_arenas();
@@ -178,7 +177,7 @@ fn known_calls(known: &[Site]) -> u32 {
         .count() as u32
 }
 
-/// Whether a module is the C library, or a part of it that users call.
+/// Returns whether a module is the C library, or a part of it that users call.
 pub fn is_libc(module: &Module) -> bool {
     let name = module.name.as_str();
     name.starts_with("libc.so")
@@ -188,7 +187,7 @@ pub fn is_libc(module: &Module) -> bool {
         || name.starts_with("libpthread")
 }
 
-/// Whether a module belongs to the runtime of C or C++: whoever calls it is a user.
+/// Returns whether a module belongs to the runtime of C or C++, so that its callers are users.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     let is = |name: &&str| module.name.starts_with(name);
@@ -196,7 +195,7 @@ pub fn is_runtime(module: &Module) -> bool {
 }
 
 impl Draft<'_> {
-    /// What the loader calls when its list of libraries changes.
+    /// Plans the hook of the function that the loader calls when its list of libraries changes.
     fn changed(&mut self, modules: &[Module]) -> Option<Planned> {
         let address = self.ground.changed?;
         modules.iter().find_map(|module| {
@@ -210,28 +209,29 @@ impl Draft<'_> {
         })
     }
 
-    /// The sites that the agent has at an address, the latest first.
+    /// Returns the sites that the agent has at an address, the latest first.
     fn known_at(&self, address: u64) -> impl Iterator<Item = &Site> {
         let known = self.known.get(&address).into_iter().flatten();
         known.rev().copied()
     }
 
-    /// The latest of them that is wanted. An attach thus uses what any earlier one left, and the trampolines of a
-    /// process are no more than the different ones that were ever asked for.
+    /// Returns the latest of them that is wanted. So an attach reuses what any earlier one left,
+    /// and a process has no more trampolines than different ones were ever requested.
     fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(again(site, has_others))
     }
 
-    /// The same where the library is there that was there then.
+    /// Returns it only if the site's original bytes are unchanged, so that it is the same library
+    /// as then.
     fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
         self.again_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
     }
 
-    /// Where a probe goes; one whose calls cannot be followed counts their entries.
+    /// Plans a probe; one whose calls cannot be followed counts their entries.
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
         match self.probe_as_asked(probe) {
             Err(why) if probe.follow.is_timed() => {
@@ -250,7 +250,8 @@ impl Draft<'_> {
         let code = code.ok_or("no code is known there")?;
         let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
         if probe.function.is_cold {
-            // Jumped into from the middle of its function: nothing is dead there.
+            // The function is entered here by a jump from its middle, so that any register may be
+            // live.
             shape = shape.preserving_everything();
         }
         let whole = Hits {
@@ -312,7 +313,7 @@ impl Draft<'_> {
     }
 }
 
-/// Where handlers of signals return to in a C library.
+/// Returns the address to which signal handlers return in a C library.
 fn restorer(libc: &Module) -> Option<u64> {
     let mut functions = libc.object.image.functions().iter();
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
@@ -335,7 +336,7 @@ fn again(known: &Site, has_others: bool) -> Planned {
     }
 }
 
-/// Tells what a trampoline does, its slot aside.
+/// Returns a hash of what a trampoline does, without its slot.
 fn body_hash(body: &Body) -> u32 {
     let text = match body {
         Body::Count { hits, .. } => format!("count {hits:?}"),
@@ -344,13 +345,13 @@ fn body_hash(body: &Body) -> u32 {
         Body::Gate { .. } => "gate".to_owned(),
         other => format!("{other:?}"),
     };
-    // FNV-1a: a later tiptoe of the same protocol must compute the same.
+    // FNV-1a, because a later tiptoe of the same protocol must compute the same.
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)
     })
 }
 
-/// A trampoline, what unwinders are told of it, and where they are shown that.
+/// Returns a trampoline, its unwind information, and the index entry by which unwinders find that.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
     let told = (patch.told.address % arena::LEN / arena::UNIT) as u16;
     vec![

@@ -1,5 +1,5 @@
-//! Starting a command with the agent in it: through LD_PRELOAD, taken out of the
-//! environment again before the program can see it.
+//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes itself from the
+//! environment before the program can see it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,11 +25,11 @@ mod privileges;
 use image::Image;
 pub use privileges::gained_by;
 
-/// Descriptors that the program inherits are numbered from here on, out of the
-/// way of its own.
+/// Inherited descriptors are numbered from here on, so that they do not take the program's own
+/// numbers.
 const HIGH: i32 = 200;
 
-/// A memfd of `len` bytes that nobody can shrink or grow.
+/// Makes a memfd of `len` bytes whose size is sealed.
 pub fn memfd(name: &std::ffi::CStr, len: u64) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is NUL-terminated.
@@ -37,7 +37,7 @@ pub fn memfd(name: &std::ffi::CStr, len: u64) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that has no other owner.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(len).map_err(explain_file_size)?;
     seal(file.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
@@ -53,15 +53,15 @@ pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
     }
 }
 
-/// What the program needs to find the agent.
+/// The descriptors and the key with which the program finds the agent.
 pub struct Passed {
     fds: [OwnedFd; 3],
     key: Key,
 }
 
 impl Passed {
-    /// Copies of both segments that survive exec, and of the agent's file, which has a key of its own where its
-    /// bytes have room for one.
+    /// Copies both segments so that they survive exec, and the agent's file, into which a key is
+    /// written at offset `at`.
     pub fn new((agent, at): (&[u8], usize), data: &OwnedFd, plan: &OwnedFd) -> io::Result<Passed> {
         let key = random::words();
         let file = memfd(c"tiptoe-agent", agent.len() as u64)?;
@@ -77,7 +77,7 @@ impl Passed {
         })
     }
 
-    /// The entries for LD_PRELOAD and of [`tiptoe_wire::passed`].
+    /// Returns the entries for LD_PRELOAD and of [`tiptoe_wire::passed`].
     fn message(&self, program: &Path) -> (OsString, OsString) {
         let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
         let mut preload = OsString::new();
@@ -87,7 +87,7 @@ impl Passed {
         }
         preload.push(format!("/proc/self/fd/{agent}"));
         let mut entry = String::new();
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = passed::Passed { agent, data, plan }.write(self.key, &mut entry);
         (preload, entry.into())
     }
@@ -100,14 +100,14 @@ fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
         if copy < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor that has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(copy) })
     };
     // Under a low `ulimit -n` the high numbers do not exist.
     copy(HIGH).or_else(|_| copy(3))
 }
 
-/// The file that a command's first word means, as execvp(3) finds it.
+/// Returns the file of a command's first word, as execvp(3) finds it.
 pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
     let missing = || {
         Error::new(format!("cannot run `{}`: no such program", word.display()))
@@ -126,7 +126,7 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
-/// The program that runs when `path` is executed: a script's interpreter, or itself.
+/// Returns the program that runs when `path` is executed: a script's interpreter, or itself.
 pub fn interpreter(path: &Path) -> PathBuf {
     const NESTED: usize = 4;
     let mut path = path.to_owned();
@@ -161,7 +161,8 @@ pub struct Started {
 }
 
 impl Started {
-    /// Lets it exec, and waits until it did. For a command that nobody traces: else see [`Started::join`].
+    /// Lets it exec, and waits until it did. Only for a command that is not traced, otherwise there
+    /// is a deadlock: see [`Started::join`].
     pub fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
@@ -172,8 +173,9 @@ impl Started {
         self.proceed.write_all(&[1])
     }
 
-    /// Waits until it called exec or ended; an error if exec failed. The caller must not trace it before exec: a signal
-    /// would stop it, and a tracer that waits here does not end that stop (deadlock).
+    /// Waits until it called exec or ended; fails if exec failed. The caller must not trace it
+    /// before exec: a signal would stop it, and a tracer that waits here does not end that stop
+    /// (deadlock).
     pub fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
@@ -182,8 +184,8 @@ impl Started {
     }
 }
 
-/// Forks a process for `command`, whose file is `program`, which waits for
-/// [`Started::proceed`] before it execs. With `passed`, the agent will be in it.
+/// Forks a process for `command`, whose file is `program`; it waits for [`Started::proceed`] before
+/// it execs. With `passed`, the agent will be in it.
 pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io::Result<Started> {
     let (mut tell_pid, said_pid) = pipe()?;
     let (go, proceed) = pipe()?;
@@ -195,7 +197,7 @@ pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io
     let hook = move || {
         default_signals();
         say.write_all(&std::process::id().to_le_bytes())?;
-        // Our own copy of the far end: where tiptoe gives up, the read must end.
+        // Our own copy of the far end must be closed, so that the read ends if tiptoe gives up.
         // SAFETY: this forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
         Err(image.exec(&go))
@@ -221,8 +223,8 @@ pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io
     })
 }
 
-/// Ctrl-C ends a command that has not begun: the handlers here are still tiptoe's. What
-/// is ignored stays so.
+/// Restores the default signals, because the handlers are still tiptoe's: Ctrl-C must end a command
+/// that has not begun. Ignored signals stay ignored.
 fn default_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: both calls only exchange a word in this forked child.
@@ -240,12 +242,12 @@ fn pipe() -> io::Result<(File, File)> {
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: fresh descriptors that nobody else owns.
+    // SAFETY: fresh descriptors that have no other owner.
     let [read, write] = fds.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
     Ok((read, write))
 }
 
-/// Our own environment in its own order, with the agent's message in it.
+/// Returns our own environment in its own order, with the agent's message in it.
 fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = OsString> {
     let mut entries: Vec<OsString> = std::env::vars_os()
         .map(|(name, value)| {

@@ -1,4 +1,4 @@
-//! The moment from which on everything is counted, for programs that wait for it.
+//! Notifies programs that wait for the moment from which everything is counted.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,21 +7,23 @@ use tiptoe_sys::host::Process;
 
 use crate::phase::Phase;
 
-/// A process that is counted: its number and its name.
+/// A process that is counted: its id and its name.
 pub type Counted = (u32, String);
 type Notify = dyn FnOnce(&[Counted]) + Send;
 
-/// What is called once, when counting has begun. A command begins only after the call, unless `delay` is set.
+/// Called once, when counting has begun. A command begins only after the call, unless `delay` is
+/// set.
 #[derive(Clone, Default)]
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
 impl Ready {
-    /// Calls `notify` with the processes that are counted; with none where that is the whole system.
+    /// Makes a notice that calls `notify` with the processes that are counted; with none for the
+    /// whole system.
     pub fn new(notify: impl FnOnce(&[Counted]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }
 
-    /// Counting has begun. Later calls do nothing.
+    /// Notifies that counting has begun. Later calls do nothing.
     pub(crate) fn notify(&self, counted: &[Counted]) {
         Phase::Counting.begin();
         let Some(notify) = &self.0 else { return };
@@ -38,7 +40,7 @@ impl fmt::Debug for Ready {
     }
 }
 
-/// Running processes by their names.
+/// Returns running processes with their names.
 pub(crate) fn named(pids: &[u32]) -> Vec<Counted> {
     let name = |pid: u32| {
         Process::new(pid)

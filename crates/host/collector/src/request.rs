@@ -1,4 +1,4 @@
-//! What the driver is asked, what it tells while it runs, and what it hands back.
+//! The driver's request, its reports while it runs, and its outcome.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -11,55 +11,56 @@ use tiptoe_session::{Access, Call, Counts, Interval, Session};
 use crate::ready::Ready;
 pub use crate::ulocks::ByLock;
 
-/// Everything that one run of the driver is asked.
+/// The request for one run of the driver.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The agent: the shared object that is brought into targets.
+    /// The agent: the shared object to load into targets.
     pub agent: &'static [u8],
     /// The events, each in the event grammar.
     pub specs: Vec<String>,
-    /// Which hits count; without it, all.
+    /// Which hits count; if `None`, all.
     pub filter: Option<Filter>,
-    /// Whom to trace.
+    /// The target.
     pub target: RequestTarget,
-    /// Who counts.
+    /// Which side counts.
     pub via: Via,
     /// What counts are split by.
     pub by: Option<By>,
     /// Whether calls are timed from their entry to their return.
     pub latency: bool,
-    /// Whether each call is recorded, and told while the trace runs.
+    /// Whether each call is recorded, and reported while the trace runs.
     pub record: bool,
     /// Whether waits for contended locks are watched, and what they are split by.
     pub locks: Option<ByLock>,
-    /// The lock of which it is told how long it is held: a variable, or an address.
+    /// The lock whose hold times are measured: a variable, or an address.
     pub hold: Option<String>,
-    /// Events, by perf's names, that are charged to the scopes that the program enters, where it is told what these cost.
+    /// Events, by perf's names, to charge to the scopes that the program enters, if their costs are
+    /// reported.
     pub scopes: Option<Vec<String>>,
-    /// Of the timed calls, only those that take longer than this.
+    /// Count only calls longer than this, if calls are timed.
     pub slower_ns: Option<u64>,
-    /// Only calls below this function, on the same thread; in the event grammar.
+    /// Count only calls below this function, on the same thread; in the event grammar.
     pub under: Option<String>,
-    /// How long to trace; without it, until the target ends or `stop` is set.
+    /// How long to trace; if `None`, until the target ends or `stop` is set.
     pub duration: Option<Duration>,
-    /// How long to wait before the events are switched on.
+    /// How long to wait before the events are enabled.
     pub delay: Option<Duration>,
-    /// How often to tell the observer what was counted since the last time.
+    /// The interval at which the observer gets the counts since the last time.
     pub interval: Option<Duration>,
     /// How much of the target's CPU time tracing may take.
     pub budget: Budget,
-    /// Patch even where the rules say that the kernel should count.
+    /// Patch even if a rule says that the kernel should count.
     pub force: bool,
-    /// Set from outside (by Ctrl-C) to end the trace and take the results.
+    /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set from outside, besides `stop`, to the number of a signal that a started command
-    /// is to get: it would else run on when its trace has ended.
+    /// Set by the caller, besides `stop`, to a signal for a started command, which would otherwise
+    /// continue after its trace.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
 }
 
-/// Whom to trace.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
     /// Running processes.
@@ -71,9 +72,9 @@ pub enum RequestTarget {
 /// What counts are split by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Each thread for itself.
+    /// Each thread separately.
     Thread,
-    /// Threads of one name together.
+    /// Threads with the same name together.
     Comm,
     /// Each value of this argument.
     Argument(u8),
@@ -84,14 +85,14 @@ pub enum By {
 /// How much of the target's CPU time tracing may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// All of it: nothing is thinned, counts are exact.
+    /// All of it: nothing is sampled, counts are exact.
     Off,
     /// This many percent.
     Percent(f64),
 }
 
 impl Budget {
-    /// The part of the target's CPU time; `None` where all of it may go.
+    /// Returns the part of the target's CPU time; `None` if there is no limit.
     pub fn share(self) -> Option<f64> {
         match self {
             Budget::Off => None,
@@ -100,7 +101,7 @@ impl Budget {
     }
 }
 
-/// Who listens while the driver runs.
+/// Gets reports while the driver runs.
 pub trait Observer {
     /// An interval has passed.
     fn interval(&mut self, interval: &Interval);
@@ -110,24 +111,24 @@ pub trait Observer {
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
     /// An interval of counting has passed.
     fn counts(&mut self, _counts: &Counts) {}
-    /// Whether it wants to be told of calls at all: else they are read and counted only.
+    /// Returns whether it wants calls at all; otherwise they are only read and counted.
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Something the user should know now, as one sentence.
+    /// A note for the user to see now, as one sentence.
     fn note(&mut self, note: &str);
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was observed, with what cost.
+    /// What was observed, and its cost.
     pub session: Session,
-    /// The status of a command that was started, 128 + N where signal N ended it.
+    /// The status of a command that was started; 128 + N if signal N ended it.
     pub exit_status: Option<i32>,
 }
 
-/// Why a run failed. Nothing of it is left in the target.
+/// Why a run failed. It must have left nothing in the target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error("{what}")]
@@ -137,7 +138,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure in one sentence.
+    /// Makes an error of one sentence.
     pub fn new(what: impl Into<String>) -> Error {
         Error {
             what: what.into(),
@@ -145,7 +146,7 @@ impl Error {
         }
     }
 
-    /// With what the user can do about it, as one sentence.
+    /// Adds what the user can do about it, as one sentence.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Error {
         Error {
@@ -154,7 +155,7 @@ impl Error {
         }
     }
 
-    /// What the user can do about it.
+    /// Returns what the user can do about it.
     pub fn hint(&self) -> Option<String> {
         self.hint.clone()
     }

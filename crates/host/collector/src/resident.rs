@@ -1,4 +1,4 @@
-//! What of an agent is in a process already, from an earlier session or a parent.
+//! What an agent of an earlier session, or of a parent, left in a process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,11 +11,12 @@ use tiptoe_wire::{SLOT_WORDS, Site};
 use crate::inject::Resident;
 use crate::request::Error;
 
-/// The most sites that an agent's table may hold; more is not believed.
+/// The most sites that an agent's table may hold; a larger number is hostile.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots that sites of earlier sessions may have taken: more than 65,536 timed functions need. The table lies in
-/// the program's memory, and tiptoe has as many words for each thread.
+/// The most slots that sites of earlier sessions may have: more than 65,536 timed functions need.
+/// The bound is necessary because the table is in the program's memory, and tiptoe reserves this
+/// many words for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
 const FORGED: &str = "the agent of an earlier session is in it, and what that has noted was changed; a restart of \
@@ -25,13 +26,13 @@ const FORGED: &str = "the agent of an earlier session is in it, and what that ha
 pub struct AgentFile {
     /// Offset of the entry.
     pub entry: u64,
-    /// Offset of the words that say where the table of sites is.
+    /// Offset of the words with the address of the table of sites.
     pub sites: u64,
-    /// Offset of the name that `/proc/PID/maps` has for it.
+    /// Offset of its name in `/proc/PID/maps`.
     pub name: u64,
-    /// Where its file has the key of [`tiptoe_wire::passed`].
+    /// File offset of the key of [`tiptoe_wire::passed`].
     pub key: usize,
-    /// Offset of the word that says whether the loader is done with it.
+    /// Offset of the word that says whether the loader has finished loading it.
     loaded: u64,
 }
 
@@ -59,7 +60,7 @@ impl AgentFile {
         })
     }
 
-    /// What of it is in a process.
+    /// Returns what of it is in a process.
     pub fn resident(&self, process: Process) -> Resident {
         let Some(base) = dormant_agent(process) else {
             return Resident::None;
@@ -77,7 +78,7 @@ impl AgentFile {
     }
 }
 
-/// Where a file has what is loaded at an address.
+/// Returns the file offset of what is loaded at an address.
 fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     let of = |segment: object::Segment<'_, '_>| {
         let (offset, len) = segment.file_range();
@@ -87,27 +88,28 @@ fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     file.segments().find_map(of)
 }
 
-/// Where an agent is mapped already, from an earlier session or a parent.
+/// Returns the base of an agent that is already mapped, from an earlier session or a parent.
 pub fn dormant_agent(process: Process) -> Option<u64> {
     agent_in(&process.maps().ok()?)
 }
 
-/// Where an agent is in what a process maps.
+/// Returns an agent's base in a process's mappings.
 pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
     maps.iter()
         .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
         .map(|m| m.start)
 }
 
-/// The first and last addresses of an agent's code in what a process maps; an empty range if there is none.
+/// Returns the first and last addresses of an agent's code in a process's mappings; an empty range
+/// if there is none.
 pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     let is_code = |m: &&Mapping| m.perms.exec && m.path.as_deref().is_some_and(is_agent);
     let code = maps.iter().find(is_code);
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Whether an agent that a process maps is not this one: it was brought in by another build of
-/// tiptoe, whose entries are elsewhere and whose words mean other things.
+/// Returns whether a mapped agent differs from this one. Another build of tiptoe brought it in, so
+/// that its entries are elsewhere and its words have other meanings.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -122,16 +124,16 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
-/// Whether this is what maps calls the agent's file.
+/// Returns whether this is the agent's file in maps.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// The sites that an agent has patched before, the last ones last, read from its own
-/// table; what is not in wire form is left out. A site that was planned twice is there
-/// twice: threads may still be inside the earlier trampoline, and calls that it follows
-/// come back through it, so its place, its slot and its number stay taken. The program may change the table at any time:
-/// fails if an agent cannot have left it so.
+/// Returns the sites that an agent has patched before, the latest last, from its own table; entries
+/// that are not in wire form are dropped. A site that was planned twice is there twice: threads may
+/// still be inside the earlier trampoline, and calls that it follows return through it, so its
+/// place, its slot and its number stay taken. Fails if an agent cannot have left the table so,
+/// because the program may change it at any time.
 pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Result<Vec<Site>, Error> {
     let read = || -> std::io::Result<Vec<Site>> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
@@ -160,21 +162,23 @@ fn decode(bytes: &[u8]) -> Option<Site> {
     }))
 }
 
-/// The agent's thread as tiptoe's pid namespace knows it.
+/// Returns the agent's thread id in tiptoe's pid namespace.
 pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     let own = |candidate: &u32| {
         process
             .thread_status(*candidate)
             .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
-    // Most have the same number here and there.
+    // Most have the same number in both namespaces.
     let same = Some(tid).filter(own);
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }
 
-/// The thread of an agent that serves another tiptoe, if there is one: it sleeps in the agent's code.
+/// Returns the thread of an agent that serves another tiptoe, if there is one: it sleeps in the
+/// agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
-    // It may just run, and where threads come and go a list of them may lack some.
+    // How many lists to read, because the thread may run just now, and a list may lack some while
+    // threads start and end.
     const LISTS: usize = 20;
     let maps = process.maps().ok()?;
     let [start, end] = agent_code(&maps);
@@ -191,8 +195,9 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// The slot number of a hostile program's table sized an allocation of 34 GB. It was looked at once, and the table read
-    /// anew, in which the program could have another number by then.
+    /// Regression: the slot number of a hostile program's table sized an allocation of 34 GB. The
+    /// number was checked once, but then the table was read again, in which the program may have
+    /// changed it.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
         let is_read = |slot| {

@@ -1,4 +1,4 @@
-//! From specs to probes: which functions of which mapped files.
+//! Resolves specs to probes: which functions of which mapped files.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,27 +33,27 @@ pub struct Probe {
     pub event: String,
     /// Other names of the same code.
     pub names: Vec<String>,
-    /// What the reader should know about it, each a few words.
+    /// Remarks for the reader, each a few words.
     pub notes: Vec<String>,
     /// The file.
     pub object: Rc<Object>,
-    /// What to add to link-time addresses.
+    /// The difference between a run-time and a link-time address.
     pub bias: u64,
     /// The function.
     pub function: Function,
-    /// Bytes behind its first.
+    /// The offset from its first byte.
     pub offset: u64,
-    /// What is wanted of each hit.
+    /// What is recorded of each hit.
     pub follow: Follow,
 }
 
 impl Probe {
-    /// The run-time address of the probed instruction.
+    /// Returns the run-time address of the probed instruction.
     pub fn address(&self) -> u64 {
         (self.function.address + self.offset).wrapping_add(self.bias)
     }
 
-    /// The same where only its entries are counted, which may be further on.
+    /// Returns the probe if only its entries are counted, which may be at a later instruction.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = place::counted_at(&self.object, &self.function);
@@ -64,31 +64,31 @@ impl Probe {
         }
     }
 
-    /// The file offset of the probed instruction: what a uprobe is placed by.
+    /// Returns the file offset of the probed instruction, by which a uprobe is placed.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
 }
 
-/// What a spec came to.
+/// The result of resolving specs.
 #[derive(Default)]
 pub struct Resolved {
-    /// The probes, each place once.
+    /// The probes, one for each place.
     pub probes: Vec<Probe>,
     /// IFUNCs whose choice is known only inside the target.
     pub ifuncs: Vec<Probe>,
-    /// What was matched and cannot be probed: the spec and the reason.
+    /// Matched functions that cannot be probed: the spec and the reason.
     pub refused: Vec<(String, String)>,
-    /// Things to tell the user once.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// The specs that found something.
+    /// The specs that matched something.
     pub met: Vec<String>,
-    /// How many functions are to be timed by value.
+    /// How many functions are timed by value.
     by_value: usize,
 }
 
 impl Resolved {
-    /// What can be wanted of one function more.
+    /// Returns what can be recorded of one more function.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -102,8 +102,8 @@ impl Resolved {
     }
 }
 
-/// Resolves all specs against a process's modules; of their entries that is wanted. Where
-/// a spec may `wait` it is no error if it finds nothing, but may yet.
+/// Resolves all specs against a process's modules; `entries` says what is recorded of entries. With
+/// `wait`, a spec that matches nothing is no error if a later library may match it.
 pub fn resolve(
     specs: &[String],
     entries: Follow,
@@ -166,7 +166,7 @@ fn resolve_all(
     }
 }
 
-/// Finds what a spec means; an error where that is nothing.
+/// Finds what a spec means; fails if it matches nothing.
 fn find(
     resolved: &mut Resolved,
     seen: &mut Seen,
@@ -200,7 +200,7 @@ fn find(
     }
 }
 
-/// Reads a spec and refuses what is not built yet.
+/// Parses a spec and refuses kinds that are not supported yet.
 pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     let spec = Spec::parse(text)
         .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
@@ -219,8 +219,8 @@ pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     Ok(spec)
 }
 
-/// What else a spec may mean, if it means nothing as it is read first: another colon is the one behind the binary, or
-/// all of them belong to the function's name.
+/// Returns the other readings of a spec, for one that matches nothing as it is read first: another
+/// colon may separate the binary, or all colons may belong to the function's name.
 fn other_readings(text: &str) -> impl Iterator<Item = Spec<'_>> {
     let others = Spec::readings(text).skip(1).flatten();
     others.filter(|spec| spec.options.is_empty())
@@ -233,15 +233,15 @@ fn wanted(spec: &Spec) -> String {
     }
 }
 
-/// Whether a module is the binary that is meant: as given, by soname, by
-/// its last path component, by the name that is shown, through links, and the program by its comm.
+/// Returns whether a module is the named binary: by path, soname, last path component, displayed
+/// name, or through links; the program also by its comm.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
     };
     let soname = module.object.image.header().soname.as_deref();
     let base = module.path.file_name().map(OsStrExt::as_bytes);
-    // Bytes, because a file's name need not be text.
+    // Bytes, because a file's name need not be UTF-8.
     let names = [
         soname.map(str::as_bytes),
         base,
@@ -265,7 +265,7 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
 
 type Seen = BTreeSet<u64>;
 
-/// Why the file of a binary that is mapped is not read.
+/// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
     let mut files = maps.iter().filter(|mapping| mapping.perms.exec);
@@ -334,8 +334,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// That calls of a function which was asked for by its name have no place of their own. Of a glob's many functions
-/// nobody asks for each.
+/// Returns a remark that some calls were inlined and are not counted, if the function was requested
+/// by its name. A glob matches too many functions for such remarks.
 fn inlined(spec: &Spec, object: &Object, function: &Function) -> Option<String> {
     if !matches!(spec.function, Wanted::Name(_)) || spec.offset != 0 {
         return None;
@@ -364,7 +364,7 @@ fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
     }
 }
 
-/// That some of a file was not read.
+/// Returns a note that a file was read in part.
 fn cut(module: &Module) -> Option<String> {
     let path = module.path.display();
     module.object.image.is_cut().then(|| {
@@ -386,8 +386,9 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. Other libraries may be closed and opened again
-/// while the program runs, and a spec must name a library to be probed there again.
+/// Returns libc if a name without a binary means a function of libc alone. Other libraries may be
+/// closed and opened again while the program runs, and a spec must name a library to be probed
+/// there again.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -400,7 +401,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Where a function is that was looked for in the program alone.
+/// Returns where a function is that was searched only in the program.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
     let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -418,7 +419,8 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
     (!specs.is_empty()).then(|| format!("there is {}", specs.join(", ")))
 }
 
-/// A spec to be pasted; the program chose the names of its libraries.
+/// Returns a spec to be pasted into a shell; it must be quoted, because the program chose the names
+/// of its libraries.
 fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }
@@ -431,7 +433,7 @@ fn stripped(module: &Module) -> Option<String> {
     hint.flatten().map(|hint| one_line(&hint))
 }
 
-/// The state, and the first way to mend it.
+/// Returns the problem, and the first remedy.
 fn one_line(hint: &str) -> String {
     hint.lines()
         .take(2)
@@ -440,7 +442,7 @@ fn one_line(hint: &str) -> String {
         .replace("hint: ", "")
 }
 
-/// There is no such binary.
+/// Makes the error of a binary that is not mapped.
 pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {
     if let Some(why) = unreadable(binary, process) {
         return Error::new(format!("cannot read {why}"));

@@ -1,5 +1,5 @@
-//! Which slot counts which function of which file: a library that is loaded again, here or
-//! elsewhere, counts on where it counted.
+//! Assigns slots to functions of files, so that a library that is loaded again, here or elsewhere,
+//! continues its counts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use crate::module::FileKey;
 use crate::planner::Follow;
 use crate::resolve::Probe;
 
-/// A place in a file, and what is counted there.
+/// A place in a file, and what is recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     file: FileKey,
@@ -16,7 +16,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Where a probe counts.
+    /// Returns where a probe counts.
     pub fn of(probe: &Probe) -> Row {
         Row {
             file: probe.object.key,
@@ -34,17 +34,17 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The slot of a row, once it has one.
+    /// Returns the slot of a row, if it has one.
     pub fn slot(&self, row: &Row) -> Option<u32> {
         self.slots.get(row).copied()
     }
 
-    /// Whether a slot is some row's.
+    /// Returns whether a slot belongs to a row.
     pub fn has(&self, slot: u32) -> bool {
         self.taken.contains(&slot)
     }
 
-    /// Gives a row its slot; true where it had none.
+    /// Gives a row its slot; returns `true` if it had none.
     pub fn insert(&mut self, row: Row, slot: u32) -> bool {
         self.taken.insert(slot);
         self.slots.insert(row, slot).is_none()

@@ -1,4 +1,4 @@
-//! A run that is on: the loop, and what it writes down.
+//! A run in progress: the loop, and what it records.
 
 use std::process::Child;
 use std::sync::atomic::Ordering;
@@ -25,15 +25,15 @@ mod under;
 pub use command::{has_exited, wait_for_end};
 use pace::{Pace, TURN};
 
-/// How often it looks whether a target runs another program now, or as another user.
+/// The pause between two checks whether a target runs another program, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
-/// How often it looks whether somebody else probes the same functions.
+/// The pause between two checks whether another tracer probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
-/// Beside what a BPF program takes, the way into it and out may take as much.
+/// The entry to a BPF program and the return may cost as much as the program itself.
 const CALLED: f64 = 2.0;
 
-/// A run that is on.
+/// A run in progress.
 pub struct Run<'a> {
     request: &'a Request,
     plan: &'a Plan<'a>,
@@ -43,7 +43,7 @@ pub struct Run<'a> {
     pub session: Session,
     start: Instant,
     baseline: Events,
-    /// When counting is to begin, while that is still to come.
+    /// When counting will begin, while it has not yet.
     begin: Option<Instant>,
     /// When the last interval ended, from the start.
     told: Duration,
@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs until the target ends, time is over, or the user stops it.
+    /// Runs until the target ends, the duration is over, or the user stops it.
     pub fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let delay = match self.request.target {
             RequestTarget::Command(_) => self.request.delay,
@@ -155,7 +155,8 @@ impl<'a> Run<'a> {
             }
             if now >= next_exec_look {
                 next_exec_look = now + EXEC_TICK;
-                // Once a process is no more its time is what was read last.
+                // After the end of a process its time is the last one read, so it must be read
+                // often.
                 self.tracees.iter().for_each(|tracee| {
                     tracee.cpu_time();
                     tracee.look_at_copied();
@@ -183,7 +184,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reads what was recorded, and tells it.
+    /// Reads the recorded calls, and reports them.
     fn serve_records(&mut self, now: Instant, observer: &mut dyn Observer) {
         let before = own::thread();
         for tracee in &self.tracees {
@@ -194,7 +195,7 @@ impl<'a> Run<'a> {
             .has_read(now, own::thread().saturating_sub(before));
     }
 
-    /// Tells the calls that were read, unless counting is still to begin.
+    /// Reports the calls that were read, unless counting has not begun.
     pub fn tell_calls(&mut self, observer: &mut dyn Observer) {
         let tracees = self.tracees.iter();
         let mut calls: Vec<Recorded> = tracees.flat_map(Tracee::take_calls).collect();
@@ -206,7 +207,7 @@ impl<'a> Run<'a> {
         observer.calls(&calls);
     }
 
-    /// Leaves out what was counted until now.
+    /// Excludes what was counted until now.
     fn begin(&mut self) -> Result<(), Error> {
         self.begin = None;
         self.baseline = self.events()?;
@@ -224,7 +225,7 @@ impl<'a> Run<'a> {
         self.request.ready.notify(&counted.collect::<Vec<_>>());
     }
 
-    /// Tells of traces that ended before their programs; whether all did.
+    /// Notes traces that ended before their programs; returns whether all did.
     pub fn all_ended(&mut self, observer: &mut dyn Observer) -> bool {
         let mut all = true;
         for tracee in &self.tracees {
@@ -250,7 +251,7 @@ impl<'a> Run<'a> {
         all
     }
 
-    /// Tells of attached processes that are no more.
+    /// Notes attached processes that have ended.
     pub fn look_for_ends(&mut self, observer: &mut dyn Observer) {
         if self.child.is_some() {
             return;
@@ -277,7 +278,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Closes the kernel's probes that pass the budget, and opens those that may be hit again.
+    /// Closes the kernel's probes that exceed the budget, and opens those that may be hit again.
     fn throttle(&mut self, observer: &mut dyn Observer) {
         for tracee in &mut self.tracees {
             if let Some(note) = tracee.throttle(Instant::now()) {
@@ -287,7 +288,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes events that somebody else probes too.
+    /// Notes events that another tracer probes as well.
     pub fn look_for_foreign(&mut self) {
         for tracee in &self.tracees {
             for event in tracee.foreign() {
@@ -340,7 +341,7 @@ impl<'a> Run<'a> {
         Ok(now)
     }
 
-    /// Ends what is measured: the last counts, over the time until now.
+    /// Ends the measurement: reads the last counts, over the time until now.
     pub fn stop(&mut self) -> Result<Events, Error> {
         if self.begin.is_some() {
             self.begin()?;
@@ -368,7 +369,7 @@ impl<'a> Run<'a> {
         Ok(events)
     }
 
-    /// Puts a price on the last counts and writes them down.
+    /// Computes the cost of the last counts and adds them to the session.
     pub fn finish(&mut self, events: &Events) {
         if !self.price_locks() {
             self.price_events(events);
@@ -376,12 +377,13 @@ impl<'a> Run<'a> {
         self.price_forks();
     }
 
-    /// Adds what forks of the targets cost more.
+    /// Adds the additional cost of the targets' forks.
     fn price_forks(&mut self) {
         let forks = self.tracees.iter().map(|tracee| (tracee, tracee.forks()));
         let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
         let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
-        // They are copies of one program mostly: the price is that of the one that forked most.
+        // Targets are mostly copies of one program, so the price is that of the one that forked
+        // most.
         let most = forked.iter().max_by_key(|(_, forks)| *forks);
         if let Some(each) = most.and_then(|(tracee, _)| tracee.fork_cost()) {
             let cpu_ns = self.session.cpu_ns;

@@ -1,6 +1,7 @@
-//! Scopes of a program, as its agent's words tell of them: their names, and what their time came to.
+//! Reads scopes of a program from its agent's words: their names, and the time in them.
 //!
-//! The target could have written anything: a name is shown as names of threads are, and no number is relied on.
+//! The target may have written anything: a name must be escaped as names of threads are, and no
+//! number may be relied on.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use tiptoe_wire::scopes::{NODES, NodeTotals, OTHERS, RESUMED, node, spent};
 
 use crate::counts::plain;
 
-/// What is done in no scope.
+/// The name of what is done in no scope.
 pub const OUTSIDE: &str = "(no scope)";
-/// What is done in scopes for which there was no room.
+/// The name of scopes for which there was no room.
 pub const NO_ROOM: &str = "(other scopes)";
 
 /// The nodes that have names.
@@ -18,7 +19,7 @@ pub const NO_ROOM: &str = "(other scopes)";
 pub struct Tree(BTreeMap<u32, String>);
 
 impl Tree {
-    /// Those in the words of slab 0.
+    /// Reads the nodes in the words of slab 0.
     pub fn read(words: &[u64]) -> Tree {
         let mut names: BTreeMap<u32, String> = BTreeMap::new();
         for number in 1..NODES {
@@ -40,7 +41,7 @@ impl Tree {
         Tree(names)
     }
 
-    /// The name of a node, within those that it is in: `checkout/payment`.
+    /// Returns the name of a node, within its parents: `checkout/payment`.
     pub fn name(&self, number: u64) -> String {
         let named = u32::try_from(number).ok();
         match number {
@@ -53,25 +54,26 @@ impl Tree {
     }
 }
 
-/// What a scope came to, over threads.
+/// The sums of a scope, over threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// How often it was entered.
     pub entries: u64,
-    /// Ticks in it, but not in those within it.
+    /// Ticks in it, without those in its inner scopes.
     pub ticks: u64,
 }
 
-/// What scopes came to, by node.
+/// The sums of scopes, by node.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     nodes: BTreeMap<u32, Scope>,
-    /// How often threads came back to one without entering it.
+    /// How often threads returned to a scope without entering it.
     resumed: u64,
 }
 
 impl Sums {
-    /// Adds what a thread did in its words. One that is in a node since then, in ticks, has not charged that yet.
+    /// Adds a thread's words. `is_in` is the node that it is in now and the ticks since then, which
+    /// are not charged yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
@@ -87,13 +89,13 @@ impl Sums {
         }
     }
 
-    /// How often threads entered one or came back to one, and left it again.
+    /// Returns how often threads entered a scope or returned to one, and left it again.
     pub fn visits(&self) -> u64 {
         let entries = self.nodes.values().map(|scope| scope.entries);
         entries.fold(self.resumed, u64::saturating_add)
     }
 
-    /// Each node and what it came to.
+    /// Returns each node and its sums.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Scope)> {
         self.nodes.iter().map(|(number, sum)| (*number, *sum))
     }
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_spent_adds_up() {
+    fn the_times_of_threads_add_up() {
         let mut words = vec![0; WIDTH as usize];
         let at = (NODES_AT + 2 * NODE_WORDS) as usize;
         (words[at], words[at + 1]) = (3, 100);

@@ -1,6 +1,6 @@
-//! Events by perf's names, counted: a driver's loop around sets of perf events.
+//! Counts events by perf's names: a driver's loop around sets of perf events.
 //!
-//! Nothing is traced: the kernel counts, and what is read at the end, or at each interval, are sums.
+//! Nothing is traced. The kernel counts, and only sums are read: at the end, or at each interval.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -32,36 +32,37 @@ mod used;
 
 pub use cgroups::{is_at_switches, is_read};
 
-/// How many events `--for-each-cgroup` can read.
+/// The most events that `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
 use source::Source;
 use sums::{Runs, Sums};
 use used::Used;
 
-/// How often it is looked what the target used, so that its end does not take that away.
+/// The pause between two reads of what the target used, because its end removes that.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Everything that one run is asked.
+/// The request for one run.
 #[derive(Clone, Debug)]
 pub struct StatRequest<'a> {
     /// Groups of events, the leader first.
     pub groups: Vec<Vec<Counter<'a>>>,
-    /// Who is counted.
+    /// What is counted.
     pub whom: StatWhom,
-    /// Counts those of these cgroups, too, by their paths or patterns of them; then of everybody.
+    /// Also count for each of these cgroups, by path or pattern; then everything on the system is
+    /// counted.
     pub cgroups: Option<Vec<String>>,
-    /// A command to start: it is what is counted, or as long as it runs others are.
+    /// A command to start. Either it is counted, or other things are as long as it runs.
     pub command: Option<Vec<OsString>>,
-    /// How often to tell the observer what was counted since the last time.
+    /// The interval at which the observer gets the counts since the last time.
     pub interval: Option<Duration>,
-    /// Tells each CPU for itself.
+    /// Report each CPU separately.
     pub per_cpu: bool,
     /// How often the command runs.
     pub repeat: u32,
-    /// How long to count; without it, until the target ends or `stop` is set.
+    /// How long to count; if `None`, until the target ends or `stop` is set.
     pub duration: Option<Duration>,
-    /// Set from outside (by Ctrl-C) to end and take the results.
+    /// Set by the caller (on Ctrl-C) to end and get the results.
     pub stop: Arc<AtomicBool>,
     /// As in [`Request`](crate::Request).
     pub hand_on: Arc<AtomicUsize>,
@@ -69,14 +70,14 @@ pub struct StatRequest<'a> {
     pub ready: Ready,
 }
 
-/// Who is counted.
+/// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatWhom {
-    /// Everybody.
+    /// The whole system.
     All,
-    /// Running processes, with what comes of them.
+    /// Running processes, and their later threads and children.
     Pids(Vec<u32>),
-    /// The command, with what comes of it.
+    /// The command, and its later threads and children.
     Command,
 }
 
@@ -86,13 +87,13 @@ struct Once {
     elapsed: Duration,
     used: Used,
     exit_status: Option<i32>,
-    /// The command ended by itself, while it was counted.
+    /// The command ended by itself while it was counted.
     has_ended: bool,
     is_complete: bool,
     is_free: bool,
 }
 
-/// Runs a request to its end.
+/// Runs a request until it ends.
 pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let started_at = SystemTime::now();
@@ -120,7 +121,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
             );
         }
         total = once.sums;
-        // Relaxed: the flag is the whole message.
+        // Relaxed: the flag orders no other data.
         if request.stop.load(Ordering::Relaxed) {
             break;
         }
@@ -135,7 +136,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     session.cpu_ns = used.cpu_ns;
     session.events = events(&total);
     runs.finish(&mut stat, total);
-    // Files are read where they lie: nothing runs when tasks change.
+    // Without events nothing runs at context switches, so that nothing costs.
     if !is_free {
         cost::put(request, &mut session, &mut stat, used.switches);
     }
@@ -171,7 +172,7 @@ fn once(
         source.enable()?;
     }
     meter.start();
-    // An exec may follow at once.
+    // Must be read before the command is released, which may call exec at once.
     let last = source.sums(request.per_cpu)?;
     let start = Instant::now();
     request.ready.notify(&counted(request, started.as_ref()));
@@ -219,12 +220,13 @@ struct Counting<'a> {
     request: &'a StatRequest<'a>,
     source: &'a mut Source,
     start: Instant,
-    /// What was told last.
+    /// The sums of the last interval.
     last: Sums,
 }
 
 impl Counting<'_> {
-    /// Waits until the target ends, time is over, or the user stops it; whether the target ended.
+    /// Waits until the target ends, the duration is over, or the user stops it; returns whether the
+    /// target ended.
     fn wait(
         &mut self,
         mut ends: Option<Ends>,
@@ -237,7 +239,7 @@ impl Counting<'_> {
         let mut next = interval.map(|interval| self.start + interval);
         loop {
             let now = Instant::now();
-            // Relaxed: the flag is the whole message.
+            // Relaxed: the flag orders no other data.
             if self.request.stop.load(Ordering::Relaxed) || end.is_some_and(|end| now >= end) {
                 return Ok(false);
             }
@@ -245,7 +247,7 @@ impl Counting<'_> {
                 && now >= at
             {
                 self.tell(observer, stat)?;
-                // What could not be kept up with is one interval that is longer.
+                // If tiptoe is late, the interval is longer, but none is made up for.
                 next = Some((at + interval).max(now));
             }
             let wake = [next, end].into_iter().flatten().min();
@@ -263,7 +265,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Tells what was counted since the last time.
+    /// Reports what was counted since the last interval.
     fn tell(&mut self, observer: &mut dyn Observer, stat: &mut Stat) -> Result<(), Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         let duration = sums
@@ -281,7 +283,7 @@ impl Counting<'_> {
     }
 }
 
-/// The processes that are counted; none where that is the whole system.
+/// Returns the processes that are counted; empty for the whole system.
 fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<Counted> {
     match (&request.whom, started, request.command.as_deref()) {
         (StatWhom::Command, Some(started), Some([program, ..])) => {
@@ -293,14 +295,14 @@ fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<Counted>
     }
 }
 
-/// A command that is about to call exec.
+/// Starts a command, which is then about to call exec.
 fn start(command: &[OsString]) -> Result<Started, Error> {
     let program = preload::find_program(&command[0])?;
     let started = preload::start(&program, command, None);
     started.map_err(|error| cannot_start(command, &error))
 }
 
-/// Processes, and no threads.
+/// Fails if any of these is a thread, not a process.
 fn processes(pids: &[u32]) -> Result<Vec<u32>, Error> {
     for pid in pids {
         let leader = Process::new(*pid)?.status()?.tgid;
@@ -312,7 +314,7 @@ fn processes(pids: &[u32]) -> Result<Vec<u32>, Error> {
     Ok(pids.to_vec())
 }
 
-/// The session's events: what was counted, without any scaling.
+/// Returns the session's events: the counts, unscaled.
 fn events(sums: &Sums) -> Vec<Event> {
     let counted = sums
         .counts(None)

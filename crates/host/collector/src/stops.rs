@@ -1,14 +1,15 @@
-//! What stopped a thread that is traced by ptrace, and how it goes on.
+//! Reads why a thread that is traced by ptrace has stopped, and continues it.
 //!
-//! A thread that is about to get a signal stops with it, and gets it only if its tracer says so. Looking takes nothing
-//! away: a tracer that dies then leaves the thread its signal, where one that had waited for the stop would have taken
-//! it along. Signals are plain numbers here, because the real-time ones, by which glibc cancels threads, have no names.
+//! A thread that is about to get a signal stops with it, and gets it only if its tracer passes it
+//! on. Looking must not consume the stop: if the tracer dies, the thread then still gets its
+//! signal, which would otherwise be lost. Signals are plain numbers here, because the real-time
+//! ones, by which glibc cancels threads, have no names.
 
 use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
 
-/// What a thread has come to.
+/// The state of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// It runs.
@@ -21,29 +22,30 @@ pub(crate) enum Stop {
     Ended,
 }
 
-/// What a thread, which the calling thread traces, has come to; waits for that where `waits`.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `waits`.
 ///
 /// # Errors
-/// `ECHILD` where it is not traced, or is no more.
+/// `ECHILD` if it is not traced, or has ended.
 pub(crate) fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
     let way = if waits { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
-        // It stays in its process's list of threads until then.
+        // It must be reaped, because until then it stays in its process's list of threads.
         wait(tid, libc::WEXITED | libc::WNOHANG)?;
     }
     Ok(stop)
 }
 
-/// Waits for what a child, which the calling thread traces, comes to next; its end stays for its parent's `wait`.
+/// Waits for the next stop of a child that the calling thread traces; its end is left for its
+/// parent's `wait`.
 ///
 /// # Errors
-/// `ECHILD` where it is not traced, or its parent has waited for it.
+/// `ECHILD` if it is not traced, or its parent has reaped it.
 pub(crate) fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// What a thread has come to. This takes nothing away.
+/// Returns the state of a thread without consuming it.
 fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: the two fields are those of a child's end or stop, and zero where there was none.
@@ -67,10 +69,10 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     Ok(unsafe { found.assume_init() })
 }
 
-/// Lets a thread go on from its stop, with this signal, or with none: 0.
+/// Continues a thread after its stop, with this signal, or with none: 0.
 ///
 /// # Errors
-/// `ESRCH` where it has not stopped, or was killed.
+/// `ESRCH` if it has not stopped, or was killed.
 pub(crate) fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
@@ -85,7 +87,7 @@ mod tests {
     use nix::unistd::Pid;
     use std::os::unix::process::ExitStatusExt as _;
 
-    /// A child that ends by a signal has got it.
+    /// Checks that a child gets its signal, which ends it.
     fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn();
         let child = child.as_mut().expect("sleep");
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_goes_on_with_its_signal() {
+    fn a_thread_continues_with_its_signal() {
         for signal in [libc::SIGUSR1, libc::SIGRTMAX()] {
             ends_by(signal, |pid| {
                 assert_eq!(look(pid, true), Ok(Stop::Signal(signal)));

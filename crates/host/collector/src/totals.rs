@@ -11,7 +11,7 @@ use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
 
-/// How long it may be between two hits of a function that many call, where nobody counted.
+/// The assumed time between two hits of a function with many callers, if hits were not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
 
 /// One event over all processes.
@@ -20,18 +20,18 @@ pub struct Total {
     pub via: Via,
     pub trap: bool,
     pub follow: Follow,
-    /// How the kernel gets the instruction done, where it counts.
+    /// How the kernel executes the instruction, if it counts.
     pub step: Step,
     pub names: Vec<String>,
-    /// What is known of it otherwise.
+    /// Other remarks on it.
     pub remarks: Vec<String>,
-    /// How many functions of one process bear its name.
+    /// How many functions of one process have its name.
     pub bearers: u64,
     pub parts: BTreeMap<String, Measured>,
 }
 
 impl Total {
-    /// Nothing yet of what a counter counts.
+    /// Makes an empty total of a counter's event.
     fn of(counter: &Counter) -> Total {
         let (via, trap, follow, step) = match counter.source {
             Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
@@ -92,7 +92,7 @@ impl Events {
             let fresh = fresh.filter(|note| !total.remarks.contains(note));
             let fresh: Vec<String> = fresh.cloned().collect();
             total.remarks.extend(fresh);
-            // Two places of one name count together.
+            // Two places with the same name count together.
             if let Some(all) = reads.all.get(index) {
                 total.all.add(all);
             }
@@ -102,7 +102,7 @@ impl Events {
         }
     }
 
-    /// Takes away what was counted before.
+    /// Subtracts what was counted before.
     pub fn since(&mut self, before: &Events) {
         for (name, earlier) in &before.by_name {
             let Some(total) = self.by_name.get_mut(name) else {
@@ -131,7 +131,7 @@ impl Events {
     }
 }
 
-/// What a hit of each kind costs.
+/// The cost of a hit of each kind.
 pub struct Prices {
     pub costs: UnitCosts,
     pub filtered: bool,
@@ -142,8 +142,8 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What a hit that does not count costs, where there are such hits. Nobody counts
-    /// how many there are.
+    /// Returns the cost of a hit that does not count, if there are such hits. Their number is not
+    /// counted.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.trap);
         let cost = if traps_only {
@@ -154,7 +154,7 @@ impl Prices {
         (self.filtered || self.under).then_some(cost)
     }
 
-    /// What all hits of an event cost together.
+    /// Returns the cost of all hits of an event.
     pub fn of(&self, total: &Total) -> Cost {
         let hits = total.all.reading.hits();
         let unpaid = total.all.reading.only_counted();
@@ -167,7 +167,7 @@ impl Prices {
         match (total.via, total.trap) {
             (Via::Kernel, _) => self.costs.kernel.of(total.step),
             (_, true) => self.costs.trap,
-            // One that passes does what one that is rejected does, and adds one.
+            // A hit that passes does what a rejected one does, and counts.
             _ if self.filtered && total.follow != Follow::Gate => {
                 self.followed(total.follow, self.costs.filtered.at(gap_ns))
             }
@@ -187,7 +187,7 @@ impl Prices {
         }
     }
 
-    /// How long it was from one hit to the next, on average, where that is known.
+    /// Returns the average time from one hit to the next, if known.
     fn gap_ns(&self, hits: u64) -> f64 {
         match (self.cpu_ns, hits) {
             (0, _) | (_, 0) => f64::INFINITY,
@@ -195,7 +195,7 @@ impl Prices {
         }
     }
 
-    /// All costs together: never more than all the time there was.
+    /// Returns the sum of costs, which is never more than all CPU time.
     pub fn sum(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
             0 => costs,
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_price_is_the_instructions() {
+    fn the_kernels_price_depends_on_the_instruction() {
         let each = |step| PRICES.of(&total(1_000, Via::Kernel, step)).ns / 1_000.0;
         let [nop, push, mov] = [Step::Nop, Step::Emulated, Step::Single].map(each);
         assert!(nop < push && 3.0 * push < mov, "{nop} {push} {mov}");
     }
 
     #[test]
-    fn without_a_time_there_is_a_price_all_the_same() {
+    fn without_a_cpu_time_there_is_still_a_price() {
         let prices = Prices {
             cpu_ns: 0,
             ..PRICES

@@ -1,4 +1,4 @@
-//! One process: its modules, its probes, and who counts them.
+//! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -54,31 +54,31 @@ pub use reads::Reads;
 pub use records::Recorded;
 pub use watches::Opened;
 
-/// Toggles that one request asks for.
+/// The most toggles in one request to the agent.
 const TOGGLES: u64 = 1000;
 
 /// How one probe counts.
 pub struct Counter {
-    /// The resolved spec.
+    /// The event's resolved spec.
     pub event: String,
-    /// Other names.
+    /// Other names of the same place.
     pub names: Vec<String>,
-    /// What the reader should know about it, each a few words.
+    /// Remarks for the reader, each a few words.
     pub notes: Vec<String>,
-    /// Where its count is.
+    /// Where its count is stored.
     pub source: Source,
 }
 
-/// Where a count is.
+/// Where a count is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// In the slabs, at this slot; by a trap for good or by a jump.
+    /// In the slabs, at this slot. The site is patched with a permanent trap or with a jump.
     Agent {
         /// The slot.
         slot: u32,
         /// Every hit raises SIGTRAP.
         trap: bool,
-        /// What is behind the slot.
+        /// Which words follow the slot.
         follow: Follow,
     },
     /// In the kernel.
@@ -90,7 +90,7 @@ pub enum Source {
 pub struct Place {
     /// Its index in the set.
     pub index: usize,
-    /// How the instruction there is done.
+    /// How the kernel executes the instruction there, which decides its price.
     pub step: Step,
 }
 
@@ -98,7 +98,7 @@ pub struct Place {
 pub struct Tracee {
     /// The process.
     pub process: Process,
-    /// The program that it ran when it was attached.
+    /// The program that it ran when it was attached, so that an exec is noticed.
     program: RunningProgram,
     /// Its name when it was attached.
     pub comm: String,
@@ -106,13 +106,13 @@ pub struct Tracee {
     pub command: Vec<String>,
     /// What is counted.
     pub counters: Vec<Counter>,
-    /// The functions below which it is counted, where that was asked for.
+    /// The functions below which hits count, if the request has `--under`.
     pub gates: Vec<Counter>,
-    /// What is not: the event and the reason.
+    /// What is not counted: the event and the reason.
     pub refused: Vec<(String, String)>,
-    /// What to tell the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Why the agent is not in it, where it was to be.
+    /// Why the agent did not enter, if it was to.
     left_out: Option<String>,
     /// When counting began.
     pub since: Instant,
@@ -120,50 +120,50 @@ pub struct Tracee {
     cpu_last: Cell<Duration>,
     link: Option<Link>,
     kernel: Option<UprobeSet>,
-    /// What its probes may cost.
+    /// Keeps the cost of the kernel's probes within the budget.
     throttle: Option<throttle::Throttle>,
-    /// One of them was closed for a while.
+    /// At least one of them was closed for a while.
     is_throttled: bool,
     agent_thread: Option<u32>,
-    /// What the agent has of the program's signals.
+    /// The signals that the agent owns, and where threads' masks of them are recorded.
     masks: Option<Masks>,
-    /// No trap byte may be written in it.
+    /// Set if no trap byte may be written in the process.
     quiet: Option<guards::Quiet>,
-    /// Why threads may block signals unseen, once it was looked for.
+    /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<String>>,
-    /// Why the agent has been told to leave, or has left by itself.
+    /// Why the agent was asked to leave, or left by itself.
     left: Cell<Option<Left>>,
     confinement: confined::Confinement,
-    /// The armed sites, hooks aside.
+    /// The armed sites without hooks, parallel to the first of `counters`.
     sites: Vec<Site>,
-    /// Which file each of them is in.
+    /// The file of each of these sites.
     files: Vec<FileKey>,
-    /// Libraries that come later.
+    /// State for libraries that are loaded later.
     later: Later,
-    /// Where the agent's hooks are.
+    /// The addresses of the agent's hooks.
     hooks: Vec<u64>,
-    /// How often its traps are hit.
+    /// Measures how often its traps are hit.
     meters: RefCell<meter::Meters>,
-    /// Names it for good, where the kernel can.
+    /// A pidfd, if the kernel has them, because the process's number may be reused.
     handle: Option<OwnedFd>,
     end_told: Cell<bool>,
-    /// What pays for followed calls.
+    /// The budget of followed calls.
     purse: Option<budget::Purse>,
-    /// What says how many waits for locks are timed.
+    /// Decides how many waits for locks are timed.
     thinning: Option<thinned::Thinning>,
     /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
     watched_locks: locks::Watched,
-    /// Something in it tells of scopes.
+    /// A library in it reports scopes.
     has_ports: bool,
-    /// What charges events to them.
+    /// Charges events to scopes.
     charging: Option<Scopes>,
-    /// What its forks copy of tiptoe's, when it was looked at last.
+    /// What its forks copy of tiptoe's memory, as of the last look.
     copied: RefCell<Option<Copied>>,
-    /// How often that was to be looked at.
+    /// How often `look_at_copied` was called.
     looks: Cell<u32>,
-    /// Its forks before counting began.
+    /// The number of its forks before counting began.
     early_forks: Cell<u64>,
 }
 
@@ -215,14 +215,15 @@ impl Tracee {
         }
     }
 
-    /// Why a thread may block signals unseen, if it may: see [`planner::unseen`].
+    /// Returns why threads may block signals without passing a hook, if they may: see
+    /// [`planner::unseen`].
     fn unseen(&self, modules: &[Module]) -> Option<&str> {
         self.unseen
             .get_or_init(|| planner::unseen(modules))
             .as_deref()
     }
 
-    /// Its number and name.
+    /// Returns its number and name.
     pub fn counted(&self) -> Counted {
         (self.process.pid(), self.comm.clone())
     }
@@ -260,13 +261,14 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command, our child, that waits in the agent's constructor. Where that
-    /// fails it is killed: its agent would else let it go on once the link is dropped.
+    /// Takes over a command, our child, that waits in the agent's constructor. Kills the command on
+    /// failure, because otherwise its agent would let it run once the link is dropped.
     pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(Process::new(pid)?);
         tracee.link = Some(link);
         tracee.take_over(plan, cache).inspect_err(|_| {
-            // SAFETY: kill takes two numbers; nobody has waited for the child yet.
+            // SAFETY: kill takes two numbers; nothing has waited for the child yet, so that the id
+            // is its own.
             unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
         })
     }
@@ -275,7 +277,7 @@ impl Tracee {
         let process = self.process;
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
-            // Where it cannot be, the name stays the one that it was loaded by.
+            // On failure the agent keeps the name that it was loaded by.
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
         }
         let modules = cache.modules(process, &maps)?;
@@ -292,7 +294,8 @@ impl Tracee {
         plan.go_on(self.counted())?;
         if let Some(link) = &self.link {
             self.since = Instant::now();
-            // What is to be watched is still to be found.
+            // With breakpoints the command must not run yet, because the variables are not found
+            // yet.
             if !plan.breakpoints {
                 link.go()?;
             }
@@ -317,8 +320,8 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Counts in a command that is about to exec, through the kernel: because it was asked
-    /// to, or because the agent cannot enter, for this reason.
+    /// Counts through the kernel in a command that is about to exec, either on request or because
+    /// the agent cannot enter for the reason `left_out`.
     pub fn kernel_only(
         pid: u32,
         modules: &[Module],
@@ -339,13 +342,13 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// The agent does not enter, for this reason; `said` is how that is told of functions.
+    /// Records why the agent does not enter; `said` is the note for a trace of functions.
     fn leave_out(&mut self, plan: &Plan, reason: &str, said: String) {
         self.left_out = Some(reason.to_owned());
         self.notes.extend((!plan.locks).then_some(said));
     }
 
-    /// Patches what the agent can, leaves the rest to the kernel, and starts the clock.
+    /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
     fn begin(&mut self, plan: &Plan, resolved: Resolved, modules: &[Module]) -> Result<(), Error> {
         let Resolved {
             mut probes,
@@ -392,19 +395,19 @@ impl Tracee {
         Ok(())
     }
 
-    /// Before the last reading: what threads that are no more were in is left.
+    /// Before the last reading, makes the agent count the open calls of ended threads as left.
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.link
             && self.follows()
             && !(self.left.get().is_some() || self.is_gone() || self.has_execed())
         {
-            // Where it cannot be done those calls stay inside.
+            // On failure those calls stay counted as inside.
             let _ = link.bury();
         }
     }
 
-    /// CPU time that the process used since it was attached: what it was when it was
-    /// last asked for, once the process is no more.
+    /// Returns the CPU time that the process used since it was attached; after its end, the value
+    /// of the last call before that.
     pub fn cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -412,12 +415,12 @@ impl Tracee {
         self.cpu_last.get().saturating_sub(self.cpu_at_start)
     }
 
-    /// Whether the process is no more.
+    /// Returns whether the process has ended.
     pub fn is_gone(&self) -> bool {
         gone(self.process.pid())()
     }
 
-    /// Takes all jumps and traps out and puts them in again, `times` times.
+    /// Removes all jumps and traps and writes them again, `times` times.
     pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
         let Some(link) = &self.link else { return Ok(0) };
         let addresses: Vec<u64> = self.sites.iter().map(|site| site.address).collect();
@@ -430,7 +433,7 @@ impl Tracee {
         Ok(done)
     }
 
-    /// Takes everything out of the process; the counts stay readable.
+    /// Removes everything from the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
             Some(link) if self.left.get().is_none() && !self.is_gone() && !self.has_execed() => {
@@ -438,7 +441,7 @@ impl Tracee {
                 link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
                     if masks.map(still).is_none_or(|done| done.is_err()) {
-                        // What cannot be stopped stays without its block.
+                        // Threads that cannot be stopped do not get their blocked signals back.
                         settle();
                     }
                 })
@@ -448,7 +451,7 @@ impl Tracee {
     }
 }
 
-/// Tells whether a process is no more, zombies included.
+/// Returns a function that says whether a process has ended; a zombie has.
 pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,

@@ -1,7 +1,7 @@
-//! What threads noted of contended locks, summed up and told by name.
+//! Sums up what threads recorded of contended locks, and names it.
 //!
-//! The words are the target's: nothing of them is used as an index, and whatever they say
-//! is only told.
+//! The words are hostile data from the target: none may be used as an index, and whatever they say
+//! is only reported.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
 
-/// The scope of waits that the kernel told of.
+/// The scope of waits that the kernel reported.
 const UNKNOWN_SCOPE: &str = "(scope not known)";
 
 /// The key of an entry.
@@ -41,7 +41,7 @@ struct Key {
     via: u64,
 }
 
-/// Waits that are summed up.
+/// Summed waits.
 #[derive(Clone, Debug, Default)]
 struct Waits {
     calls: u64,
@@ -51,13 +51,13 @@ struct Waits {
     other: u64,
     episodes: u64,
     slept_ns: u64,
-    /// Of those that slept.
+    /// The number of those that slept and were timed.
     timed: u64,
     longest: u64,
     readers: u64,
     most_readers: u64,
     times: Times,
-    /// By call site: how many, and their nanoseconds.
+    /// By call site: the number of wakes, and the nanoseconds of waiting that they ended.
     wakers: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -102,7 +102,7 @@ impl Waits {
             slept_ns: row.slept_ns,
             timed: slept(row.calls, row.at_once, row.other),
             longest: row.longest_ns,
-            // Nobody reads the lock's word there.
+            // The kernel's program does not read the lock's word.
             readers: 0,
             most_readers: 0,
             times: (*row.times).clone(),
@@ -137,19 +137,20 @@ impl Waits {
     }
 }
 
-/// What the threads of one process noted.
+/// What the threads of one process recorded.
 #[derive(Default)]
 pub struct Noted {
     /// With the thread, or the scope.
     waits: BTreeMap<(Key, String), Waits>,
-    /// Those that were on when the trace began, likewise.
+    /// Waits that were in progress when the trace began, likewise.
     early: BTreeMap<(Key, String), Early>,
     /// How long the lock of `--hold` was held, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
-    /// The one that was on when the trace began: the lock, the thread, for how long it was seen.
+    /// A hold that was in progress when the trace began: the lock, the thread, for how long it was
+    /// seen.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
-    /// What libraries call locks that they tell of, by what they tell of them.
+    /// The names that libraries gave to the locks that they report, by `via`.
     told: BTreeMap<u64, String>,
     all_waits: u64,
     all_wakes: u64,
@@ -159,7 +160,7 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Adds what a thread has in its words, by scope where these are given.
+    /// Adds what a thread has in its words, by scope if `scopes` are given.
     pub fn add_thread(&mut self, thread: &str, words: &[u64], scopes: Option<&Tree>) {
         let mut blocks = words.chunks_exact(ENTRY_WORDS as usize);
         let first = blocks.next().unwrap_or_default();
@@ -222,28 +223,28 @@ impl Noted {
         }
     }
 
-    /// Adds a wait that was on when the trace began.
+    /// Adds a wait that was in progress when the trace began.
     fn add_early(&mut self, key: Key, who: &str, early: &Early) {
         let sums = self.early.entry((key, who.to_owned())).or_default();
         sums.add(early);
     }
 
-    /// Adds the hold that was on when the trace began.
+    /// Adds the hold that was in progress when the trace began.
     fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
         self.early_hold = Some((lock, thread.to_owned(), ns));
     }
 
-    /// Returns whether waits were on when the trace ended.
+    /// Returns whether waits were in progress when the trace ended.
     pub fn has_unfinished(&self) -> bool {
         self.unfinished > 0 || self.early.values().any(|early| early.unfinished > 0)
     }
 
-    /// Adds what was not.
+    /// Adds what was dropped.
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
         self.drops.extend(drops);
     }
 
-    /// Tells it by name.
+    /// Returns the rows, by name.
     pub fn tell(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
         for ((key, who), waits) in &self.waits {
@@ -289,7 +290,7 @@ impl Noted {
             })
             .collect();
         if let Some((lock, thread, ns)) = &self.early_hold {
-            // Where others were seen the thread may have given it back in between.
+            // If other holds were seen, the thread may have released the lock in between.
             let total_ns = if told.is_empty() { *ns } else { 0 };
             told.push(Hold {
                 lock: names.lock(*lock, &Kind::of("", 0, false), &self.stacks),
@@ -303,7 +304,7 @@ impl Noted {
         told
     }
 
-    /// The row that a wait belongs to.
+    /// Returns the row to which a wait belongs.
     fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
         let kind = names.kind(key.via, false);
         let name = match by {
@@ -328,7 +329,7 @@ impl Noted {
     }
 }
 
-/// What a library calls the lock of an entry, if it tells of one and has a name for it.
+/// Returns a library's name for the lock of an entry, if it gave one.
 fn name_of_told(entry: &[u64]) -> Option<String> {
     let (first, most) = (e::NAME as usize, e::NAME_WORDS as usize);
     let len = *entry.get(first)? as usize;
@@ -338,12 +339,12 @@ fn name_of_told(entry: &[u64]) -> Option<String> {
     (!name.is_empty()).then(|| plain(name))
 }
 
-/// Those that were held longest first.
+/// Sorts by the time held, longest first.
 fn longest_first(holds: &mut [Hold]) {
     holds.sort_by_key(|hold| u64::MAX - hold.total_ns);
 }
 
-/// Those that slept longest first; what threads wait for that nobody holds behind all others.
+/// Sorts by the time slept, longest first; waits without a holder (idle threads) last.
 fn worst_first(rows: &mut [Lock]) {
     rows.sort_by_key(|row| {
         let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
@@ -371,12 +372,12 @@ pub fn add(all: &mut Locks, more: Locks) {
     }
 }
 
-/// How many of so many waits slept.
+/// Returns how many of `calls` waits slept.
 fn slept(calls: u64, at_once: u64, other: u64) -> u64 {
     calls.saturating_sub(at_once.saturating_add(other))
 }
 
-/// What one row is of.
+/// What one row is about.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     name: String,

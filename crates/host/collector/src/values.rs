@@ -1,4 +1,4 @@
-//! The values of an argument, and how often each came.
+//! The values of an argument, and how often each was seen.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use tiptoe_wire::values::{WIDTH, decode};
 
 use crate::counts::add_calls;
 
-/// More values than these of one event are not told apart, whatever a target writes.
+/// The most values of one event to keep, however many a target makes up.
 const MOST: usize = 1 << 16;
 
-/// What all threads together kept of one event.
+/// The values that all threads recorded of one event.
 #[derive(Clone, Debug, Default)]
 pub struct Values(BTreeMap<u64, u64>);
 
 impl Values {
-    /// Adds what one thread kept, in the words of its probe and any behind.
+    /// Adds what one thread recorded, in the words of its probe; later words are ignored.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..WIDTH as usize).unwrap_or(words);
         for (value, hits) in decode(own) {
@@ -27,12 +27,12 @@ impl Values {
         }
     }
 
-    /// Each value and its hits.
+    /// Returns each value and its hits.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(value, hits)| (*value, *hits))
     }
 
-    /// Of so many hits those whose value is not known.
+    /// Returns how many of `all` hits have no known value.
     pub fn others(&self, all: u64) -> u64 {
         let known = self
             .0
@@ -42,16 +42,16 @@ impl Values {
     }
 }
 
-/// More values than these of one event have no times of their own.
+/// The most values of one event with times of their own.
 const MOST_TIMED: usize = 1 << 12;
 
-/// What all threads together did in calls of each value, and of none that is known: the
-/// words of [`tiptoe_wire::calls::words`].
+/// The calls of all threads by value, `None` for unknown ones: the words of
+/// [`tiptoe_wire::calls::words`].
 #[derive(Clone, Debug, Default)]
 pub struct TimedValues(BTreeMap<Option<u64>, Vec<u64>>);
 
 impl TimedValues {
-    /// Adds what one thread did, in the words of its probe and any behind.
+    /// Adds one thread's calls, in the words of its probe; later words are ignored.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..timed_values::WIDTH as usize).unwrap_or(words);
         for (value, set) in timed_values::decode(own) {
@@ -62,12 +62,12 @@ impl TimedValues {
         }
     }
 
-    /// Each value and the words of its calls.
+    /// Returns each value and the words of its calls.
     pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, &[u64])> {
         self.0.iter().map(|(value, words)| (*value, &words[..]))
     }
 
-    /// The words of all calls together.
+    /// Returns the words of all calls together.
     pub fn all(&self) -> Vec<u64> {
         let mut all = vec![0; words::ALL as usize];
         self.0.values().for_each(|words| add_calls(&mut all, words));
@@ -95,14 +95,15 @@ mod tests {
         assert_eq!((values.others(50), values.others(3)), (7, 0));
     }
 
-    /// One thread's words, with these calls and longest times of values.
+    /// Returns one thread's words, with these calls and longest times of values.
     fn timed(sets: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut all = vec![0; timed_values::WIDTH as usize];
         for (number, (value, calls, longest)) in (timed_values::FIRST..).zip(sets) {
             let first = timed_values::set(0, number);
             all[(first + words::CALLS) as usize] = *calls;
             all[(first + words::LONGEST) as usize] = *longest;
-            // The last one's duration; the first one counted what was never pending.
+            // The pending duration of the last call; the first call counted a pending value that
+            // did not exist.
             all[(first + words::PENDING) as usize] = *value;
             all[(first + words::DURATIONS) as usize] = 1;
             let key = u32::from(number - timed_values::FIRST) + timed_values::KEYS;

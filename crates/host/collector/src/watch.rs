@@ -1,9 +1,10 @@
-//! Accesses to variables of a process: a driver's loop around breakpoints.
+//! Watches accesses to variables of a process: a driver's loop around breakpoints.
 //!
-//! The kernel counts, in the thread that makes the access, without agent or patch. What the loop does meanwhile is to
-//! learn. The values of an instruction, and how to step to its callers, are known only after its first hit has told
-//! that it is one that accesses the variable. Where the kernel may not be asked the agent's breakpoints tell of each
-//! hit ([`inside`]), and the loop puts them together.
+//! The kernel counts in the thread that makes the access, without an agent or a patch. In the
+//! meantime the loop learns: the values of an instruction, and how to step to its callers, are
+//! known only after its first hit has shown that it accesses the variable. If the kernel's
+//! breakpoints are not permitted, the agent's breakpoints record each hit ([`inside`]), and the
+//! loop aggregates them.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -53,52 +54,54 @@ use set::Set;
 use strangers::Strangers;
 use turns::Turns;
 
-/// How long a window is in which so many hits are allowed.
+/// The length of a window, for which a number of hits is allowed.
 const WINDOW: Duration = Duration::from_millis(100);
-/// What is learnt is looked at so often, once nothing new has come.
+/// Learn only every N turns if nothing new was hit.
 const SELDOM: u32 = 10;
-/// Most is new in the beginning, and a program may be short: then it is looked at more often.
+/// Most code is new in the beginning, and a program may be short: then the loop learns more often.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// Events of threads have to be put to rest from here: so often it is looked whether they must be.
+/// Threads' events must be disabled from here when the allowance is used up; this is the pause
+/// between two checks.
 const REST_TICK: Duration = Duration::from_millis(1);
-/// After a turn with many hits, which the next one takes together: the ring has room for more of them.
+/// The pause after a turn with many hits. The ring has room for more, so that the next turn reads
+/// them all together.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
-/// Switching them takes no more than one part in so many of the time.
+/// Switching the events takes at most one part in this many of the time.
 const SWITCHING: u32 = 20;
 
-/// Everything that one run is asked.
+/// The request for one run.
 #[derive(Clone, Debug)]
 pub struct WatchRequest {
-    /// The agent: the shared object that is brought into targets.
+    /// The agent: the shared object to load into the target.
     pub agent: &'static [u8],
-    /// The variables, each as [`place`] has its grammar.
+    /// The variables; [`place`] has their grammar.
     pub variables: Vec<String>,
-    /// Whose.
+    /// The process or command whose variables they are.
     pub target: RequestTarget,
-    /// The thread, by its number or name, whose variables are meant of those that each has.
+    /// The thread, by number or name, whose thread-local variables are watched.
     pub thread: Option<String>,
-    /// Each thread for itself.
+    /// Group by thread.
     pub by_thread: bool,
-    /// Only accesses that changed the value.
+    /// Count only accesses that changed the value.
     pub only_changed: bool,
-    /// Tells of each by itself, too.
+    /// Report each access separately as well.
     pub trace: bool,
-    /// Only those for which this holds.
+    /// Count only accesses for which this condition holds.
     pub when: Option<String>,
-    /// All debug registers, also the one that is left to debuggers.
+    /// Use all debug registers, also the one that is otherwise left to debuggers.
     pub all_slots: bool,
-    /// Have variables take turns of so long where there are more than registers.
+    /// The length of a turn, if variables take turns because there are more than registers.
     pub rotate: Option<Duration>,
     /// Where the breakpoints are.
     pub via: Via,
-    /// Tells of the reservations of debug registers.
+    /// Report the reservations of debug registers.
     pub stats: bool,
-    /// How much of one CPU's time hits may take.
+    /// The share of one CPU's time that hits may take.
     pub budget: Budget,
-    /// How long to trace; without it, until the target ends or `stop` is set.
+    /// How long to trace; if `None`, until the target ends or `stop` is set.
     pub duration: Option<Duration>,
-    /// Set from outside (by Ctrl-C) to end the trace and take the results.
+    /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
     /// As in [`Request`](crate::Request).
     pub hand_on: Arc<AtomicUsize>,
@@ -106,7 +109,7 @@ pub struct WatchRequest {
     pub ready: Ready,
 }
 
-/// A run that is on.
+/// A run in progress.
 struct Run<'a> {
     request: &'a WatchRequest,
     target: Target,
@@ -119,16 +122,16 @@ struct Run<'a> {
     child: Option<Child>,
     started_at: SystemTime,
     start: Instant,
-    /// The same by the clock that hits are told by.
+    /// `start` by the clock of hits.
     start_ns: u64,
     allowance: Option<Allowance>,
     strangers: Strangers,
-    /// A bit for each variable whose events came to rest.
+    /// A bit for each variable whose events were disabled when the allowance was used up.
     rested: u64,
     notes: Vec<String>,
 }
 
-/// Runs a request to its end.
+/// Runs a request until it ends.
 pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let when = request.when.as_deref();
@@ -194,7 +197,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     })
 }
 
-/// What is ready to count.
+/// All that is ready to count.
 struct Armed {
     target: Target,
     places: Vec<Place>,
@@ -203,8 +206,8 @@ struct Armed {
     turns: Turns,
 }
 
-/// Finds the variables and opens breakpoints: outside the process, or, where that is asked for or the only thing that
-/// this user may, within it.
+/// Finds the variables and opens breakpoints: outside the process, or inside it if that is
+/// requested or if this user may not open others.
 fn arm(request: &WatchRequest, asked: &[Asked], conditions: &[Condition]) -> Result<Armed, Error> {
     let outside = match request.via {
         Via::Agent => None,
@@ -286,7 +289,7 @@ fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> 
 }
 
 impl Run<'_> {
-    /// Runs until the target ends, time is over, or the user stops it.
+    /// Runs until the target ends, the duration is over, or the user stops it.
     fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let end = self.request.duration.map(|duration| self.start + duration);
         let mut window = self.start + WINDOW;
@@ -318,10 +321,11 @@ impl Run<'_> {
                 Some(child) => has_exited(child.id()),
                 None => !self.target.is_there(),
             } || self.set.is_over();
-            // Relaxed: the flag is the whole message.
+            // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let is_last = stopped || ended || end.is_some_and(|end| now >= end);
-            // What it called may have ended by now, too.
+            // The program may have called exec, and the new one ended since; that is reported as
+            // well.
             let over = self.has_execed();
             let is_over = is_last || over.is_some();
             self.notes.extend(over);
@@ -360,7 +364,7 @@ impl Run<'_> {
         }
     }
 
-    /// What was counted.
+    /// Makes the session of what was counted.
     fn session(&mut self, duration: Duration) -> Result<Session, Error> {
         let found = self.set.read()?;
         let duration_ns = duration.as_nanos() as u64;
@@ -428,7 +432,8 @@ impl Run<'_> {
         Ok(session)
     }
 
-    /// The trap of each hit, as it was measured here, and what our program took of the process.
+    /// Estimates the cost: the trap of each hit as measured here, and the time of our BPF program
+    /// in the process.
     fn cost(
         &self,
         events: &mut [Event],
@@ -448,7 +453,7 @@ impl Run<'_> {
     }
 }
 
-/// Each reason for which something was dropped, in words.
+/// Returns a text for each reason for which something was dropped.
 fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
     words::dropped([
         (

@@ -1,18 +1,18 @@
-//! Numbers and lists in sentences.
+//! Formats numbers and lists for sentences.
 
 use tiptoe_session::Dropped;
 use tiptoe_sys::host::Process;
 
-/// More of a list are only counted.
+/// The most items of a list to name; the rest are only counted.
 const FEW: usize = 8;
 
-/// So many of a thing: `1 hit`, `2 hits`.
+/// Formats a count of a thing: `1 hit`, `2 hits`.
 pub fn counted(count: u64, noun: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{end}")
 }
 
-/// The first of a list, and how many more there are.
+/// Names the first items of a list, and the number of the others.
 pub fn few(all: &[String]) -> String {
     let first = all[..all.len().min(FEW)].join(", ");
     match all.len().saturating_sub(FEW) {
@@ -21,7 +21,7 @@ pub fn few(all: &[String]) -> String {
     }
 }
 
-/// The first of some processes, by their numbers and names, and how many more there are.
+/// Names the first of some processes, by id and name, and the number of the others.
 pub fn few_processes(pids: &[u32]) -> String {
     let name = |pid: u32| Process::new(pid).and_then(Process::comm);
     let told = |pid: &u32| format!("{pid} {}", name(*pid).unwrap_or_default());
@@ -32,7 +32,7 @@ pub fn few_processes(pids: &[u32]) -> String {
     few(&all)
 }
 
-/// Each reason for which something was dropped.
+/// Returns the reasons for which anything was dropped.
 pub fn dropped<const N: usize>(reasons: [(u64, &str); N]) -> Vec<Dropped> {
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
     some.map(|(count, reason)| Dropped {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_eight_are_named() {
+    fn eight_of_many_are_named() {
         let names = |count: u32| (1..=count).map(|n| n.to_string()).collect::<Vec<_>>();
         assert_eq!(few(&names(2)), "1, 2");
         assert_eq!(few(&names(8)), "1, 2, 3, 4, 5, 6, 7, 8");

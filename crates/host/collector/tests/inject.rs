@@ -1,5 +1,5 @@
-//! Injection into real programs: looping in the loader's and the allocator's own code, waiting
-//! in every kind of call, with every register full, and with an injector that is killed.
+//! Injects into real programs: looping in the loader's and the allocator's own code, waiting in
+//! every kind of call, with every register in use, and with an injector that is killed.
 //!
 //! `TIPTOE_TEST_SCALE` multiplies the long tests; 1 is their full length, 0.004 the default.
 
@@ -68,7 +68,7 @@ impl Control {
     }
 }
 
-/// A running program, killed at the end.
+/// A running program, killed when it is dropped.
 struct Target {
     child: Child,
     control: Control,
@@ -107,7 +107,7 @@ impl Target {
         });
     }
 
-    /// Stops a looping target and checks what it says of itself.
+    /// Stops a looping target and checks the errors that it counted itself.
     fn finish(mut self) {
         let rounds = self.control.get(1);
         self.control
@@ -154,7 +154,7 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// The stand-in agent and its entry's offset.
+/// Returns the test's agent and its entry's offset.
 fn agent() -> (Vec<u8>, u64) {
     let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,noexecstack"];
     let bytes = fs::read(compile("agent", &flags)).expect("agent");
@@ -241,7 +241,7 @@ fn check(injected: &Injected, calls: i64) {
     );
 }
 
-/// `full` times the scale, at least 3.
+/// Returns `full` times the scale, at least 3.
 fn scaled(full: u32) -> u32 {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()
@@ -249,7 +249,8 @@ fn scaled(full: u32) -> u32 {
     ((f64::from(full) * scale.unwrap_or(0.004f64)) as u32).max(3)
 }
 
-/// Text segments' bytes, and those of the whole pages they lie on, are the files' own.
+/// Asserts that all text pages, including the unused rest of segments' last pages, have the bytes
+/// of their files.
 fn assert_text_is_the_files(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem");
@@ -264,7 +265,7 @@ fn assert_text_is_the_files(pid: u32) {
         let (start, end) = words[0].split_once('-').expect("range");
         let hex = |word| u64::from_str_radix(word, 16).expect("number");
         let mut now = vec![0; (hex(end) - hex(start)) as usize];
-        // The target's own dlclose may come in between, and its next dlopen behind it.
+        // The target may call dlclose in between, and then dlopen again.
         let mut read = || memory.read_exact_at(&mut now, hex(start)).is_ok();
         let looked = (0..100).find_map(|_| match read() {
             true => Some(true),
@@ -292,7 +293,8 @@ fn is_mapped(pid: u32, line: &str) -> bool {
     maps.lines().any(|now| now == line)
 }
 
-/// No thread, descriptor or mapping of ours but the agent and the stub's two pages.
+/// Asserts that no thread, descriptor or mapping of ours is left except the agent and the stub's
+/// two pages.
 fn assert_clean(pid: u32, threads: usize) {
     let count = |folder| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))
@@ -317,7 +319,7 @@ fn attach_many(kind: &str) {
     let target = Target::start("loops", &[kind], 3);
     let entry = first(target.pid());
     for call in 2..=scaled(200) {
-        // Every other attach loads the agent anew, from another name.
+        // Every other attach loads the agent again, under another name.
         let existing = (call % 2 == 0).then_some(entry);
         attach(target.pid(), existing, PATIENT).unwrap_or_else(|error| panic!("{call}: {error}"));
     }
@@ -388,7 +390,7 @@ fn an_injector_may_be_killed_at_any_moment() {
     agent();
     let mut step = 0u64;
     for _ in 0..scaled(100) {
-        // The first injection into a target goes through a cave, the others do not.
+        // Only the first injection into a target starts in a cave.
         let target = Target::start("loops", &["malloc"], 3);
         for longest in [40_000, 40_000, 400_000, 400_000, 400_000] {
             let mut injector = Command::new(std::env::current_exe().expect("own path"))
@@ -398,7 +400,7 @@ fn an_injector_may_be_killed_at_any_moment() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("the injector starts");
-            // Moments spread evenly: multiples of the golden section.
+            // Evenly spread moments: multiples of the golden section.
             step += 1;
             std::thread::sleep(Duration::from_micros(step * 618_034 % longest));
             injector.kill().expect("kill");
@@ -408,7 +410,7 @@ fn an_injector_may_be_killed_at_any_moment() {
                 .control
                 .wait("life", |control| control.get(1) > rounds + 10);
         }
-        // The stub goes home alone within its lease.
+        // The stub must return to the program by itself within its lease.
         std::thread::sleep(Duration::from_millis(800));
         assert_clean(target.pid(), 2);
         target.finish();

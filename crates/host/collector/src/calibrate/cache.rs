@@ -1,14 +1,16 @@
-//! Prices that an earlier run measured.
+//! Keeps prices that an earlier run measured.
 //!
-//! Measuring takes longer than many programs run. So each kind of price is kept in files of its own, in a folder that only
-//! this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same CPUs until the next boot.
+//! Measuring takes longer than many programs run. So each kind of price is kept in files of its
+//! own, in a folder that only this user may enter ([`OwnFolder`]), for runs of the same tiptoe on
+//! the same CPUs until the next boot.
 //!
-//! What is read is doubted: a file that is not exactly as one is written, of this key, with numbers that a measurement may
-//! give, is ignored. A price may be old, too: the host of a virtual machine changes, clock rates do, or other threads share
-//! the core. So each file has the [`yardstick`] beside its price, a short loop's time for each call; where that takes
-//! another time now, beyond [`FAMILY`], the price is measured anew. A busy machine changes between a few such states from
-//! run to run, and each measurement takes 0.1 s of a CPU, so there is one file for each state. A cache that cannot be used
-//! is no error.
+//! What is read is checked. A file is ignored unless it is exactly what would be written for this
+//! key, with numbers that a measurement may give. A price may also be outdated, because the host of
+//! a virtual machine or clock rates change, or other threads share the core. So each file has the
+//! [`yardstick`] beside its price: a short loop's time for each call. If the loop's time now
+//! differs by more than [`FAMILY`], the price is measured again. A busy machine changes between a
+//! few such states from run to run, and each measurement takes 0.1 s of a CPU, so there is one file
+//! for each state. A cache that cannot be used is no error.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -23,16 +25,17 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// How many times as long, or as short, the yardstick may take where a price still holds.
+/// The factor within which the yardstick's time must be for a price to hold.
 const FAMILY: f64 = 1.25;
-/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: from 0.1 ps to 7.5 us.
+/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: from 0.1
+/// ps to 7.5 us.
 const LAST_STATE: f64 = 40.0;
-/// No file is longer: 46 numbers of 24 characters, and the key.
+/// The longest file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
-/// The boot that prices hold for.
+/// The boot for which prices hold.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The prices that this user's earlier runs measured, and how many this one did.
+/// The prices that this user's earlier runs measured, and whether this run measured any.
 pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
@@ -41,7 +44,7 @@ pub struct PriceCache {
 }
 
 impl PriceCache {
-    /// Those in this user's cache folder.
+    /// Opens this user's cache folder.
     pub fn of_this_user() -> PriceCache {
         let [xdg, home] = ["XDG_CACHE_HOME", "HOME"].map(std::env::var_os);
         // SAFETY: the call returns a number and cannot fail.
@@ -66,12 +69,13 @@ impl PriceCache {
         }
     }
 
-    /// How those that were taken are known; `None` if none was.
+    /// Returns how the prices that were taken are known; `None` if none was taken.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// The price that is kept, or else the one that is measured, which is kept from now on. `None` if it cannot be measured.
+    /// Returns the kept price, or else the measured one, which is kept from now on. `None` if it
+    /// cannot be measured.
     pub(super) fn take<P: Price>(&self, measure: impl FnOnce() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
@@ -84,11 +88,11 @@ impl PriceCache {
         Some(price)
     }
 
-    /// What is kept of a kind, where it still holds.
+    /// Returns the kept price of a kind, if it still holds.
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // What is in the family of now may be just across the border of the next state.
+        // A price within the factor may be just across the border of the next state.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -97,14 +101,14 @@ impl PriceCache {
         })
     }
 
-    /// Keeps a price, where that is possible.
+    /// Keeps a price, if possible.
     fn keep<P: Price>(&self, price: &P) {
         let Some(path) = &self.folder else { return };
         let Some(yardstick) = self.yardstick() else {
             return;
         };
         let text = encode(&self.key, yardstick, price);
-        // What no later run would take is not worth writing.
+        // A price that no later run would accept is not written.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {
             return;
         }
@@ -114,14 +118,14 @@ impl PriceCache {
         }
     }
 
-    /// The yardstick's time, which is measured once in each run.
+    /// Returns the yardstick's time, which is measured once in each run.
     fn yardstick(&self) -> Option<f64> {
         *self.yardstick.get_or_init(|| yardstick().ok())
     }
 }
 
-/// Where prices are kept, by the values of `XDG_CACHE_HOME` and `HOME`; what is not absolute is ignored (XDG Base Directory
-/// Specification).
+/// Returns the folder of prices, by the values of `XDG_CACHE_HOME` and `HOME`; values that are not
+/// absolute are ignored (XDG Base Directory Specification).
 fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute =
         |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -133,7 +137,8 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Which runs a price holds for: lines of the boot, the CPUs' model, and this very tiptoe.
+/// Returns the runs for which a price holds: lines of the boot, the CPUs' model, and this very
+/// tiptoe.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
@@ -141,8 +146,9 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// The file that a path leads to: another build is another one, or was written at another time, which nobody can choose.
-/// A hash of it would take longer than the calls that it saves.
+/// Returns the identity of the file at a path. Another build is another file, or has another time
+/// of change, which no user can choose. A hash would take longer than the measurements that it
+/// saves.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());
@@ -150,7 +156,8 @@ fn file_identity(path: &Path) -> io::Result<String> {
     Ok(format!("{device:x}:{inode:x} {len} {s}.{ns:09}"))
 }
 
-/// The processor's brand, family, model and stepping, as it says itself (CPUID leaves 1 and 0x8000_0002 to 4).
+/// Returns the processor's brand, family, model and stepping by CPUID, leaves 1 and 0x8000_0002 to
+/// 4.
 fn cpu_model() -> String {
     let mut brand = Vec::new();
     if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
@@ -166,18 +173,19 @@ fn cpu_model() -> String {
     format!("{:08x} {}", __cpuid(1).eax, brand.trim())
 }
 
-/// Whether what took so long then may take so long now.
+/// Returns whether two times of the yardstick are close enough.
 fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// The state that the CPUs are in, by the yardstick: its neighbours hold all of its family.
+/// Returns the state of the CPUs by the yardstick. All close times are in this state or its
+/// neighbours.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32
 }
 
-/// The file of a kind's price in a state.
+/// Returns the file of a kind's price in a state.
 fn file_name<P: Price>(state: i32) -> String {
     format!("{}.{state}", P::KIND)
 }

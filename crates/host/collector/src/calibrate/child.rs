@@ -1,8 +1,8 @@
 //! A forked child that measures what would disturb this process.
 //!
-//! It may have been forked while other threads hold any lock, so that all it does
-//! is async-signal-safe: it reads a question of one byte, answers with one number,
-//! and ends when nobody is there to ask.
+//! It may be forked while other threads hold any lock, so that all it does must be
+//! async-signal-safe. It reads a question of one byte, answers with one number, and ends when its
+//! parent has ended.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -11,21 +11,20 @@ use std::time::Duration;
 
 use crate::own;
 
-/// No answer takes so long.
+/// The deadline for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A child, which ends with this value.
+/// A child, which is killed when this value is dropped.
 pub(crate) struct Child {
     pid: i32,
     line: UnixStream,
 }
 
 impl Child {
-    /// Forks a child that answers each question with what `answer` makes of it.
+    /// Forks a child that answers each question with the result of `answer`.
     ///
     /// # Safety
-    /// `answer` must do only what a signal handler may: no allocation, no lock, no
-    /// panic.
+    /// `answer` must do only what a signal handler may: no allocation, no lock, no panic.
     pub(crate) unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
@@ -38,7 +37,7 @@ impl Child {
         }
     }
 
-    /// The child's process id.
+    /// Returns the child's process id.
     pub(super) fn pid(&self) -> u32 {
         self.pid as u32
     }
@@ -64,7 +63,7 @@ impl Drop for Child {
     }
 }
 
-/// The child's life. `parents` is closed, so that the end of the parent is seen.
+/// Runs the child. `parents` must be closed, so that the child sees the end of the parent.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: descriptors of this process, buffers of the lengths given.
     unsafe {
@@ -80,7 +79,7 @@ fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     }
 }
 
-/// Nanoseconds of a clock that only goes forward; async-signal-safe.
+/// Returns nanoseconds of a clock that never goes back; async-signal-safe.
 pub(super) fn now_ns() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,

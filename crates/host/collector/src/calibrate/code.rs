@@ -7,15 +7,16 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// Trampolines go up to 832 MiB below their sites, where trap bytes lead.
+/// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's
+/// displacement.
 const RESERVED: usize = 1 << 30;
 /// The end of the reservation is for functions, the rest for trampolines.
 const FUNCTIONS: u64 = 1 << 20;
 
-/// One layout is as far below the one before it.
+/// The distance of each layout below the one before it.
 const SHIFT: u64 = 37 * PAGE;
 
-/// A reservation of addresses, and what was opened in it to be written.
+/// A reservation of addresses, and the parts that are writable now.
 pub(super) struct Draft {
     base: *mut u8,
     layout: u64,
@@ -23,11 +24,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses; memory is taken only by what is written. Branch predictors
-    /// look at addresses, so that equal code in another layout is not equally fast.
+    /// Reserves addresses; memory is used only for what is written. Branch predictors use
+    /// addresses, so that equal code in another layout has another speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping where the kernel likes, which replaces none.
+        // SAFETY: a new mapping at an address that the kernel chooses, which replaces none.
         let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -43,13 +44,13 @@ impl Draft {
         self.base as u64
     }
 
-    /// Where functions may go.
+    /// Returns the range for functions.
     pub(super) fn functions(&self) -> Range<u64> {
         let end = self.start() + RESERVED as u64 - self.layout * SHIFT;
         end - FUNCTIONS..end
     }
 
-    /// Where trampolines may go.
+    /// Returns the range for trampolines.
     pub(super) fn trampolines(&self) -> Range<u64> {
         self.start()..self.functions().start
     }
@@ -67,12 +68,12 @@ impl Draft {
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
         assert!(open, "{at:#x} is not open");
         let to = self.base.wrapping_add((at - self.start()) as usize);
-        // SAFETY: the destination lies in a part of our mapping that was made
-        // writable, and nobody holds a reference to it.
+        // SAFETY: the destination is in a part of our mapping that was made writable, and no
+        // reference to it exists.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Ends the writing: all opened parts can be executed.
+    /// Ends the writing: makes all opened parts executable.
     pub(super) fn into_executable(mut self) -> io::Result<Code> {
         for part in std::mem::take(&mut self.opened) {
             self.protect(&part, EXECUTABLE)?;
@@ -88,7 +89,7 @@ impl Draft {
         );
         let at = self.base.wrapping_add((part.start - self.start()) as usize);
         let len = (part.end - part.start) as usize;
-        // SAFETY: the part lies in our own mapping, where no Rust value lives.
+        // SAFETY: the part is in our own mapping, which contains no Rust value.
         match unsafe { libc::mprotect(at.cast(), len, protection) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -110,7 +111,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes a part anew; `&mut` says that nobody is running it.
+    /// Writes a part again; `&mut` proves that no thread runs it.
     pub(super) fn rewrite(
         &mut self,
         part: &Range<u64>,

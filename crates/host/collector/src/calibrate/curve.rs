@@ -1,36 +1,36 @@
-//! What a hit costs, by how long it was since the last hit of the same function.
+//! The cost of a hit, by the time since the last hit of the same function.
 //!
-//! The detour is cheap while caches and branch predictors still hold it from the
-//! last time, and dearer the more ran in between. What ran is not known; for how
-//! long it did is: the target's CPU time, divided by the function's hits.
+//! The detour is cheap while caches and branch predictors still hold it, and dearer the more code
+//! ran in between. What ran is unknown, but its time is known: the target's CPU time, divided by
+//! the function's hits.
 
 use tiptoe_event::Cost;
 
 use super::functions::{LOOPS, SURROUNDINGS};
 use super::median;
 
-/// No hit is cheaper than this: a store and two jumps are never quite free.
+/// The lowest cost of a hit, because a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
-/// A program may be as much cheaper than the hottest loop,
+/// A program's cost may be this part of the hottest loop's,
 const CHEAPER: f64 = 0.7;
-/// and as much dearer than the dearest.
+/// or this multiple of the dearest one's.
 const DEARER: f64 = 2.0;
-/// What a hit costs at most where none of its code and data is in any cache.
+/// The most that a hit costs if none of its code and data is in any cache.
 const COLD_NS: f64 = 300.0;
 
-/// How long a call takes elsewhere.
+/// The duration of a call on other machines.
 const CALL_NS: f64 = 2.0;
 
-/// What one loop showed in one surrounding.
+/// The measurement of one loop in one surrounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// How long it was between two hits of one function.
+    /// The time between two hits of one function.
     pub gap_ns: f64,
-    /// What a hit added.
+    /// The time that a hit added.
     pub added_ns: f64,
 }
 
-/// What each loop showed, from the fewest functions to the most.
+/// The measurements of all loops, from the fewest functions to the most.
 type Points = [Point; LOOPS.len()];
 
 /// The cost of a hit, measured in each surrounding.
@@ -40,7 +40,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A curve that is the same in all surroundings, from what each loop added.
+    /// Makes a curve that is the same in all surroundings, from the time that each loop added.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -57,20 +57,20 @@ impl Curve {
         Curve::new([points; SURROUNDINGS.len()])
     }
 
-    /// A curve through these points, for each surrounding in the order of their gaps.
+    /// Makes a curve through these points; each surrounding's must be sorted by gap.
     pub(super) const fn new(surroundings: [Points; SURROUNDINGS.len()]) -> Curve {
         Curve { surroundings }
     }
 
-    /// Whether the gaps of each surrounding are in order, as [`Curve::at`] needs them.
+    /// Returns whether the gaps of each surrounding are sorted, as [`Curve::at`] needs them.
     pub(super) fn is_ordered(&self) -> bool {
         let mut surroundings = self.surroundings.iter();
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// What a hit costs where the same function is hit every `gap_ns` on average: the
-    /// middle one of the surroundings. Anything may lie between two hits: at best nothing,
-    /// as in the hottest loop, at worst what empties all caches.
+    /// Returns the cost of a hit if the same function is hit every `gap_ns` on average: the median
+    /// of the surroundings. Anything may run between two hits: at best nothing, as in the hottest
+    /// loop, at worst code that empties all caches.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -86,8 +86,8 @@ impl Curve {
     }
 }
 
-/// The price at a gap: between two points a straight line over the gap's logarithm; before
-/// the first the same share of the time, behind the last the last one's.
+/// Returns the price at a gap: linear over the gap's logarithm between two points; before the first
+/// point the same share of the time; after the last one constant.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -101,8 +101,8 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// The same, but behind the last point it stays the same share of the time, until
-/// nothing at all is cached.
+/// Returns the highest price at a gap: after the last point it stays the same share of the time,
+/// until nothing is cached.
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {
@@ -116,7 +116,7 @@ fn worst(points: &Points, gap_ns: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// One that shows the same in all surroundings, or so many times it.
+    /// Makes a curve whose surroundings have these multiples of the same times.
     fn curve(times: [f64; SURROUNDINGS.len()]) -> Curve {
         let gaps = [2.0, 20.0, 200.0, 2_000.0, 20_000.0];
         let added = [0.5, 1.0, 1.0, 3.0, 10.0];
@@ -136,7 +136,7 @@ mod tests {
             assert!((got - want).abs() < 1e-9, "{gap}: {got}");
         };
         check(2.0, 0.5); // a hot loop
-        check(1.0, 0.25); // hotter than any that was measured: the same share
+        check(1.0, 0.25); // hotter than any measured loop: the same share
         check(20.0, 1.0);
         check(200.0 * 10f64.sqrt(), 2.0); // half way, by the logarithm
         check(20_000.0, 10.0);

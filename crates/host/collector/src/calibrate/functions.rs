@@ -1,14 +1,14 @@
 //! Generated functions that differ as a compiler's do, and a loop that calls them.
 //!
-//! Registers by private convention: %rdi a random state, %rsi the memory, %rdx
-//! what is computed. %rax is the result, dead at entry as in most programs, so
-//! that saving it is not on the path that the program waits for.
+//! Registers by private convention: %rdi a random state, %rsi the memory, %rdx the computed value.
+//! %rax is the result and dead at entry as in most programs, so that saving it is not on the
+//! critical path.
 
-/// How many functions there are.
+/// The number of functions.
 pub(super) const FUNCTIONS: usize = 1024;
-/// How many of them take turns, by loop.
+/// How many of them run in turn, by loop.
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
-/// Words of the memory that [`Surrounding::Memory`] goes through: 1 MiB.
+/// Words of the memory that [`Surrounding::Memory`] accesses: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 /// What the functions do.
@@ -22,11 +22,11 @@ pub(super) enum Surrounding {
     Memory,
 }
 
-/// All of them, in the order of their values.
+/// All surroundings, in the order of their values.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 
-/// How functions begin and how they end.
+/// How functions begin and end.
 const FRAMES: [(&[u8], &[u8]); 5] = [
     // push %rbp; mov %rsp,%rbp
     (&[0x55, 0x48, 0x89, 0xe5], &[0x5d, 0xc3]),
@@ -46,7 +46,7 @@ const FRAMES: [(&[u8], &[u8]); 5] = [
     ),
 ];
 
-/// The bytes of function `index`, which are position independent.
+/// Returns the bytes of function `index`, which are position independent.
 pub(super) fn function(index: usize, surrounding: Surrounding) -> Vec<u8> {
     let mut choice = mix(index as u64);
     let (head, tail) = FRAMES[choice as usize % FRAMES.len()];
@@ -67,7 +67,7 @@ pub(super) fn function(index: usize, surrounding: Surrounding) -> Vec<u8> {
     code
 }
 
-/// A few steps of arithmetic on %rdx.
+/// Appends a few steps of arithmetic on %rdx.
 fn compute(code: &mut Vec<u8>, choice: &mut u64) {
     for _ in 0..2 + (*choice >> 32) % 4 {
         *choice = mix(*choice);
@@ -86,13 +86,13 @@ fn step(code: &mut Vec<u8>, choice: u64) {
     }
 }
 
-/// A taken branch over code that does not run.
+/// Appends a taken branch over code that does not run.
 fn skip(code: &mut Vec<u8>, len: u8) {
     code.extend([0xeb, len]);
     code.extend(std::iter::repeat_n(0x90, len.into()));
 }
 
-/// A new random state, and a read and a write at the word that it names.
+/// Appends a new random state, and a read and a write at the word that it selects.
 fn touch(code: &mut Vec<u8>, seed: u32) {
     let multiplier = (seed & 0x3fff_ffff) | 5;
     code.extend([0x48, 0x69, 0xff]); // imul $multiplier,%rdi,%rdi
@@ -106,8 +106,8 @@ fn touch(code: &mut Vec<u8>, seed: u32) {
     code.extend([0x48, 0xff, 0x04, 0xce]); // incq (%rsi,%rcx,8)
 }
 
-/// The C function `run(laps, memory)` for address `at`: in each lap it calls every
-/// function once, in an order that is not that of their addresses.
+/// Returns the C function `run(laps, memory)` for address `at`. In each lap it calls every function
+/// once, not in the order of their addresses.
 pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     let mut code = vec![0x53, 0x48, 0x89, 0xfb]; // push %rbx; mov %rdi,%rbx
     let relative = |code: &mut Vec<u8>, to: u64| {
@@ -125,7 +125,7 @@ pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     code
 }
 
-/// A number that looks random (the finalizer of SplitMix64).
+/// Returns a number that looks random (the finalizer of SplitMix64).
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

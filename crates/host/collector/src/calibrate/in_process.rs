@@ -1,4 +1,4 @@
-//! The generated program's versions, run and timed in turns.
+//! Runs and times the generated program's versions in turns.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -15,11 +15,11 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// How often each version is timed in each layout of each surrounding.
+/// How often to time each version in each layout of each surrounding.
 const REPEATS: usize = 3;
-/// How many layouts there are: between two, costs differed by a tenth.
+/// The number of layouts, because costs differed by a tenth between two.
 const LAYOUTS: u8 = 3;
-/// How long one timing takes, in nanoseconds.
+/// The duration of one timing, in nanoseconds.
 const BLOCK_NS: f64 = 80_000.0;
 /// Calls after a change of version that are not timed.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
@@ -28,22 +28,23 @@ const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// What a call may take that is not patched, and what may be added to it, in nanoseconds: less, as others disturb both.
+/// The possible time of an unpatched call, and of what may be added to it, in nanoseconds. The
+/// latter may be negative, because other load disturbs both.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// What one loop showed, in nanoseconds.
+/// The measurement of one loop, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Shown {
-    /// How long a call took that is not patched.
+    /// The time of an unpatched call.
     pub(super) plain: f64,
-    /// What counting added to it.
+    /// The time that counting added to it.
     pub(super) count: f64,
-    /// What a filter added to it that rejects.
+    /// The time that a rejecting filter added to it.
     pub(super) filtered: f64,
 }
 
-/// What was shown, by loop and surrounding.
+/// The measurements, by loop and surrounding.
 pub(super) type InProcess = [[Shown; SURROUNDINGS.len()]; LOOPS.len()];
 
 /// Measures trampolines that count, and that reject, in all loops and surroundings.
@@ -68,8 +69,8 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// How long a counted call takes in one loop: a small part of [`measure`], in 1 ms, by which it is seen whether what was
-/// measured still holds.
+/// Returns the time of a counted call in one loop: a small part of [`measure`], in 1 ms, which
+/// shows whether earlier measurements still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new((Surrounding::Compute, 0), LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -78,7 +79,7 @@ pub(super) fn yardstick() -> io::Result<f64> {
     Ok(median(times.collect()))
 }
 
-/// All that [`measure`] shows, from loop to loop and surrounding to surrounding.
+/// The numbers of [`measure`], by loop and then by surrounding.
 impl Price for InProcess {
     const KIND: &'static str = "counts";
     const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
@@ -114,12 +115,12 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// The word of this thread that trampolines look at: it points to a descriptor,
-    /// whose first word points to the counters.
+    /// The word of this thread that trampolines read: it points to a descriptor, whose first word
+    /// points to the counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// The program and all that it touches; belongs to the thread that made it.
+/// The program and its memory; must stay on the thread that made it.
 struct Bench {
     program: Program,
     counters: Box<[AtomicU64]>,
@@ -137,19 +138,19 @@ impl Bench {
         })
     }
 
-    /// Makes about `calls` calls, whole laps; how many they were.
+    /// Makes about `calls` calls, in whole laps; returns their number.
     fn run(&self, index: usize, calls: u64) -> u64 {
         let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
         DESCRIPTOR.set(&raw const descriptor);
-        // SAFETY: `memory` is as long as asked; the word, which this thread made its
-        // program for, points to `descriptor` until the call is over.
+        // SAFETY: `memory` has the required length. This thread's word, for which it made the
+        // program, points to `descriptor` until the call returns.
         unsafe { self.program.run(index, laps, self.memory.as_ptr()) };
         DESCRIPTOR.set(ptr::null());
         laps * LOOPS[index] as u64
     }
 
-    /// Nanoseconds that the version that stands takes for each call.
+    /// Returns the nanoseconds of each call in the present version.
     fn time(&self, index: usize, calls: u64) -> f64 {
         self.run(index, WARM_UP);
         let start = now_ns();
@@ -157,12 +158,12 @@ impl Bench {
         (now_ns() - start) / calls as f64
     }
 
-    /// How many calls take about as long as a timing.
+    /// Returns how many calls take about as long as a timing.
     fn calls(&self, index: usize) -> u64 {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// What counting and rejecting add to each call: medians of differences to the
+    /// Returns the time that counting and rejecting add to each call: medians of differences to the
     /// plain version, timed in turns whose order rotates.
     fn compare(&mut self) -> io::Result<[Shown; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
@@ -181,7 +182,8 @@ impl Bench {
     }
 }
 
-/// Medians: of plain calls, and of what the other versions added to them in the same turns.
+/// Returns the medians of plain calls, and of the time that the other versions added in the same
+/// turns.
 fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> Shown {
     let added = |version: &[f64]| {
         let pairs = version.iter().zip(&plain);
@@ -198,7 +200,7 @@ fn words(len: usize) -> Box<[AtomicU64]> {
     (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Where this thread's word is, from its thread pointer.
+/// Returns the offset of this thread's word from its thread pointer.
 fn tls_offset() -> io::Result<i32> {
     let thread: u64;
     // SAFETY: the word at the thread pointer holds the thread pointer (x86-64 ABI).

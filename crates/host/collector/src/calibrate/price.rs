@@ -1,4 +1,4 @@
-//! A price as the numbers that are kept of it, and as text.
+//! Converts a price to the numbers that are kept of it, and to text.
 //!
 //! ```text
 //! tiptoe prices 1
@@ -11,42 +11,44 @@
 //! end
 //! ```
 //!
-//! There is one text for a price: what differs in a byte is none.
+//! Each price has exactly one text; a text that differs in a byte is rejected.
 
 use std::fmt::Write as _;
 
 use tiptoe_event::Cost;
 
-/// The first line: the form of all that follows.
+/// The first line, which names the format.
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// The last line. A file without it was cut short.
+/// The last line. A file without it was truncated.
 const END: &str = "end\n";
 
-/// What a kind of price is kept as.
+/// A kind of price that can be kept.
 pub(super) trait Price: Sized {
     /// The name of its file.
     const KIND: &'static str;
-    /// How many numbers it is.
+    /// The number of its numbers.
     const COUNT: usize;
 
     /// The numbers.
     fn numbers(&self) -> Vec<f64>;
 
-    /// From so many numbers, all finite; `None` if no measurement gives these.
+    /// Makes a price of [`Price::COUNT`] finite numbers; `None` if no measurement gives them.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
-/// A file's text.
+/// Returns a file's text.
 pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     let mut text = format!("{FORM}\n{key}{}\n", P::KIND);
     for number in std::iter::once(yardstick).chain(price.numbers()) {
-        // The shortest text that is read as this very number. A string takes all that is written to it.
+        // `{:?}` is the shortest text that is read as this very number. Writing to a string cannot
+        // fail.
         let _ = writeln!(text, "{number:?}");
     }
     text + END
 }
 
-/// The yardstick and the price of a file's text, if that is what [`encode`] makes for this key.
+/// Returns the yardstick and the price of a file's text, if the text is what [`encode`] makes for
+/// this key.
 pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let text = std::str::from_utf8(text).ok()?;
     let rest = text.strip_prefix(FORM)?.strip_prefix('\n')?;
@@ -63,14 +65,14 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Nanoseconds, so many, each of which one hit may take.
+/// Returns `N` numbers of nanoseconds that a hit may take.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);
     numbers.iter().all(is_sane).then_some(numbers)
 }
 
-/// Costs, so many, each as its lower end, its estimate and its upper end.
+/// Returns `N` costs, each as its lower end, its estimate and its upper end.
 pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;
@@ -93,7 +95,7 @@ pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     Some(costs)
 }
 
-/// Their numbers.
+/// Returns the numbers of costs.
 pub(super) fn numbers_of<const N: usize>(costs: [Cost; N]) -> Vec<f64> {
     let costs = costs.iter();
     costs

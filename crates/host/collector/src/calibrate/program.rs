@@ -1,8 +1,8 @@
 //! The generated program, and how to patch and unpatch it.
 //!
-//! Its versions take turns in one place, so that nothing but the patches differs:
-//! two equal copies side by side are not equally fast. They change while nothing
-//! runs, and only the thread that changes them ever runs them.
+//! Its versions take turns at the same addresses, so that only the patches differ, because two
+//! equal copies side by side have different speeds. A version must change only while nothing runs,
+//! so only the thread that changes them runs them.
 
 use std::io;
 use std::ops::Range;
@@ -16,10 +16,10 @@ use tiptoe_patch::{
 use super::code::{Code, Draft};
 use super::functions::{LOOPS, Surrounding, function, run};
 
-/// Which version of the program.
+/// A version of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// As it is.
+    /// Unpatched.
     Plain,
     /// Every function is counted, in the counter of its index.
     Count,
@@ -27,15 +27,15 @@ pub(super) enum Version {
     Filtered,
 }
 
-/// All of them, in the order of their values.
+/// All versions, in the order of their values.
 pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
 
 const PAGE: u64 = 4096;
-/// Where the trampolines' thunks are in an arena.
+/// The offset of the trampolines' thunks in an arena.
 const PROLOGUE: u64 = PAGE;
-/// What a compiler aligns functions to.
+/// The alignment that compilers give to functions.
 const ALIGN: usize = 16;
-/// What it puts between them.
+/// The byte that compilers put between functions.
 const FILLER: u8 = 0xcc;
 
 /// The program in one of its versions.
@@ -43,9 +43,9 @@ pub(super) struct Program {
     code: Code,
     /// The loops, in the order of [`LOOPS`].
     entries: [u64; LOOPS.len()],
-    /// Where its functions are.
+    /// The addresses of its functions.
     part: Range<u64>,
-    /// What stands at the functions' entries, by version.
+    /// The bytes at the functions' entries, by version.
     edits: [Vec<Edit>; VERSIONS.len()],
 }
 
@@ -55,11 +55,12 @@ struct Edit {
     bytes: [u8; 5],
 }
 
-/// A function's address, and its bytes with the filler behind them.
+/// A function's address, and its bytes with the filler after them.
 type Placed = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes a program of so many functions and all trampolines, for threads whose word is at `tls`.
+    /// Writes a program of `count` functions and all trampolines, for threads whose word is at
+    /// `tls`.
     pub(super) fn new(
         (surrounding, layout): (Surrounding, u8),
         count: usize,
@@ -68,8 +69,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // Both entries of an agent: here no thread is without counters and no system
-        // call is hooked, so that they only return (`ret $8`).
+        // Both entries of an agent only return (`ret $8`), because here every thread has counters
+        // and no system call is hooked.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
@@ -112,12 +113,12 @@ impl Program {
     /// Calls each function of a loop once in each lap.
     ///
     /// # Safety
-    /// `memory` points to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words,
-    /// and this thread's word at the `tls` given to a descriptor whose first word points
-    /// to as many of them as there are functions.
+    /// `memory` must point to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words. This
+    /// thread's word at `tls` must point to a descriptor whose first word points to one counter for
+    /// each function.
     pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
-        // SAFETY: `functions::run` stands at the entry, a C function of this type, in
-        // code that lives as long as this value; it writes only what the caller vouches for.
+        // SAFETY: the entry has the code of `functions::run`, a C function of this type, which
+        // lives as long as this value. It writes only memory for which the caller vouches.
         unsafe {
             let run: extern "C" fn(u64, *const AtomicU64) =
                 std::mem::transmute(self.entries[index]);
@@ -127,7 +128,7 @@ impl Program {
 }
 
 impl Edit {
-    /// What stood there before.
+    /// Returns the edit that restores the original bytes.
     fn undone(&self, (address, code): &Placed) -> Edit {
         let start = (self.at - address) as usize;
         let mut bytes = [0; 5];
@@ -136,7 +137,8 @@ impl Edit {
     }
 }
 
-/// `arg1 == 0`: the second argument of every function is the memory's address.
+/// Returns `arg1 == 0`, which is never true because the second argument of every function is the
+/// memory's address.
 fn reject_all() -> Filter {
     let never = Comparison {
         arg: 1,
@@ -165,7 +167,8 @@ fn write_functions(
     (0..count).map(place).collect()
 }
 
-/// Writes the loops that call them, behind the last one. A loop of more than there are calls all.
+/// Writes the loops that call them, after the last function. A loop of more functions than exist
+/// calls all.
 fn write_entries(draft: &mut Draft, functions: &[Placed]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
     let mut end = functions
@@ -183,12 +186,12 @@ fn write_entries(draft: &mut Draft, functions: &[Placed]) -> [u64; LOOPS.len()] 
 struct Patcher {
     draft: Draft,
     abi: Abi,
-    /// Arenas of versions before this one.
+    /// Arenas of earlier versions.
     taken: Vec<UsedArena>,
 }
 
 impl Patcher {
-    /// Writes the trampolines of a version as for a target; what it puts at the sites.
+    /// Writes the trampolines of a version as for a target; returns the bytes for the sites.
     fn patch_all(&mut self, functions: &[Placed], filter: Option<Filter>) -> io::Result<Vec<Edit>> {
         let space = Space {
             preferred: vec![self.draft.trampolines()],
@@ -242,7 +245,7 @@ impl Patcher {
     }
 }
 
-/// An arena without room.
+/// Returns an arena without room.
 fn whole(base: u64) -> UsedArena {
     let all = base..base + ARENA_LEN;
     UsedArena {

@@ -1,7 +1,8 @@
-//! What it costs to enter a scope and leave it.
+//! Measures the cost of entering a scope and leaving it.
 //!
-//! The engine that runs in targets is run here, over words of our own: one scope over and over, and as many that take
-//! turns as many a program has. The way in and out of the agent is a call, and not in it.
+//! The engine of targets runs here over words of our own: one scope over and over, and then as many
+//! in turns as many a program has. The entry to the agent and the return are a call, which is not
+//! included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -36,7 +37,7 @@ impl Price for Visit {
     }
 }
 
-/// What entering one and leaving it costs.
+/// Returns the cost of entering a scope and leaving it.
 pub fn scope_visit(prices: &PriceCache) -> Cost {
     let measured = || Some(Visit(measure()));
     prices

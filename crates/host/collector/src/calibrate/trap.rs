@@ -1,4 +1,4 @@
-//! What a breakpoint costs that a signal handler answers.
+//! Measures the cost of a breakpoint with a signal handler.
 
 use std::arch::naked_asm;
 use std::io;
@@ -28,18 +28,18 @@ impl Price for Trap {
     }
 }
 
-/// Measures it.
+/// Measures it in a child.
 pub(super) fn measure() -> io::Result<Trap> {
-    // SAFETY: `hits` calls sigaction, sigprocmask and clock_gettime, and what is here.
+    // SAFETY: `hits` calls only sigaction, sigprocmask, clock_gettime and functions of this module.
     let mut child = unsafe { Child::start(hits) }?;
     let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(0)).collect();
     Ok(Trap(median(all?)))
 }
 
-/// Installs the handler, in the child alone, and runs into the breakpoint.
+/// Installs the handler, in the child alone, and executes the breakpoint.
 fn hits(_: u8) -> f64 {
-    // SAFETY: the sets and the action are initialised before they are used; the
-    // handler touches only the context that it is given; `breakpoint` is a C function.
+    // SAFETY: the sets and the action are initialised before they are used; the handler writes only
+    // the context that it is given; `breakpoint` is a C function.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = move_on as *const () as usize;
@@ -56,13 +56,13 @@ fn hits(_: u8) -> f64 {
     }
 }
 
-/// A function whose first instruction is a breakpoint; it never gets to the second.
+/// A function whose first instruction is a breakpoint; the second is never reached.
 #[unsafe(naked)]
 extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// What the displaced instructions of [`breakpoint`] would be.
+/// Represents the displaced instructions of [`breakpoint`].
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");

@@ -1,6 +1,7 @@
-//! What a hit of the kernel's uprobe costs, by the instruction at the probe.
+//! Measures the cost of a hit of the kernel's uprobe, by the instruction at the probe.
 //!
-//! The child hits, the parent arms: only the child's memory gets breakpoints.
+//! The child runs into the probes and the parent arms them, so that only the child's memory gets
+//! breakpoints.
 
 use std::arch::naked_asm;
 use std::io;
@@ -22,7 +23,7 @@ pub(super) struct Steps {
     pub(super) nop: f64,
     /// On a `push`, which the kernel emulates.
     pub(super) push: f64,
-    /// On an instruction that it runs out of line, stepping.
+    /// On an instruction that the kernel single-steps out of line.
     pub(super) single_step: f64,
 }
 
@@ -44,14 +45,15 @@ impl Price for Steps {
     }
 }
 
-/// A place to probe, and how often to go there in one measurement.
+/// A place to probe, and how often to run it in one measurement.
 type Place = (extern "C" fn(), u32);
 
-/// What is probed on a kernel that optimises the no-operation of five bytes, and on one that does that of ten.
+/// The places on a kernel that optimises the no-operation of five bytes, and on one that optimises
+/// that of ten.
 const WITH_NOP5: [Place; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [Place; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Measures all three; an error where uprobes are not permitted.
+/// Measures all three; fails if uprobes are not permitted.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
         Optimised::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
@@ -101,7 +103,7 @@ fn open(pid: u32, places: &[Place]) -> io::Result<UprobeSet> {
     UprobeSet::open(child, &probes).map_err(io::Error::other)
 }
 
-/// Goes to a place, in the child.
+/// Runs a place, in the child.
 fn hits(places: &[Place], place: u8) -> f64 {
     let Some(&(function, hits)) = places.get(usize::from(place)) else {
         return f64::NAN;
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_hits_what_it_is_asked_to() {
+    fn every_probed_instruction_is_hit_and_priced() {
         match measure() {
             Ok(steps) => {
                 println!("{steps:.0?}");

@@ -1,8 +1,9 @@
-//! What a wait for a lock and a wake cost, as they are noted.
+//! Measures the cost of recording a wait for a lock, and a wake.
 //!
-//! The engine that runs in targets is run here, over words of our own: one lock over and over, whose
-//! waits return at once, and as many as a thread has room for, whose waits end later; these once more
-//! as they are passed over. That is all but the way in and out, which overlaps with the system call.
+//! The engine of targets runs here over words of our own: one lock over and over, whose waits
+//! return at once; then as many locks as a thread has room for, whose waits end later; and these
+//! once more while they are skipped. Only the entry to the agent and the return are missing, which
+//! overlap with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -23,9 +24,9 @@ use crate::clock;
 const TURNS: u64 = 20_000;
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// What a wait returns that did not wait.
+/// The result of a wait that did not wait.
 const AT_ONCE: i64 = -11;
-/// Where one function of libc stands between the call and the user.
+/// The one function of libc between the call and the user.
 const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
@@ -35,13 +36,13 @@ const LIBC: Library = Library {
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
 
-/// What futex calls take more.
+/// The additional cost of futex calls.
 pub struct Calls {
-    /// One that waits.
+    /// A wait.
     pub wait: Cost,
-    /// One that waits and is passed over.
+    /// A wait that is skipped by sampling.
     pub passed_over: Cost,
-    /// One that wakes.
+    /// A wake.
     pub wake: Cost,
 }
 
@@ -63,7 +64,7 @@ impl Price for Calls {
     }
 }
 
-/// What they take.
+/// Returns these costs.
 pub fn futex_calls(prices: &PriceCache) -> Calls {
     prices.take(|| Some(measure())).unwrap_or_else(measure)
 }
@@ -106,7 +107,7 @@ fn rule() -> Rule {
     Rule::new(Base::Sp, 16, None).unwrap_or(Rule::UNKNOWN)
 }
 
-/// Where a thread notes its calls.
+/// Where a thread records its calls.
 struct Noted<'a> {
     thread: Thread<'a>,
     frames: Frames<'a>,

@@ -1,7 +1,7 @@
-//! Borrowing a thread: choose one, stop it, look where it stands, send it to the stub.
+//! Borrows a thread: chooses one, stops it, checks where its stack leads, and sends it to the stub.
 //!
-//! All of it happens on one thread of ours, made for this, because a tracer is a thread; when
-//! that thread ends the kernel lets go of whatever it still holds.
+//! All of this must happen on one thread of ours, made for it, because a tracer is a thread. When
+//! that thread ends, the kernel detaches from every thread that it still holds.
 
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,18 @@ use super::unwind::{Place, Stacks};
 
 /// How long one thread may take to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Files that one stack may lead through before the thread is passed over for a while.
+/// Files that one stack may lead through before the thread is skipped for a while.
 const MAX_FILES: usize = 64;
 /// How long threads in calls with time-outs are spared.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
-/// Between two looks at a loader's lock that is held.
+/// The pause between two looks at a held loader's lock.
 const LOCKED: Duration = Duration::from_millis(2);
-/// A lock that was seen free so recently is held for short times, if it is held again: the borrowed thread may wait for it.
-/// Otherwise no thread could be borrowed in a program that opens libraries nearly all the time.
+/// If the lock was seen free within this time, a hold is assumed to be short, so that the borrowed
+/// thread may wait for it. Otherwise no thread could be borrowed in a program that opens libraries
+/// nearly all the time.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// Slices of about 0.06 ms: 0.3 s without a heartbeat, and the stub goes home alone.
+/// Slices of about 0.06 ms. After 0.3 s without a heartbeat the stub returns to the program by
+/// itself.
 const LEASE: u64 = 5000;
 /// The stub's stack; the loader's own frames take a few tens of KiB.
 const STACK: u64 = 256 << 10;
@@ -34,24 +36,24 @@ const STACK: u64 = 256 << 10;
 /// A thread that runs the stub.
 pub(super) struct Borrowed {
     pub tid: u32,
-    /// When it was asked to stop.
+    /// When tiptoe asked it to stop.
     pub since: Instant,
-    /// Where the stub lives (or will, once it has arrived).
+    /// The address of the stub's home, mapped once the stub has arrived.
     pub home: u64,
-    /// The bytes that the stub's image replaced, to be put back if it cannot do so itself.
+    /// The bytes that the stub's image replaced. tiptoe must restore them if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-/// Where the stub starts.
+/// The address at which the stub starts.
 pub(super) enum Ground {
     /// In the home that an earlier injection left.
     Home(u64),
-    /// In a cave, on its way to a free address.
+    /// In a cave, from which the stub copies itself to a free address.
     Cave { cave: Cave, home: u64 },
 }
 
 impl Ground {
-    /// Chooses a ground in a process whose loader lies at `loader`.
+    /// Chooses a ground in a process whose loader is mapped at `loader`.
     pub(super) fn find(
         process: &Process,
         mappings: &[Mapping],
@@ -69,8 +71,8 @@ impl Ground {
     }
 }
 
-/// Borrows a thread of `process` before `deadline`: one that stands outside of everything that
-/// the loader needs where it is to load something.
+/// Borrows a thread of `process` before `deadline`. If the thread is to call the loader, its stack
+/// must be outside of everything that the loader needs; otherwise the loader would deadlock.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
@@ -89,7 +91,8 @@ pub(super) fn borrow(
         why: "no thread was seen".into(),
     };
     while Instant::now() < deadline {
-        // A fresh thread for each search: its end lets go of a thread that would not stop.
+        // A new thread for each search, because only its end detaches from a target thread that
+        // does not stop.
         let hand = std::thread::scope(|scope| scope.spawn(|| search.run()).join());
         if let Some(borrowed) = hand.unwrap_or(Ok(None))? {
             return Ok(borrowed);
@@ -108,16 +111,16 @@ struct Search<'a> {
     ground: Ground,
     /// Whether the thread is to call the loader. The agent itself needs nothing of the program.
     loads: bool,
-    /// When the loader's locks were seen free last.
+    /// When the loader's locks were last seen free.
     free_at: Option<Instant>,
     started: Instant,
     deadline: Instant,
-    /// Why the last candidate was let go.
+    /// Why the last candidate was rejected.
     why: String,
 }
 
 impl Search<'_> {
-    /// `None` when a thread would not stop, or time is over.
+    /// Returns `None` if a thread did not stop, or at the deadline.
     fn run(&mut self) -> Result<Option<Borrowed>, InjectError> {
         for round in 1u32.. {
             let is_locked = self.loads && self.is_loader_locked();
@@ -157,7 +160,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Whether a borrowed thread would wait long for one of the loader's locks, as far as the looks so far say.
+    /// Returns whether a borrowed thread would probably wait long for one of the loader's locks.
     fn is_loader_locked(&mut self) -> bool {
         if !self.stacks.has_loader_locked() {
             self.free_at = Some(Instant::now());
@@ -166,8 +169,8 @@ impl Search<'_> {
         self.free_at.is_none_or(|at| at.elapsed() > SHORT_HOLDS)
     }
 
-    /// The threads worth a try, best first. Those whose time-outs would start anew are left
-    /// alone for a while: a thread that polls leaves its call by itself, and another may do.
+    /// Returns the threads worth a try, best first. Threads whose time-outs would restart are
+    /// spared at first, because a polling thread soon leaves its call by itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -196,14 +199,15 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Whether a time-out that starts anew is better than to wait on.
+    /// Returns whether to accept a restarted time-out rather than to wait longer.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if it stands well. A thread whose stack leads
-    /// into files that were not read yet is let go while they are.
+    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into a
+    /// file that was not read yet, the thread continues while the file is read, because that takes
+    /// milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
         for _ in 0..MAX_FILES {
             let held = Held::stop(self.process.pid, tid, PATIENCE)?;
@@ -216,7 +220,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.place(&regs) {
-                // Not at the first look, which reads a file.
+                // Not at the first look, which reads a file while this thread is stopped.
                 Place::Free if self.is_loader_locked() => {
                     return Err(Missed::Refused("would wait for the loader's lock"));
                 }
@@ -238,7 +242,7 @@ impl Search<'_> {
         Err(Missed::Refused("stands on a stack through too many files"))
     }
 
-    /// What has to hold of the thread itself, wherever its stack leads.
+    /// Checks the thread itself, independent of its stack.
     fn check_thread(&self, tid: u32, held: &Held, regs: &user_regs_struct) -> Result<(), Missed> {
         const USER_CS_64: u64 = 0x33;
         if regs.cs != USER_CS_64 {
@@ -264,8 +268,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Puts the stub in its place and the thread on it. The thread is the stub's from the
-    /// moment its registers change, whether or not anybody is left to watch.
+    /// Writes the stub and sends the thread to it. From the moment its registers change the thread
+    /// must need nothing of tiptoe, because tiptoe may die at any instant.
     fn send(&self, tid: u32, held: Held, regs: user_regs_struct) -> Result<Borrowed, Missed> {
         let since = held.since();
         let (registers, restart) = restart::resume(&regs);
@@ -331,7 +335,7 @@ impl Search<'_> {
     }
 }
 
-/// Puts the cave's bytes back when the stub could not: only if its thread is not in them.
+/// Restores the cave's bytes if the stub could not, but only if its thread is not inside them.
 pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
     let Some((address, before)) = &borrowed.cave else {
         return;
@@ -348,11 +352,12 @@ pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
         }
         Ok(())
     };
-    // A process that is gone, or a thread that will not stop, leaves bytes that nobody runs.
+    // If the process ended, or the thread does not stop, the bytes stay: no other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
-/// Where a thread's robust list is: in its block, if its libc made it.
+/// Returns the address of a thread's robust list, which is inside its thread control block if its
+/// libc made the thread.
 fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut length) = (0u64, 0usize);
     // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
@@ -367,20 +372,20 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Whether libc made this thread: it registers a robust list inside the thread's control block,
-/// which a raw clone that shares its creator's has not.
+/// Returns whether libc made this thread. libc registers a robust list inside the thread's control
+/// block; a raw clone that shares its creator's block has none there.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
 }
 
-/// Bytes that XSAVE writes with all the state that this kernel has enabled.
+/// Returns the bytes that XSAVE writes with all state components that this kernel has enabled.
 fn xsave_size() -> u64 {
     const EXTENDED_STATE: u32 = 0xd;
     u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
 }
 
-/// Up to 0.5 ms, so as not to run in step with the target.
+/// Returns at most 0.5 ms, at random so that looks do not run in step with the target.
 fn random_pause() -> Duration {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::collections::hash_map::RandomState::new()

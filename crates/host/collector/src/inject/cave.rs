@@ -1,4 +1,5 @@
-//! Room for the stub: unused bytes of a text page to start in, free addresses to live at.
+//! Finds room for the stub: unused bytes of a text page to start in, and free addresses for its
+//! home.
 
 use std::mem::offset_of;
 
@@ -9,18 +10,19 @@ use super::stub::{self, MAGIC, Mailbox, PAGE, left};
 use super::{InjectError, image, unwind};
 use crate::module::content;
 
-/// Bytes behind the end of a text segment, on its last page.
+/// The unused bytes after the end of a text segment, on its last page.
 #[derive(Clone, Debug)]
 pub(super) struct Cave {
-    /// Where the stub goes.
+    /// The address of the stub's image.
     pub address: u64,
-    /// The page, which can be dropped because it is the file's own.
+    /// Its page. It must be a clean page of the file, so that dropping our copy restores the file's
+    /// bytes.
     pub page: u64,
 }
 
-/// Finds a cave. The segment's own bytes, and so every function of the program, stay as they
-/// are; the page must be clean, so that dropping our copy of it brings the file's bytes back;
-/// and its file must be one that no `dlclose` unmaps.
+/// Finds a cave. The segment's own bytes, and so every function of the program, stay unchanged. The
+/// page must be clean, because dropping our copy of it must restore the file's bytes. Its file must
+/// be one that no `dlclose` unmaps.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],
@@ -48,7 +50,7 @@ pub(super) fn find(
         .ok_or(InjectError::NoCave { pid: process.pid })
 }
 
-/// The text of the program itself: that with the entry point which the kernel was told.
+/// Returns the program's own text: the mapping with the entry point that the kernel recorded.
 fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping> {
     let entry = process.auxv(libc::AT_ENTRY)?;
     mappings
@@ -56,7 +58,7 @@ fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping
         .find(|text| text.is_text() && text.start <= entry && entry < text.end)
 }
 
-/// The bytes behind the segment that ends in this mapping, if they are enough.
+/// Returns the bytes after the segment that ends in this mapping, if the stub fits.
 fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
     let content = content(process.open_file(text).ok()?).ok()?;
     let segments = image::segments(&content)?;
@@ -74,10 +76,11 @@ fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
     })
 }
 
-/// An address where nothing is mapped: chosen at random in the upper half of the largest gap, well away from a growing
-/// heap.
+/// Returns an unmapped address: at random in the upper half of the largest gap, well away from a
+/// growing heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
-    // Farther than a new thread's heap or stack reaches, which come right below the lowest.
+    // Must exceed the size of a new thread's heap or stack, because the kernel maps these directly
+    // below the lowest mapping.
     const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
@@ -87,7 +90,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// A home that an earlier injection left, if its thread has gone from there, or has ended.
+/// Returns a home that an earlier injection left, if its thread has left it or has ended.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match has_left(process, *home) {
         left::GONE => true,
@@ -96,17 +99,17 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     })
 }
 
-/// Who may be at a home still, or on the way there.
+/// What may still be at a home, or on its way there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guest {
     /// A thread that tiptoe brought there.
     Thread,
-    /// One that has just come, or nobody: a tiptoe died before it sent one, or a fork copied
-    /// the home and not the thread.
+    /// Either a thread that has just arrived, or none: tiptoe died before it sent one, or a fork
+    /// copied the home without the thread.
     Unknown,
 }
 
-/// Who may still load an agent.
+/// Returns what may still load an agent.
 pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
     let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
     let guests = occupied.map(|home| match has_guest(process, home) {
@@ -116,7 +119,7 @@ pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
     guests.min_by_key(|guest| *guest as u8)
 }
 
-/// Whether the thread lives that was brought to a home last.
+/// Returns whether the last thread that was brought to a home is alive.
 fn has_guest(process: &Process, home: u64) -> bool {
     let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
     tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())
@@ -136,7 +139,7 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// One of [`left`], or 0.
+/// Returns one of [`left`], or 0.
 fn has_left(process: &Process, home: u64) -> u32 {
     let left = home + PAGE + offset_of!(Mailbox, left) as u64;
     process.read_u32(left).unwrap_or(0)
@@ -146,7 +149,8 @@ fn has_left(process: &Process, home: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// A program that maps nearly all of its addresses made a subtraction overflow, which ended tiptoe.
+    /// Regression: a program that maps nearly all of its addresses made a subtraction overflow,
+    /// which ended tiptoe.
     #[test]
     fn a_program_whose_only_gap_is_low_has_no_free_address() {
         let free = |lines: [&str; 2]| {

@@ -1,21 +1,21 @@
-//! Why an agent could not be brought in, or a thread not be helped.
+//! Errors of an injection, and of stopping a thread.
 
 use std::io;
 
-/// What stood in the way. The target is as it was, except where a variant says otherwise.
+/// Why an injection failed. The target is unchanged, unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
     /// There is no such process, or it has ended already.
     #[error("no process {pid}")]
     NoSuchProcess {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// The kernel does not let this user trace the process.
     #[error("not permitted to trace process {pid}; {hint}")]
     NotPermitted {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
         /// What would permit it.
         hint: &'static str,
@@ -23,95 +23,96 @@ pub enum InjectError {
     /// A debugger, or another tracer, holds a thread of the process.
     #[error("process {pid} is traced by process {by}")]
     AlreadyTraced {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
         /// Its tracer.
         by: u32,
     },
-    /// No thread could be borrowed in the time given.
+    /// No thread could be borrowed before the deadline.
     #[error("no thread of process {pid} could be borrowed in time: {why}")]
     Busy {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
-        /// Why the last candidate was let go.
+        /// Why the last candidate was rejected.
         why: String,
     },
     /// The program has no dynamic loader.
     #[error("process {pid} runs a static program")]
     Static {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// The program is not 64-bit x86.
     #[error("process {pid} is not a 64-bit x86 program")]
     Foreign {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
-    /// The program's libc is musl, which loads no library with thread-locals late.
+    /// The program's libc is musl, which cannot load a library with thread-local variables at run
+    /// time.
     #[error("process {pid} runs on musl")]
     Musl {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// A system call filter may kill the program for a call that it does not expect.
     #[error("process {pid} is under seccomp")]
     Seccomp {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// There is no libc with `dlopen` in the process.
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
     NoLibc {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// No executable page of the process has enough unused bytes at its end.
     #[error("process {pid} has no room for the stub at the end of a text segment")]
     NoCave {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// The process ended, or called exec, while the agent was brought in.
     #[error("process {pid} ended, or ran another program, while the agent was brought in")]
     Died {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// The program's loader did not take the agent.
     #[error("the loader of process {pid} refused the agent")]
     Refused {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
     /// The program's root has no /proc, through which its loader would open the agent.
     #[error("process {pid} sees no /proc, through which its loader would take the agent")]
     NoProc {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
     },
-    /// The borrowed thread gave up, because tiptoe was too slow, or the deadline came.
+    /// The borrowed thread gave up, because tiptoe was too slow or the deadline passed.
     #[error("process {pid} was let go: {why}")]
     Abandoned {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
-        /// Who gave up.
+        /// Which side gave up.
         why: &'static str,
     },
     /// A system call of the borrowed thread failed.
     #[error("in process {pid}, {call} failed: {error}")]
     InTarget {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
         /// The call.
         call: &'static str,
         /// Its error.
         error: io::Error,
     },
-    /// What the process offered is not what the stub makes.
+    /// The process offered descriptors that the stub cannot have made.
     #[error("process {pid} offered something else than fresh memory: {what}")]
     Hostile {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
         /// What is wrong with it.
         what: &'static str,
@@ -119,7 +120,7 @@ pub enum InjectError {
     /// A system call of ours failed.
     #[error("{call} for process {pid} failed: {error}")]
     Os {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
         /// The call.
         call: &'static str,
@@ -129,7 +130,7 @@ pub enum InjectError {
 }
 
 impl InjectError {
-    /// A failed call of ours; a process that is gone is said to be so.
+    /// Makes an error of a failed call of ours; `NoSuchProcess` if the process has ended.
     pub(super) fn os(pid: u32, call: &'static str, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -140,7 +141,7 @@ impl InjectError {
     }
 }
 
-/// What would permit tracing: the sysctl if it is that which forbids it, else the capability.
+/// Returns what would permit tracing: the sysctl if it forbids it, else the capability.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

@@ -1,8 +1,9 @@
-//! The files mapped into the target: where their functions are, and which of them are no place
-//! to borrow a thread from.
+//! Reads the files mapped into the target: the addresses of functions, and the code in which no
+//! thread may be borrowed.
 //!
-//! The target chose the files, so their bytes are hostile: every sum may overflow, and names may share bytes. The code
-//! here makes no system call; `fuzz/fuzz_targets/inject_image.rs` includes it.
+//! The target chose the files, so their bytes are hostile: every sum may overflow, and names may
+//! share bytes. The code here makes no system call, so that `fuzz/fuzz_targets/inject_image.rs` can
+//! include it.
 
 use std::ops::Range;
 
@@ -12,28 +13,29 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// Longer names are not read: the names of all symbols may share the same bytes, so that they need far more time and
-/// memory than the file has bytes.
+/// Longer names are not read: the names of all symbols may share bytes, so that they would need far
+/// more time and memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
 /// One mapped file.
 pub(super) struct Image {
-    /// What has to be added to an address in the file.
+    /// The difference between an address in the target and the address in the file.
     pub bias: u64,
     /// The addresses that the file's mappings cover.
     pub span: Range<u64>,
-    /// Unwind tables: their address in the file, and their bytes. The file's own index of them is not used: its numbers
-    /// are hostile, and the unwinder computes with them unchecked.
+    /// Unwind tables: their address in the file, and their bytes. The file's own index of them must
+    /// not be used, because its numbers are hostile and the unwinder computes with them unchecked.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Dynamic functions by address in the file: start, end, name; the name is empty if it is too long.
+    /// Dynamic functions sorted by address in the file: start, end, name. The name is empty if it
+    /// is too long.
     functions: Vec<(u64, u64, String)>,
-    /// Addresses in the file between which no thread may be borrowed.
+    /// Addresses in the file at which no thread may be borrowed.
     unsafe_code: Vec<Range<u64>>,
-    /// Where the loader's state is, with its locks: addresses in its file.
+    /// The addresses in the loader's file of its state, which contains its locks.
     state: Option<Range<u64>>,
 }
 
-/// What a file is to the program.
+/// The role of a file in the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// The dynamic loader.
@@ -47,8 +49,9 @@ pub(super) enum Role {
 }
 
 impl Image {
-    /// Reads a file whose mappings cover `span`, and one of which, of code, has the file's bytes from `offset` on at
-    /// `start`. `None` if it is no program or library that can be mapped so.
+    /// Reads a file whose mappings cover `span`. One of its code mappings starts at `start` and
+    /// shows the file from `offset` on. Returns `None` if it is no program or library that can be
+    /// mapped so.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         (start, offset): (u64, u64),
@@ -69,14 +72,14 @@ impl Image {
         })
     }
 
-    /// Where the program has the loader's state.
+    /// Returns the addresses of the loader's state in the target.
     pub(super) fn state(&self) -> Option<Range<u64>> {
         let state = self.state.as_ref()?;
         let start = state.start.wrapping_add(self.bias);
         Some(start..start.checked_add(state.end - state.start)?)
     }
 
-    /// Where the program finds a dynamic function.
+    /// Returns the address of a dynamic function in the target.
     pub(super) fn function(&self, name: &str) -> Option<u64> {
         let found = self
             .functions
@@ -85,7 +88,7 @@ impl Image {
         Some(found.0.wrapping_add(self.bias))
     }
 
-    /// What the unwinder needs of it.
+    /// Returns the tables that the unwinder needs.
     pub(super) fn module(&self) -> Module<Vec<u8>> {
         let (eh_frame_svma, eh_frame) = self.eh_frame.clone().unzip();
         let sections = ExplicitModuleSectionInfo {
@@ -96,7 +99,7 @@ impl Image {
         Module::new(String::new(), self.span.clone(), self.bias, sections)
     }
 
-    /// Whether a thread whose stack shows this address may not be borrowed.
+    /// Returns whether a thread whose stack contains this address must not be borrowed.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
         self.unsafe_code
@@ -105,7 +108,7 @@ impl Image {
     }
 }
 
-/// The load bias: a text mapping's address less that of the segment that it shows.
+/// Returns the load bias: a text mapping's address less that of the segment that it shows.
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
@@ -125,7 +128,7 @@ pub(super) struct Segment {
     pub executable: bool,
 }
 
-/// The loadable segments of a 64-bit x86 file.
+/// Returns the loadable segments of a 64-bit x86 file.
 pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<Segment>> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -142,7 +145,8 @@ pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<Segment>> {
     Some(load.map(segment).collect())
 }
 
-/// The names of the libraries that a file needs: they stay as long as it does.
+/// Returns the names of the libraries that a file needs. These stay mapped as long as the file
+/// does.
 pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
     let file = Elf::parse(bytes).ok()?;
     let endian = file.endian();
@@ -162,13 +166,13 @@ pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-/// The bytes of a table of names.
+/// Returns the bytes of a table of names.
 fn strings<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R, at: SectionIndex) -> Option<&'d [u8]> {
     let section = file.elf_section_table().section(at).ok()?;
     section.data(file.endian(), bytes).ok()
 }
 
-/// The name at an offset in a table; `None` if it is too long.
+/// Returns the name at an offset in a table; `None` if it is too long.
 fn name_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = strings.get(usize::try_from(offset).ok()?..)?;
     let end = rest.iter().take(LONGEST_NAME).position(|byte| *byte == 0);
@@ -212,9 +216,9 @@ fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, 
     functions
 }
 
-/// glibc's loader has its state in one object, which it shares with libc.
+/// Returns the addresses of the object in which glibc's loader keeps its state, shared with libc.
 fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> {
-    /// It has 2 to 5 KB.
+    /// It has 2 to 5 KB; a hostile file may claim more.
     const MOST: u64 = 64 << 10;
     let (endian, table) = (file.endian(), file.elf_dynamic_symbol_table());
     let names = strings(file, bytes, table.string_section())?;
@@ -228,7 +232,7 @@ fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> 
     Some(start..start.checked_add(size)?)
 }
 
-/// Code whose locks `dlopen` needs: the loader, the allocator and fork.
+/// Returns the code that may hold locks that `dlopen` needs: the loader, the allocator and fork.
 fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> {
     let allocator = functions.iter().any(|(_, _, name)| name == "malloc");
     if role == Role::Loader || (role == Role::Library && allocator) {
@@ -246,8 +250,8 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// From the end of the last other function to the start of the next: the allocator's own
-/// functions without names lie in between.
+/// Returns the range around an allocator function up to the nearest functions that are not the
+/// allocator's, because the allocator's own functions without names are in between.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]
@@ -316,7 +320,8 @@ fn is_loader_or_fork(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A file whose names must not be searched for their ends: that takes as long as the file likes, each time.
+    /// A file that panics if a name is searched for its end, because that search takes as long as
+    /// the file likes, each time.
     #[derive(Clone, Copy)]
     struct Bounded<'d>(&'d [u8]);
 
@@ -334,7 +339,8 @@ mod tests {
         }
     }
 
-    /// The names of a library's 40,000 symbols shared a megabyte: 340 MB of memory for a file of 5 MB.
+    /// Regression: the names of a library's 40,000 symbols shared a megabyte, which took 340 MB of
+    /// memory for a file of 5 MB.
     #[test]
     fn names_are_not_read_to_their_ends() {
         let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("this system's libc");

@@ -1,14 +1,16 @@
 //! The pauses of a wait for stopped threads.
 //!
-//! waitid(2) has no deadline and a pidfd does not report stops, so that such a wait looks again and again. A thread that
-//! runs stops within microseconds, and all that have stopped stand still until the last one has: so the first looks only
-//! yield. A thread that has no CPU takes longer; from then on each look leaves the CPUs to others.
+//! waitid(2) has no deadline and a pidfd does not report stops, so that such a wait must poll. A
+//! running thread stops within microseconds, and all stopped threads wait until the last one has
+//! stopped. So the first looks only yield. A thread that has no CPU takes longer; later looks
+//! sleep, so that they leave the CPUs to others.
 
 use std::time::{Duration, Instant};
 
 /// How long looks only yield.
 const YIELDING: Duration = Duration::from_micros(100);
-/// The first pause after that; each one is twice the last, so that no stop lasts twice as long as it must.
+/// The first pause after that. Each pause is twice the last, so that no stop lasts twice as long as
+/// it must.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 

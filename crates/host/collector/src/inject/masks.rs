@@ -1,17 +1,20 @@
-//! Signals that no thread may block while trap bytes stand, and what threads believe.
+//! Keeps the signals of traps unblocked while patches with trap bytes exist, and records what
+//! threads believe to block.
 //!
-//! What a thread believes to block stands in a word of its own, which the agent's hooks keep. Before the first trap
-//! byte every thread is freed ([`Masks::free_all`]), while all of them stand still and the hooks that see masks stand:
+//! A trap that arrives while its signal is blocked kills the process. So the signals that a thread
+//! believes to block are in a word of its own, which the agent's hooks maintain. Before the first
+//! trap byte every thread is freed ([`Masks::free_all`]) while all of them are stopped and the
+//! hooks of system calls that change masks are in place:
 //!
 //! | a thread has the signals blocked | then |
 //! |---|---|
-//! | in its mask, also where a call has put another in its place | they are taken out, and its word says so |
+//! | in its mask, also if a call has replaced it temporarily | they are removed, and recorded in its word |
 //! | in the mask of a call that it sleeps in | the call is made again with a copy of the mask, in its words |
-//! | in the mask that comes back when a handler returns | they are taken out there |
-//! | in a call that it is about to make past the hook | it is let go and stopped again behind the call |
+//! | in the mask that is restored when a handler returns | they are removed there |
+//! | in a call that it is about to make after it passed the hook | it continues and is stopped again after the call |
 //!
-//! After the last trap byte every thread blocks again what it believes to block ([`Masks::give_back`]), once it has
-//! left the agent's handler.
+//! After the last trap byte every thread blocks again what it believes to block
+//! ([`Masks::give_back`]), once it has left the agent's handler.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -23,17 +26,18 @@ use super::standstill;
 use super::tracee::{Held, Missed};
 use super::waits;
 
-/// How often threads are looked for that are about to make a call past its hook.
+/// How often to look for threads that have passed a hook but not made its call yet.
 const ROUNDS: u32 = 100;
 
-/// Where the agent keeps what a thread believes.
+/// Where the agent records what a thread believes to block.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// The %fs offset of a thread's words.
     pub tls: i64,
-    /// What notes must be marked with to be of this session.
+    /// The mark of this session: a note with another mark is of an earlier session and must be
+    /// ignored.
     pub generation: u32,
-    /// What its first word and that of its frames begin with.
+    /// The initial values of its first word and of its frames' word.
     pub beginnings: [u64; 2],
     /// The C library is glibc.
     pub is_glibc: bool,
@@ -46,32 +50,33 @@ pub struct Masks {
     pub pid: u32,
     /// The program that it runs: another one, after an exec, is not touched.
     pub program: RunningProgram,
-    /// A thread that is none of the program's.
+    /// A thread that is not the program's.
     pub spare: Option<u32>,
-    /// Where the agent's code starts and ends.
+    /// The start and end of the agent's code.
     pub agent_code: [u64; 2],
     /// The signals, bit N-1 for signal N.
     pub signals: u64,
-    /// Where to note what they blocked.
+    /// Where to record the signals that threads blocked.
     pub words: Words,
 }
 
 /// A hooked system call: its site, and the address after the call.
 pub type Way = (u64, u64);
 
-/// Why the threads of a process were not had.
+/// Why the threads of a process could not be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unready {
     /// They could not all be stopped, or did not get past a call.
     Moving,
-    /// One runs on a thread-local block that is not its C library's: there are no words of the agent's in it.
+    /// A thread runs on a thread-local block that its C library did not lay out, so that the agent
+    /// has no words in it.
     Storage,
 }
 
 impl Masks {
-    /// Runs `act` while all threads of the program stand still, and has none of them block the signals from then on.
-    /// Whoever may block them must pass one of `ways`, whose hooks stand when `act` is over, and `restorer` is where
-    /// handlers return to.
+    /// Runs `act` while all threads of the program are stopped, and unblocks the signals in all of
+    /// them. A thread that would block them later must pass one of `ways`, whose hooks must be in
+    /// place when `act` returns. Handlers return to `restorer`.
     pub fn free_all<R: Send>(
         &self,
         ways: &[Way],
@@ -82,10 +87,10 @@ impl Masks {
         let look = |held: &Held, process: &Process| {
             let at = held.registers()?.rip;
             if ways.iter().any(|(site, behind)| *site < at && at < *behind) {
-                late.store(true, Relaxed); // read once all threads of ours that write it are over
+                late.store(true, Relaxed); // Relaxed: it is read only after the threads of ours that write it were joined.
             }
             if !self.words.give(process, held.registers()?.fs_base) {
-                foreign.store(true, Relaxed); // as above
+                foreign.store(true, Relaxed); // Relaxed: as above.
                 return Ok(());
             }
             self.free(held, process, restorer)
@@ -103,9 +108,9 @@ impl Masks {
         Err(Unready::Moving)
     }
 
-    /// Makes the pages at these addresses the process's own, whose bytes stay as they are: else the kernel copies
-    /// each page while all threads stand still for the first write there. The addresses must be inside an
-    /// instruction, where nobody else writes.
+    /// Makes private copies of the pages at these addresses, with unchanged bytes. Otherwise the
+    /// kernel copies each page at its first write, while all threads are stopped. The addresses
+    /// must be inside an instruction, so that no other thread writes them.
     pub fn own_pages(&self, addresses: impl Iterator<Item = u64>) {
         let Ok(process) = Process::open(self.pid, &self.program) else {
             return;
@@ -119,16 +124,18 @@ impl Masks {
         }
     }
 
-    /// Runs `act` while all threads of the program stand still.
+    /// Runs `act` while all threads of the program are stopped.
     pub fn hold<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
         standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(Unready::Moving)
     }
 
-    /// Runs `act` while all threads of the program stand still, and has each block what it believes to block.
+    /// Runs `act` while all threads of the program are stopped, and makes each block what it
+    /// believes to block.
     ///
-    /// A thread within the agent's signal handler must leave it first, because the handler's return brings back a
-    /// mask without the signals. No thread is changed before all of them have: it could be within a hook that changes
-    /// its mask, and would not notice that the signals are about to be given back.
+    /// A thread within the agent's signal handler must leave it first, because the handler's return
+    /// restores a mask without the signals. No thread may be changed before all of them have left
+    /// it: a thread could be within a hook that changes its mask, and would not notice that the
+    /// signals are about to be given back.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &Held| Ok(!(start..end).contains(&held.registers()?.rip));
@@ -144,13 +151,13 @@ impl Masks {
         standstill::run(self, &is_outside, &block, act).ok_or(Unready::Moving)
     }
 
-    /// Whether a thread blocks any of the signals now.
+    /// Returns whether a thread blocks any of the signals now.
     pub(super) fn are_blocked(&self, tid: u32) -> bool {
         let status = process::status(self.pid, tid);
         status.is_ok_and(|status| status.blocked & self.signals != 0)
     }
 
-    /// Has a thread block the signals no more, and believe that it does as before.
+    /// Unblocks the signals of a thread, and records that it believes to block them as before.
     fn free(&self, held: &Held, process: &Process, restorer: Option<u64>) -> Result<(), Missed> {
         let mask = held.signal_mask()?;
         let mut regs = held.registers()?;
@@ -166,28 +173,29 @@ impl Masks {
         }
         let at = self.words.at(regs.fs_base, tls::BELIEVED);
         let now = process.read_u64(at).unwrap_or(0);
-        // Within a handler: what will be blocked once that has returned.
+        // Within a handler: the mask after the handler returns.
         let believed = of_handlers.unwrap_or(mask) & self.signals;
         let word = self.words.word(self.words.bits(now) | believed);
-        // A thread that no libc made has no words: nothing is known of what it believes.
+        // A thread that no libc made has no words, so that it has no belief to record.
         let _ = process.write(at, &word.to_le_bytes());
         held.set_signal_mask(mask & !self.signals)
     }
 }
 
-/// Any thread may be stopped where it is.
+/// Allows stopping any thread where it is.
 fn anywhere(_: &Held) -> Result<bool, Missed> {
     Ok(true)
 }
 
 impl Words {
-    /// The address of a word of the thread whose block is there.
+    /// Returns the address of a word of the thread with this block.
     pub(super) fn at(&self, block: u64, word: i64) -> u64 {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Gives a thread its words, if libc has not: it may have laid out the thread's block before it loaded the agent.
-    /// Returns whether libc has laid it out at all: nothing is written into another one.
+    /// Initializes a thread's words if libc has not: it may have laid out the thread's block before
+    /// it loaded the agent. Returns whether libc has laid out the block at all, because nothing may
+    /// be written into any other block.
     fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;
@@ -202,7 +210,8 @@ impl Words {
         true
     }
 
-    /// Whether a block holds its own address where the C library puts it. A thread that ends may have none any more.
+    /// Returns whether a block holds its own address where the C library puts it. A thread that is
+    /// ending may no longer have a block.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {
@@ -216,7 +225,7 @@ impl Words {
         bits | u64::from(self.generation) << 32
     }
 
-    /// The signals that a word names, if it is of this session.
+    /// Returns the signals that a word names, if the word is of this session.
     fn bits(&self, word: u64) -> u64 {
         match (word >> 32) as u32 == self.generation {
             true => word & u64::from(u32::MAX),

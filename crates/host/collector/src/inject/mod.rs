@@ -1,31 +1,34 @@
-//! Bringing the agent into a running process, so that tiptoe may die at any instant.
+//! Brings the agent into a running process, such that tiptoe may die at any instant.
 //!
 //! One thread of the target is borrowed for some milliseconds; the others never stop.
 //!
-//! 1. `borrow` chooses a thread by what it waits in, stops it (ptrace), unwinds its stack,
-//!    and takes it only if no frame needs a lock that the loader needs too.
-//! 2. The thread is sent to the `stub`, with everything that it takes to come back in the
-//!    stub's own parameters, and ptrace ends there: in the program's favour, whoever dies.
+//! 1. `borrow` chooses a thread by the call that it waits in, stops it (ptrace) and unwinds its
+//!    stack. It takes the thread only if no frame may hold a lock that the loader needs, because
+//!    `dlopen` would deadlock.
+//! 2. The thread is sent to the `stub`, whose parameters hold everything that it needs to return.
+//!    ptrace ends here, so that the program continues even if tiptoe dies.
 //! 3. The stub makes three memfds; tiptoe takes them over (`offer`), fills and seals them.
-//! 4. The stub has the program's own loader load the agent, gives it the name that maps shows
-//!    (the one that it was opened by would lead a debugger to a descriptor of its own), calls
-//!    its entry, cleans up, and enters the interrupted system call again.
+//! 4. The stub makes the program's own loader load the agent, and gives the agent the name that
+//!    maps shows, because the name that it was opened by would lead a debugger to one of the
+//!    debugger's own descriptors. Then it calls the agent's entry, cleans up, and makes the
+//!    interrupted system call again.
 //!
-//! What stays behind: the agent, and two pages (the stub's *home*) where the next injection
-//! starts without touching any text. No byte of any segment of a file is ever changed; for
-//! some microseconds the unused rest of one text page is.
+//! The agent stays, and two pages (the stub's *home*) in which the next injection starts without a
+//! write to any text. No byte of any file's segment is ever changed; for some microseconds the
+//! unused rest of one text page is.
 //!
-//! The program may call exec at any time, also of a file that gives it more rights, while another process keeps the old
-//! memory. So a thread that is held is looked at again before its registers change: what a program has in its memory
-//! must not decide where another one goes on.
+//! The program may call exec at any time, also of a file that gives it more rights, while another
+//! process keeps the old memory. So a held thread must be checked again before its registers
+//! change: the memory of one program must not decide where a thread of another continues.
 //!
-//! A thread that holds the loader's lock (in a constructor, or a callback of `dl_iterate_phdr`) may do so for long, and the
-//! borrowed one would stand still with it. So none is borrowed while one is held. A lock that is taken in the microseconds
-//! between the look and `dlopen` is waited for.
+//! A thread that holds the loader's lock (in a constructor, or a callback of `dl_iterate_phdr`) may
+//! hold it for long, and a borrowed thread would wait for it. So no thread is borrowed while the
+//! lock is held. If the lock is taken in the microseconds between the look and `dlopen`, the
+//! borrowed thread waits for it.
 //!
-//! What is not covered: a program whose borrowed thread holds a lock of its own that a library
-//! constructor in another thread waits for, under the loader's lock, waits with it for ever. No
-//! stack shows that.
+//! One deadlock is not prevented, because no stack shows it: the borrowed thread holds a lock of
+//! the program, and a library's constructor in another thread waits for that lock under the
+//! loader's lock.
 
 mod borrow;
 mod cave;
@@ -67,51 +70,51 @@ use stub::{Mailbox, state};
 use talk::Talk;
 use unwind::Stacks;
 
-/// How long a thread may take that a tiptoe borrowed right before it died, to come home and to
-/// see that nobody is there.
+/// Time for a thread that tiptoe borrowed right before it died to reach its home and to notice that
+/// tiptoe is dead.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// Called once tiptoe holds the data and the plan, sized and sealed against truncation: maps
-/// the plan writable (later nobody can) and writes what the agent needs at its entry. The
-/// borrowed thread waits meanwhile, so it should take no longer than it must.
+/// Called once tiptoe holds the data and the plan, sized and sealed against truncation. It must map
+/// the plan writable, because later nothing can, and write what the agent needs at its entry. It
+/// should be quick, because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
-/// What to bring where.
+/// The agent and the process to bring it into.
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
-    /// The program that it runs; it may have called exec meanwhile.
+    /// The program that the process runs. If it has called exec since, the injection fails.
     pub program: RunningProgram,
     /// The agent, a shared object.
     pub agent: &'a [u8],
-    /// Where `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64` is, from the load base on.
+    /// The offset from the load base of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Tells whether an agent is there already: then none is loaded.
+    /// Returns whether an agent is loaded already; then no second one is loaded.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,
     /// Bytes of the plan segment.
     pub plan_size: u64,
-    /// Whether a process under seccomp is taken all the same.
+    /// Whether to enter a process under seccomp as well.
     pub allow_seccomp: bool,
-    /// How long it may take to find a thread, and then to load the agent.
+    /// The time to find a thread, and then to load the agent.
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
 }
 
-/// What of an agent is in a process already.
+/// Whether a process already contains an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resident {
     /// Nothing.
     None,
-    /// One that the loader is not done with.
+    /// An agent that the loader has not finished loading.
     Loading,
-    /// One with its entry at this address.
+    /// An agent whose entry is at this address.
     Entry(u64),
 }
 
-/// What was brought in.
+/// The result of an injection.
 #[derive(Debug)]
 pub struct Injected {
     /// The segment that the target writes.
@@ -120,7 +123,7 @@ pub struct Injected {
     pub plan: OwnedFd,
     /// What the agent's entry returned.
     pub entry_result: i64,
-    /// The agent's load base; 0 where it was there already.
+    /// The agent's load base; 0 if the agent was already loaded.
     pub agent_base: u64,
 }
 
@@ -134,7 +137,7 @@ pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
 pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
-    // Whatever failed then, this is why.
+    // Whatever failed, it failed because the process died.
     entered.map_err(|error| match process.lives() {
         true => error,
         false => InjectError::Died { pid: process.pid },
@@ -171,7 +174,7 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injected, InjectError
     })
 }
 
-/// The conversation with the stub, from its arrival to its departure.
+/// Talks with the stub, from its arrival to its departure.
 fn converse(
     request: Inject<'_>,
     existing_entry: u64,
@@ -194,7 +197,7 @@ fn converse(
         talk.u32(at + 8)? as i32,
     ];
     let offer = Offer::take(pid, borrowed.tid, fds)?;
-    // An agent that is there already is not loaded again.
+    // An agent that is loaded already is not loaded again.
     let agent = match existing_entry {
         0 => request.agent,
         _ => &[],
@@ -232,7 +235,8 @@ fn converse(
     })
 }
 
-/// The loader opens the agent through /proc, which a program in a bare root lacks.
+/// Returns [`InjectError::NoProc`] if the loader refused for lack of /proc, through which it opens
+/// the agent.
 fn explain(process: &Process, error: InjectError) -> InjectError {
     match error {
         InjectError::Refused { pid }
@@ -257,8 +261,8 @@ const NOW: u64 = 2;
 const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
-    /// Before 2.34, glibc kept `dlopen` in a library of its own, which few programs have, and
-    /// another form of it, for its own use, in libc.
+    /// Finds the functions. Before 2.34, glibc kept `dlopen` in a library of its own, which few
+    /// programs load; libc itself has another form of it, for its own use.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -272,9 +276,11 @@ impl Calls {
     }
 }
 
-/// One injection into a process at a time, until the process is dropped: by a lock of /proc/PID/mem (flock(2)), which
-/// the kernel drops with its holder. Only a process that may trace this one can open that file, so that no other can keep
-/// tiptoe out. One that may can hold the lock for ever, as it can hold the process by ptrace: it is named.
+/// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)). The
+/// process holds the lock until it is dropped, and the kernel drops it if tiptoe dies. Only a
+/// process that may trace the target can open that file, so that no other can block tiptoe. A
+/// process that may trace the target can hold the lock for ever, as it can hold the target by
+/// ptrace; the error names it.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -300,9 +306,9 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// The entry of an agent that is there, once nothing of another injection is on its way any
-/// more: the thread that a tiptoe borrowed goes on when that tiptoe dies, and may be about to
-/// load an agent.
+/// Returns the entry of a loaded agent, once no other injection is under way. The thread that
+/// another tiptoe borrowed continues when that tiptoe dies, and may be about to load an agent;
+/// without this wait two agents would be loaded.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,
@@ -329,7 +335,7 @@ fn existing_entry(
     }
 }
 
-/// Refuses what cannot be traced from inside; else the dynamic loader's address.
+/// Refuses what cannot be traced from inside; else returns the dynamic loader's address.
 fn check_program(
     process: &Process,
     mappings: &[Mapping],
@@ -378,8 +384,9 @@ fn check_program(
     loader.ok_or(InjectError::Static { pid })
 }
 
-/// A name for the agent's descriptor that the loader has not seen: it would take another file
-/// of the same name for the same library. Sixteen random bits, written as `/` or `/./`.
+/// Returns a name for the agent's descriptor that the loader has not seen, because it would take
+/// another file of the same name for the same library. Sixteen random bits are written as `/` or
+/// `/./`.
 fn unique_path(fd: i32) -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let nonce = std::collections::hash_map::RandomState::new()

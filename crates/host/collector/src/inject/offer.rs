@@ -1,8 +1,8 @@
-//! The three memfds that the stub makes, taken over and filled from outside.
+//! Takes over the three memfds that the stub makes, and fills them from outside.
 //!
-//! They come out of a program that tiptoe does not trust, so each is taken as the very open
-//! file that the target holds (never opened anew with tiptoe's rights), and must be fresh,
-//! sealable memory before a byte is written to it.
+//! They belong to a program that tiptoe does not trust. So each is taken as the very open file that
+//! the target holds, never opened again with tiptoe's rights. It must be fresh, sealable memory
+//! before a byte is written to it.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,8 @@ impl Offer {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, "pidfd_getfd", error);
         let process = pidfd(pid, tid).map_err(os)?;
-        // The thread may have ended, and another process have got its number, whose descriptors these would be.
+        // The thread may have ended, and another process may have got its number: then these are
+        // that process's descriptors.
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return Err(InjectError::Died { pid });
         }
@@ -52,13 +53,14 @@ impl Offer {
         size(&self.plan, plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
     }
 
-    /// From here on nobody gets a new way to write the plan; mappings that exist still can.
+    /// Seals the plan, so that no new writable mapping of it can be made; existing ones stay
+    /// writable.
     pub(super) fn close_plan(&self) -> io::Result<()> {
         seal(&self.plan, seals::PLAN)
     }
 }
 
-/// A handle on the thread, or (before Linux 6.9) on its process.
+/// Opens a handle on the thread, or (before Linux 6.9) on its process.
 fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
     let open = |id: u32, flags: i32| {
         // SAFETY: plain numbers go in; a new descriptor or an error comes out.
@@ -76,13 +78,13 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    // SAFETY: the call succeeded, so this is a new descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
 const F_SEAL_EXEC: i32 = 0x20;
 
-/// Only an empty, unlinked, unsealed memfd passes: writing to it can harm nobody.
+/// Accepts only an empty, unlinked, unsealed memfd, because a write to one harms no other process.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
     // SAFETY: a plain query of a descriptor that we own. Some systems forbid execution of every memfd.
@@ -90,7 +92,7 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile("a descriptor is no sealable memory"));
     }
-    // Of huge pages there may be none when they are touched.
+    // Huge pages may be exhausted when they are touched, which raises SIGBUS.
     if file_system(&fd) != Some(libc::TMPFS_MAGIC) {
         return Err(hostile("a descriptor is not of ordinary memory"));
     }
@@ -112,8 +114,9 @@ fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
     (done == 0).then_some(found.f_type)
 }
 
-/// Gives memory a length that nobody can change any more. The target holds it, too, and may change its length until it is
-/// sealed: what is mapped behind its end ends tiptoe by SIGBUS.
+/// Sets a length that no process can change any more. The target also holds the memory and may
+/// change its length until it is sealed, so the length must be checked afterwards: a touch after
+/// the end would kill tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
     file.set_len(len).map_err(explain_file_size)?;
@@ -144,7 +147,7 @@ mod tests {
         .expect("a memfd")
     }
 
-    /// The descriptors of another process were taken, and sealed.
+    /// Regression: the descriptors of another process were taken, and sealed.
     #[test]
     fn a_thread_of_another_process_offers_nothing() {
         let mut sleep = std::process::Command::new("sleep");
@@ -155,8 +158,8 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Another thread of the target cut the memory short right before it was sealed, and tiptoe touched what was not
-    /// there.
+    /// Regression: another thread of the target truncated the memory right before it was sealed,
+    /// and tiptoe touched missing pages.
     #[test]
     fn memory_that_the_target_cuts_short_is_not_taken() {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -189,7 +192,7 @@ mod tests {
         assert!(refused > 0, "the target was never in time");
     }
 
-    /// Touching such memory where no huge page is free ended tiptoe by SIGBUS.
+    /// Regression: a touch of such memory while no huge page was free killed tiptoe by SIGBUS.
     #[test]
     fn only_fresh_memory_of_ordinary_pages_is_taken() {
         assert!(fresh(1, memory(0)).is_ok());

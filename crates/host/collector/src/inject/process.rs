@@ -1,4 +1,4 @@
-//! What /proc says of the target: its mappings, its threads, their state.
+//! Reads the target's /proc: its mappings, its threads, their state.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -24,13 +24,13 @@ pub(super) struct Mapping {
 }
 
 impl Status {
-    /// Whether the thread has not ended.
+    /// Returns whether the thread has not ended.
     pub(super) fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Whether the thread's /proc folder shows the memory, which it lets go of before it has
-    /// ended.
+    /// Returns whether the thread's /proc folder shows the memory, which a thread drops before it
+    /// ends.
     fn shows_memory(&self) -> bool {
         self.lives() && self.memory
     }
@@ -55,30 +55,30 @@ impl Mapping {
         })
     }
 
-    /// Whether this is a private mapping of a file that can be executed but not written.
+    /// Returns whether this is a private mapping of a file that can be executed but not written.
     pub(super) fn is_text(&self) -> bool {
         &self.permissions == b"r-xp" && self.inode != 0
     }
 
-    /// Whether both show the same file.
+    /// Returns whether both show the same file.
     pub(super) fn same_file(&self, other: &Self) -> bool {
         self.inode == other.inode && self.device == other.device && self.path == other.path
     }
 }
 
-/// A thread's line of /proc that matters here.
+/// The lines of a thread's status file that matter here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
-    /// How many threads the process has.
+    /// The number of threads of the process.
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
-    /// Whether it has memory still.
+    /// Whether it still has memory.
     memory: bool,
     /// The signals that it blocks.
     pub blocked: u64,
-    /// Signals that wait for it alone.
+    /// Signals that are pending for this thread alone.
     pub pending: u64,
 }
 
@@ -90,11 +90,11 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// How often it is looked again where the thread that was looked at is just ending.
+/// How often to look again if the thread whose folder is read is just ending.
 const TRIES: u32 = 100;
 
-/// A thread whose /proc folder shows the memory: the first, if it lives. It may end at any
-/// time, and the others go on.
+/// Returns a thread whose /proc folder shows the memory: the first one if it lives, else any. It
+/// may end at any time while the others continue.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
     if shows(&pid) {
@@ -107,7 +107,7 @@ fn view(pid: u32) -> Result<u32, InjectError> {
 }
 
 impl Process {
-    /// Opens the memory of a process that runs this program; says why not.
+    /// Opens the memory of a process that runs this program; otherwise says why not.
     pub(super) fn open(pid: u32, program: &RunningProgram) -> Result<Self, InjectError> {
         for _ in 0..TRIES {
             let view = view(pid)?;
@@ -119,9 +119,10 @@ impl Process {
                 .read(true)
                 .write(true)
                 .open(format!("/proc/{view}/mem"));
-            // A thread that ends lets go of the memory first: then there is none behind it.
+            // An ending thread drops its memory first: then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only an exec changes it: where it is as before, the memory is that program's.
+            // Only an exec changes the program: if it is the same before and after, the memory is
+            // that program's.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -140,14 +141,15 @@ impl Process {
         Err(InjectError::NoSuchProcess { pid })
     }
 
-    /// A file of the target's /proc folder.
+    /// Returns the path of a file of the target's /proc folder.
     pub(super) fn proc(&self, name: &str) -> PathBuf {
         let view = view(self.pid).unwrap_or(self.pid);
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// What `look` makes of the target's /proc folder; again where the thread whose folder it
-    /// is has ended meanwhile. No pause is needed, as each time another thread has ended.
+    /// Returns what `look` reads in the target's /proc folder. Looks again if the thread that the
+    /// folder belongs to ended in between. No pause is needed, because each time another thread has
+    /// ended.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -160,12 +162,13 @@ impl Process {
         look(folder)
     }
 
-    /// Takes the lock of its memory's file, until this is dropped.
+    /// Locks the file of its memory; the lock is held until this value is dropped.
     pub(super) fn try_lock(&self) -> Result<(), TryLockError> {
         self.memory.try_lock()
     }
 
-    /// The process that holds that lock; `None` if there is none, or it is in no namespace of ours.
+    /// Returns the process that holds that lock; `None` if there is none, or if it is in another
+    /// namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
         let (device, inode) = (file.dev(), file.ino());
@@ -184,19 +187,19 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Whether any of its threads lives and it still has the memory that was opened: a process that called exec has
-    /// another one, and runs another program.
+    /// Returns whether any of its threads lives and still has the memory that was opened. A process
+    /// that called exec has another memory, and runs another program.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Whether a thread runs another program than the one whose memory was opened. What is held cannot call exec, so
-    /// that the answer holds as long as the thread is held.
+    /// Returns whether a thread runs another program than the one whose memory was opened. A held
+    /// thread cannot call exec, so that the answer stays true as long as the thread is held.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
-    /// The mappings, in order of address.
+    /// Returns the mappings, sorted by address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
@@ -210,7 +213,7 @@ impl Process {
         self.memory.read_exact_at(bytes, address)
     }
 
-    /// The bytes from `address` on, as many as there are up to `len`.
+    /// Returns the bytes from `address` on, at most `len`.
     pub(super) fn read_some(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let read = self.memory.read_at(&mut bytes, address).unwrap_or(0);
@@ -225,7 +228,7 @@ impl Process {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Reads half a word.
+    /// Reads four bytes.
     pub(super) fn read_u32(&self, address: u64) -> io::Result<u32> {
         let mut bytes = [0; 4];
         self.read(address, &mut bytes)?;
@@ -237,7 +240,7 @@ impl Process {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Whether the page at `address` still is the file's own, not a private copy.
+    /// Returns whether the page at `address` is still the file's own, not a private copy.
     pub(super) fn is_clean(&self, address: u64) -> io::Result<bool> {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
@@ -248,7 +251,7 @@ impl Process {
         Ok(u64::from_le_bytes(entry) & (PRESENT | FILE) == PRESENT | FILE)
     }
 
-    /// An entry of the auxiliary vector.
+    /// Returns an entry of the auxiliary vector.
     pub(super) fn auxv(&self, key: u64) -> Option<u64> {
         let auxv = self.look(|folder| fs::read(folder.join("auxv"))).ok()?;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
@@ -258,8 +261,8 @@ impl Process {
         word(&entry[8..])
     }
 
-    /// Opens the file behind a mapping, as [`procfs`] does: the target chose it, so it may be a pipe, a device or a
-    /// link that leads out of the target's root.
+    /// Opens the file of a mapping, as [`procfs`] does. The target chose it, so it may be a pipe, a
+    /// device or a link that leads out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
         let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
@@ -277,14 +280,14 @@ impl Process {
             dev: Default::default(),
         };
         process.open_mapped(&known).or_else(|error| {
-            // An overlay's inode numbers differ: then the bytes have to be the same.
+            // An overlay's inode numbers differ: then the bytes must be the same.
             let file = process.open_in_root(path.as_ref());
             let same = file.ok().filter(|file| self.shows(mapping, file));
             same.ok_or_else(|| io::Error::other(error))
         })
     }
 
-    /// Whether the first page of a mapping is that of `file`.
+    /// Returns whether the first page of a mapping is that of `file`.
     fn shows(&self, mapping: &Mapping, file: &File) -> bool {
         let (mut memory, mut disk) = ([0; 4096], [0; 4096]);
         self.read(mapping.start, &mut memory).is_ok()
@@ -293,14 +296,14 @@ impl Process {
     }
 }
 
-/// The program that a thread of a process runs.
+/// Returns the program that a thread of a process runs.
 fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     let process = procfs::Process::new(pid).ok()?;
     process.program_of_thread(tid).ok()
 }
 
-/// Whether a file of /proc/PID/mem shows memory that no process has any more: there is nothing at an end of it that is
-/// far behind all that can be mapped, while memory that is in use fails with an error there.
+/// Returns whether a file of /proc/PID/mem shows memory that no process uses any more. A read far
+/// above all that can be mapped then returns end of file, but an error if the memory is in use.
 pub(crate) fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory
@@ -308,7 +311,7 @@ pub(crate) fn is_given_up(memory: &File) -> bool {
         .is_ok_and(|read| read == 0)
 }
 
-/// The threads of a process, in no order.
+/// Returns the threads of a process, unsorted.
 pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task", error))?;
@@ -318,7 +321,7 @@ pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
         .collect())
 }
 
-/// What a thread's status file says.
+/// Reads a thread's status file.
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/status"))
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;
@@ -343,7 +346,7 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     Ok(status)
 }
 
-/// What a thread's syscall file says; empty where it may not be read.
+/// Returns a thread's syscall file; empty if it may not be read.
 pub(super) fn syscall(pid: u32, tid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default()
 }

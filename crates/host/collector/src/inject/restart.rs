@@ -1,9 +1,9 @@
-//! Which system calls may be interrupted, and how each is entered again.
+//! Says which system calls may be interrupted, and how each is made again.
 //!
-//! The kernel restarts most interrupted calls by itself (the codes 512 to 516, which only a
-//! tracer sees). A few return a raw EINTR: nothing has been done then, and entering them again
-//! is what the program would have seen, but a time-out starts anew. Calls that may return a
-//! part of their work are left alone.
+//! The kernel restarts most interrupted calls by itself (the codes 512 to 516, which only a tracer
+//! sees). A few return a raw EINTR: they have done nothing, and making them again is what the
+//! program would have seen, but a time-out restarts. Calls that may return a part of their work
+//! must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -16,11 +16,11 @@ const ERESTART_RESTARTBLOCK: i64 = 516;
 /// Not in libc's tables.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// What a signal handler that is due does to the call that the thread stood in.
+/// What a pending signal's handler does to the call that the thread was in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// Nothing: no call, or one that always goes on.
+    /// Nothing: no call, or one that is always restarted.
     Always = 0,
     /// Ends it with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
@@ -28,20 +28,20 @@ pub(super) enum Restart {
     NeverHandled = 2,
 }
 
-/// How likely a thread is to be borrowed without a trace, best first.
+/// How likely a thread can be borrowed without an effect that the program sees, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Asleep in a call that goes on as if nothing had been.
+    /// Asleep in a call that is restarted without a trace.
     Asleep,
-    /// Runs, or cannot be seen.
+    /// Runs, or its call cannot be read.
     Running,
-    /// In a call whose time-out would start anew.
+    /// In a call whose time-out would restart.
     Timed,
     /// In a call that could return a part of its work, or that cannot be interrupted.
     Never,
 }
 
-/// Ranks a thread by what /proc/PID/task/TID/syscall says of it.
+/// Ranks a thread by its /proc/PID/task/TID/syscall.
 pub(super) fn rank(line: &str) -> Rank {
     let mut words = line.split_ascii_whitespace();
     let Some(Ok(number)) = words.next().map(str::parse::<i64>) else {
@@ -74,7 +74,8 @@ pub(super) fn rank(line: &str) -> Rank {
     }
 }
 
-/// Calls that return early with what they have done so far, or make or wait for a process.
+/// Returns whether the call may return early with a part of its work, or makes or waits for a
+/// process.
 fn is_partial(number: i64) -> bool {
     matches!(
         number,
@@ -104,7 +105,7 @@ fn is_partial(number: i64) -> bool {
     )
 }
 
-/// Whether a thread is asleep in a call that would return early, by what its syscall file says.
+/// Returns whether a thread sleeps in a call that would return early, by its syscall file.
 pub(super) fn is_transfer(line: &str) -> bool {
     let number = line
         .split_ascii_whitespace()
@@ -119,7 +120,8 @@ pub(super) fn is_transfer(line: &str) -> bool {
     number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
 }
 
-/// Whether a raw EINTR of this call means that nothing was done, so that it may be entered again.
+/// Returns whether this call has done nothing if it returns a raw EINTR, so that it may be made
+/// again.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
         number,
@@ -145,19 +147,19 @@ fn is_raw_eintr(number: i64) -> bool {
     )
 }
 
-/// Whether the thread stands behind a call of its own that ended with a raw EINTR.
+/// Returns whether the thread is just after a call that returned a raw EINTR.
 pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
     regs.rax as i64 == -i64::from(libc::EINTR) && is_raw_eintr(regs.orig_rax as i64)
 }
 
-/// Whether the stop interrupted a call that will be made again.
+/// Returns whether the stop interrupted a call that will be made again.
 pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
     let restarts =
         [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
     regs.orig_rax as i64 >= 0 && (restarts || stands_in_raw_eintr(regs))
 }
 
-/// Whether such a call has a time-out, which would start anew.
+/// Returns whether such a call has a time-out, which would restart.
 pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     match regs.orig_rax as i64 {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,
@@ -168,12 +170,12 @@ pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     }
 }
 
-/// Lets the kernel itself restart such a call: it does so for this code unless a handler runs.
+/// Makes the kernel restart such a call: for this code it does unless a handler runs.
 pub(super) fn heal_raw_eintr(regs: &mut user_regs_struct) {
     regs.rax = -ERESTARTNOHAND as u64;
 }
 
-/// How the program goes on from a stop with these registers.
+/// Returns how the program continues after a stop with these registers.
 pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
     let mut to = Registers {
         rax: regs.rax,

@@ -1,12 +1,12 @@
-//! All threads of a program, stopped at once.
+//! Stops all threads of a program at once.
 //!
-//! A thread that is asleep in a transfer (a write to a full pipe) runs on: stopping it would cut the
-//! transfer short. It must block none of the signals, and would have to wake and reach one of a few
-//! instructions within microseconds to meet half a patch.
+//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because that would
+//! cut the transfer short. This is safe only if it blocks none of the signals: to run into half a
+//! patch it would have to wake and reach one of a few instructions within microseconds.
 //!
-//! A thread that has just been born may be missing in one list of threads, because the kernel skips some where
-//! others end meanwhile. So threads are listed until as many stand still as the process has: from then on nobody is
-//! left to bear another.
+//! A new thread may be missing in one list of threads, because the kernel skips some while others
+//! end. So threads are listed until the number of stopped threads is that of the process: from then
+//! on no running thread is left that could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,20 +17,22 @@ use super::process::{self, Process};
 use super::restart;
 use super::tracee::{Held, Missed};
 
-/// How long one try may take: a thread within vfork cannot be stopped before its child runs another program.
+/// The time for one attempt: a thread within vfork cannot be stopped before its child runs another
+/// program.
 const TRY: Duration = Duration::from_millis(200);
-/// For how long it is tried.
+/// The time for all attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What is done to the stopped threads.
+/// The action on each stopped thread.
 pub(super) type Each<'a> = &'a (dyn Fn(&Held, &Process) -> Result<(), Missed> + Sync);
-/// Whether a thread may be stopped where it is.
+/// Returns whether a thread may be stopped where it is.
 pub(super) type May<'a> = &'a (dyn Fn(&Held) -> Result<bool, Missed> + Sync);
 
-/// Runs `each` on every thread and then `act`, while all of them stand still. Threads that may not stand where they are
-/// are let go with all others and stopped again. `None` if they could not all be stopped: then neither did run.
+/// Runs `each` on every thread and then `act`, while all of them are stopped. If a thread may not
+/// be stopped where it is, all threads continue and are stopped again. Returns `None` if they could
+/// not all be stopped: then neither has run.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: May,
@@ -50,8 +52,9 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// One try, on a thread of its own: its end lets go of threads that would not stop. The same thread runs `act`,
-/// because each wait for another one would make the stop longer.
+/// Makes one attempt on a thread of its own, because only that thread's end detaches from threads
+/// that do not stop. The same thread runs `act`, because each switch to another one would lengthen
+/// the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     (may, each): (May, Each),
@@ -77,7 +80,7 @@ fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = Stopped::default();
-    // Another round is needed where threads are just being born or ending: these need a CPU.
+    // Another round is needed while threads are being created or ending, which takes a CPU.
     let mut looks = Looks::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
@@ -85,7 +88,8 @@ fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
         }
         looks.pause();
     }
-    // It may have called exec since its memory was opened. From now on it cannot, and its threads share one memory.
+    // The process may have called exec since its memory was opened. From now on it cannot, and its
+    // threads share one memory.
     let one = all.held.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;
@@ -106,7 +110,7 @@ fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
 }
 
 impl Stopped {
-    /// Stops the threads that run; whether none is left. `None` if one cannot be stopped.
+    /// Stops the threads that run. Returns whether none is left; `None` if one cannot be stopped.
     fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
         let tids = process::threads(masks.pid).ok()?;
         let new = tids

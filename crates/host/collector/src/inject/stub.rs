@@ -1,30 +1,31 @@
 //! The code that runs in the borrowed thread, and the block of values that it carries.
 //!
-//! One position-independent image: [`Params`], then code. It is written into unused bytes of a
-//! text page (the *cave*), maps two pages of its own (the *home*: image, then [`Mailbox`]),
-//! copies itself there, drops the cave's page so that the file's own bytes are back, and from
-//! then on lives at home. Home stays mapped after the stub has left, because no code can unmap
-//! the ground that it stands on; the next injection starts there and needs no cave.
+//! One position-independent image: [`Params`], then code. It is written into unused bytes of a text
+//! page (the *cave*), maps two pages of its own (the *home*: image, then [`Mailbox`]), copies
+//! itself there, drops the cave's page so that the file's own bytes are back, and from then on runs
+//! at home. Home stays mapped after the stub has left, because no code can unmap the pages that it
+//! runs in. The next injection starts there and needs no cave.
 //!
 //! # Rules of the code
-//! 1. It needs nobody outside: every wait ends when tiptoe's heartbeat stops for a lease.
-//! 2. All signals are blocked from its first call to its last. The last one restores the mask
-//!    when the program's own stack pointer and flags are already in place.
+//! 1. It must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
+//! 2. All signals are blocked from its first call to its last. The last one restores the mask, when
+//!    the program's own stack pointer and flags are already restored.
 //! 3. No call of its own may touch the kernel's restart block (so it waits in ppoll, not in
 //!    nanosleep or futex): an interrupted nanosleep is resumed through it.
-//! 4. A restartable call is entered again only if no handler is due for a signal that came
-//!    meanwhile; else it fails with EINTR, as it would have without us.
-//! 5. The last instruction but one stores `left::GONE`: home is free to be rewritten then. A handler that runs when the
-//!    mask is restored may never return there, by a longjmp or by a cancellation, so `left::GOING` is stored before.
+//! 4. A restartable call is made again only if no handler is due for a signal that arrived in
+//!    between; otherwise it fails with EINTR, as it would have without us.
+//! 5. The last instruction but one stores `left::GONE`: home may then be rewritten. A handler that
+//!    runs when the mask is restored may never return to the stub, because of a longjmp or a
+//!    cancellation, so `left::GOING` is stored before.
 
 use std::mem::{offset_of, size_of};
 
-/// First bytes of every home, by which a later injection finds it.
+/// The first bytes of every home, so that a later injection finds it.
 pub(super) const MAGIC: [u8; 16] = *b"tiptoe stub v1\0\0";
 /// Size of a page on x86-64.
 pub(super) const PAGE: u64 = 4096;
 
-/// The registers with which the program goes on.
+/// The registers with which the program continues.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Registers {
@@ -48,16 +49,18 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// How often the stub looks for a step before it naps: 10 to 25 us, as long as a `pause` takes.
+/// How often the stub looks for a step before it naps: 10 to 25 us, depending on how long a `pause`
+/// takes.
 const LOOKS: u32 = 500;
 
-/// What the stub has to know before anybody can talk to it. All words, so without padding.
+/// What the stub needs before tiptoe can talk to it. All fields are words, so that there is no
+/// padding.
 #[repr(C)]
 pub(super) struct Params {
     pub magic: [u8; 16],
-    /// Where the two pages of home are (to be).
+    /// The address of home's two pages, also before they are mapped.
     pub home: u64,
-    /// The page of the cave, which is to be dropped; 0 when started at home.
+    /// The page of the cave, which must be dropped; 0 if the stub starts at home.
     pub cave_page: u64,
     /// Bytes of the temporary mapping: the extended state at its start, the stack at its end.
     pub scratch: u64,
@@ -69,13 +72,15 @@ pub(super) struct Params {
     pub lease: u64,
     /// One of `crate::inject::restart::Restart`.
     pub restart: u64,
-    /// How the program goes on.
+    /// The state in which the program continues.
     pub registers: Registers,
-    /// Where it goes on, with EINTR, if a handler is due that interrupts the call.
+    /// The address at which the program continues with EINTR if a pending handler interrupts the
+    /// call.
     pub interrupted_rip: u64,
 }
 
-/// The words through which tiptoe and the stub talk: tiptoe through /proc/PID/mem.
+/// The words through which tiptoe and the stub talk. tiptoe accesses them through /proc/PID/mem.
+/// Each has one writer, which its line names.
 #[repr(C)]
 pub(super) struct Mailbox {
     /// The stub's: one of `state`.
@@ -98,11 +103,11 @@ pub(super) struct Mailbox {
     pub result: u64,
     /// tiptoe's: `dlopen`.
     pub dlopen: u64,
-    /// tiptoe's: the mode to give to it.
+    /// tiptoe's: the mode argument of `dlopen`.
     pub mode: u64,
     /// tiptoe's: `__errno_location`.
     pub errno_location: u64,
-    /// tiptoe's: the entry of an agent that is there already, or 0.
+    /// tiptoe's: the entry of an agent that is already loaded, or 0.
     pub entry: u64,
     /// tiptoe's: the entry's distance from the load base.
     pub entry_offset: u64,
@@ -110,7 +115,7 @@ pub(super) struct Mailbox {
     pub tid: u64,
     /// The stub's own: pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
-    /// tiptoe's: the name to give to it.
+    /// tiptoe's: the name argument of `dlopen`.
     pub path: [u8; 128],
 }
 
@@ -118,12 +123,12 @@ pub(super) struct Mailbox {
 pub(super) mod state {
     /// At home; waits for step 1.
     pub(crate) const ARRIVED: u32 = 1;
-    /// The descriptors are there; waits for step 2.
+    /// The descriptors exist; waits for step 2.
     pub(crate) const OFFERED: u32 = 2;
-    // 3: step 2 was seen, the loader and the agent run now.
+    // 3: step 2 was seen; the loader and the agent run.
     /// `base` and `result` are valid.
     pub(crate) const DONE: u32 = 4;
-    /// tiptoe was silent or said so.
+    /// tiptoe's heartbeat stopped, or tiptoe asked to give up.
     pub(crate) const ABANDONED: u32 = 5;
     /// `dlopen` returned NULL.
     pub(crate) const REFUSED: u32 = 6;
@@ -133,7 +138,8 @@ pub(super) mod state {
 
 /// The values of [`Mailbox::left`].
 pub(super) mod left {
-    /// Nothing of ours is called any more; the program's signal mask is about to be restored, and its handlers run.
+    /// No code of ours is called any more. The program's signal mask is about to be restored, and
+    /// its handlers to run.
     pub(crate) const GOING: u32 = 1;
     /// The thread is back in the program.
     pub(crate) const GONE: u32 = 2;
@@ -181,7 +187,7 @@ unsafe extern "C" {
     static tiptoe_stub_end: u8;
 }
 
-/// The image's bytes, with `params` filled in.
+/// Returns the image's bytes, with `params` filled in.
 pub(super) fn image(params: &Params) -> Vec<u8> {
     let begin = &raw const tiptoe_stub_begin;
     // SAFETY: the assembler put `len()` initialized, constant bytes from `begin` on.
@@ -194,15 +200,15 @@ pub(super) fn image(params: &Params) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of the image, parameters and code.
+/// Returns the length of the image, parameters and code.
 pub(super) fn len() -> usize {
     (&raw const tiptoe_stub_end).addr() - (&raw const tiptoe_stub_begin).addr()
 }
 
-/// Where execution starts in an image that lies in a cave.
+/// The offset at which execution starts in an image in a cave.
 pub(super) const FROM_CAVE: u64 = size_of::<Params>() as u64;
 
-/// Where execution starts in an image that is at home already.
+/// Returns the offset at which execution starts in an image at home.
 pub(super) fn from_home() -> u64 {
     ((&raw const tiptoe_stub_from_home).addr() - (&raw const tiptoe_stub_begin).addr()) as u64
 }

@@ -12,7 +12,7 @@ tiptoe_stub_begin:
 tiptoe_image:
     .skip {params}
 
-# In the cave: no stack, every register free (the program's are in Params).
+# In the cave there is no stack, and every register is free (the program's are in Params).
 tiptoe_from_cave:
     cld
     mov eax, 14                         # rt_sigprocmask(SIG_BLOCK, all, NULL, 8)
@@ -43,7 +43,7 @@ tiptoe_from_cave:
     syscall
     test eax, eax
     jnz tiptoe_no_exec
-    lea rax, [rip + tiptoe_stub_from_home]   # its twin at home
+    lea rax, [rip + tiptoe_stub_from_home]   # the same address in the copy at home
     lea rcx, [rip + tiptoe_image]
     sub rax, rcx
     add rax, qword ptr [rip + tiptoe_image + {home}]
@@ -61,7 +61,7 @@ tiptoe_no_home:
 tiptoe_stub_from_home:
     cld
     lea rbx, [rip + tiptoe_image + 4096]
-    mov eax, 14                         # again, for those who start here
+    mov eax, 14                         # again, because a later injection starts here
     xor edi, edi
     lea rsi, [rip + tiptoe_image + {all_signals}]
     xor edx, edx
@@ -70,7 +70,7 @@ tiptoe_stub_from_home:
     mov rdi, qword ptr [rip + tiptoe_image + {cave_page}]
     test rdi, rdi
     jz 2f
-    mov eax, 28                         # madvise(cave, 1 page, DONTNEED): the file's bytes are back
+    mov eax, 28                         # madvise(cave, 1 page, DONTNEED): restores the file's bytes
     mov esi, 4096
     mov edx, 4
     syscall
@@ -116,7 +116,7 @@ tiptoe_no_scratch:
     mov dword ptr [rbx + {fds} + 12], eax
     mov dword ptr [rbx + {state}], 7    # FAILED
 
-# Is a handler due for a signal that came meanwhile, and would it end the program's call?
+# Decides whether a handler is due for a signal that arrived in between, and would end the call.
 tiptoe_decide:
     cmp qword ptr [rip + tiptoe_image + {restart}], 0
     je 3f
@@ -146,8 +146,8 @@ tiptoe_decide:
     jmp tiptoe_leave
 3:  xor ebx, ebx
 
-# Back. rbx: 0 as saved, 1 with EINTR, 2 as saved and from the cave. Only mov and lea once the
-# flags are right.
+# Returns. rbx: 0 as saved, 1 with EINTR, 2 as saved and from the cave. Must use only mov and lea
+# once the flags are restored.
 tiptoe_leave:
     cmp ebx, 2
     je 21f
@@ -189,8 +189,8 @@ tiptoe_leave:
     mov dword ptr [rip + tiptoe_image + 4096 + {left}], {gone}
     jmp qword ptr [rip + tiptoe_image + {interrupted_rip}]
 
-# Waits for step r12d. eax: 0 it came, 1 tiptoe gave up or its heartbeat stopped for a lease. At first without
-# a call, because tiptoe is usually faster than a nap.
+# Waits for step r12d. eax: 0 it may be taken, 1 tiptoe gave up or its heartbeat stopped for a
+# lease. At first without a call, because tiptoe is usually faster than a nap.
 tiptoe_wait:
     mov ecx, {looks}
 21: cmp dword ptr [rbx + {go}], r12d
@@ -259,8 +259,8 @@ tiptoe_work:
     mov ecx, 6                          # REFUSED
     test rax, rax
     jz 8f
-    mov r8, qword ptr [rax + 8]         # the link map's name, if it is the one that we gave:
-    mov rdi, r8                         # that one is longer than the 30 bytes of ours
+    mov r8, qword ptr [rax + 8]         # replaces the link map's name, if it is the one that we gave:
+    mov rdi, r8                         # which is longer than the 30 bytes of ours
     lea rsi, [rbx + {path}]
     mov ecx, 30
     repe cmpsb
@@ -292,12 +292,12 @@ tiptoe_work:
     add rsp, 8
     ret
     .balign 16
-7:  .asciz "tiptoe-agent"               # 16 bytes apart
+7:  .asciz "tiptoe-agent"               # one name every 16 bytes
     .balign 16
     .asciz "tiptoe-data"
     .balign 16
     .asciz "tiptoe-plan"
-tiptoe_name:                            # as maps shows it; a debugger finds no file there
+tiptoe_name:                            # the name in maps, under which a debugger finds no file
     .asciz "/memfd:tiptoe-agent (deleted)"
 tiptoe_stub_end:
 .popsection

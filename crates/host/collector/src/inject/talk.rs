@@ -9,11 +9,11 @@ use super::borrow::Borrowed;
 use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, left, state};
 
-/// How often tiptoe looks at the mailbox.
+/// The pause between two looks at the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
-/// For how long it looks without a pause first, because the borrowed thread stands still meanwhile.
+/// How long it looks without pauses first, because the borrowed thread waits.
 const STARE: Duration = Duration::from_micros(200);
-/// How often tiptoe shows that it lives.
+/// The period of tiptoe's heartbeat.
 const BEAT: Duration = Duration::from_millis(20);
 
 /// The mailbox of a borrowed thread.
@@ -35,7 +35,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits until the stub is at home, and notes there whose thread it runs on.
+    /// Waits until the stub is at home, and records there which thread it runs on.
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
         let since = Instant::now();
@@ -49,7 +49,7 @@ impl<'a> Talk<'a> {
         self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
     }
 
-    /// Waits until the stub has got to `wanted`.
+    /// Waits until the stub has reached `wanted`.
     pub(super) fn wait(&self, wanted: u32) -> Result<(), InjectError> {
         let pid = self.process.pid;
         let since = Instant::now();
@@ -69,7 +69,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits until the thread is back in the program; it goes there by itself.
+    /// Waits until the thread is back in the program, to which it returns by itself.
     pub(super) fn departure(&self) -> Result<(), InjectError> {
         let since = Instant::now();
         loop {
@@ -81,26 +81,27 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Whether the thread has ended or has its own signal mask again, or that of a handler.
+    /// Returns whether the thread has ended, or has its own signal mask again, or that of a
+    /// handler.
     fn is_elsewhere(&self) -> bool {
         const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let status = process::status(self.process.pid, self.tid);
         status.map_or(true, |status| status.blocked != !UNBLOCKABLE)
     }
 
-    /// Lets the stub take a step.
+    /// Allows the stub a step.
     pub(super) fn go(&self, step: u32) -> Result<(), InjectError> {
         self.put(offset_of!(Mailbox, go), &step.to_le_bytes())
     }
 
-    /// Tells the stub to give up at its next look.
+    /// Asks the stub to give up at its next look.
     pub(super) fn abandon(&self) {
-        // A failure means that there is nobody to tell.
+        // A failure means that the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
     }
 
-    /// Beats until told to stop, from a thread of its own. Before the stub has arrived there
-    /// is nothing to write to, which is no harm.
+    /// Beats until `stop` is signalled, on a thread of its own. Writes before the stub's arrival
+    /// fail, which is harmless.
     pub(super) fn beat(&self, stop: &Receiver<()>) {
         let mut beat = 0u32;
         while stop.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
@@ -116,7 +117,7 @@ impl<'a> Talk<'a> {
             .map_err(|_| self.died())
     }
 
-    /// Reads one half-word field.
+    /// Reads a field of four bytes.
     pub(super) fn u32(&self, field: usize) -> Result<u32, InjectError> {
         self.process
             .read_u32(self.at(field))
@@ -155,7 +156,7 @@ impl<'a> Talk<'a> {
         })
     }
 
-    /// A pause between two looks, for what began at `since`.
+    /// Pauses between two looks of a wait that began at `since`.
     fn glance(&self, since: Instant, why: &'static str) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {

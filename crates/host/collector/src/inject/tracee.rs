@@ -1,9 +1,9 @@
-//! One thread, held by ptrace for as long as it takes to look at it.
+//! Holds one thread by ptrace while it is inspected.
 //!
-//! Only PTRACE_INTERRUPT stops are ever made. A tracer that dies leaves such a stop without a
-//! signal; single steps and system call stops would leave a SIGTRAP that kills the target, and
-//! so are never used. The thread that seizes must be the one that lets go; when it ends, so
-//! does every hold of its.
+//! Only PTRACE_INTERRUPT stops are made. If the tracer dies, such a stop ends without a signal.
+//! Single steps and system call stops would leave a SIGTRAP that kills the target, so they must
+//! never be used. The thread that seizes must be the one that detaches; when it ends, so does every
+//! hold of its.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -25,9 +25,9 @@ pub(super) enum Missed {
     Gone,
     /// It did not stop in time.
     Late,
-    /// It stands where it should not be borrowed.
+    /// It is in code where it should not be borrowed.
     Refused(&'static str),
-    /// The kernel said no.
+    /// The kernel refused.
     Os(Errno),
 }
 
@@ -40,7 +40,7 @@ impl From<Errno> for Missed {
     }
 }
 
-/// A thread that will stop soon.
+/// A thread that was asked to stop.
 pub(super) struct Stopping {
     pid: u32,
     tid: Pid,
@@ -48,15 +48,16 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. A thread that does not stop in time is let go only when the calling thread ends. One that
-    /// had the number before may have ended, and another process have got the number: its thread goes on.
+    /// Waits for the stop. A thread that does not stop in time is detached only when the calling
+    /// thread ends. Returns `Gone` if the thread has ended and another process has got its number;
+    /// that process's thread continues.
     pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
         let mut looks = Looks::new();
         loop {
             match stops::look(thread, false)? {
-                // The end of a first thread is told only with that of its process.
+                // waitid reports the end of a first thread only with that of its process.
                 Stop::None if Instant::now() > until => match has_ended(thread) {
                     true => return Err(Missed::Gone),
                     false => return Err(Missed::Late),
@@ -68,7 +69,7 @@ impl Stopping {
                         held: true,
                         since: self.since,
                     };
-                    // What is held does not end, so that its number stays its own.
+                    // A held thread does not end, so that its number cannot be reused.
                     let folder = format!("/proc/{}/task/{tid}", self.pid);
                     let is_ours = std::path::Path::new(&folder).exists();
                     return is_ours.then_some(held).ok_or(Missed::Gone);
@@ -80,7 +81,7 @@ impl Stopping {
     }
 }
 
-/// A stopped thread. Dropping it lets it go on, its system call restored.
+/// A stopped thread. Dropping it detaches, with its system call restored.
 pub(super) struct Held {
     tid: Pid,
     held: bool,
@@ -88,8 +89,8 @@ pub(super) struct Held {
     since: Instant,
 }
 
-/// The thread pointer of a process's thread, for which it is stopped for a moment: none where it has ended, is traced by another, or
-/// does not stop.
+/// Stops a thread for a moment and returns its thread pointer. Returns `None` if the thread has
+/// ended, is traced by another process, or does not stop.
 pub fn thread_pointer(pid: u32, tid: u32) -> Option<u64> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let held = Held::stop(pid, tid, PATIENCE).ok()?;
@@ -101,17 +102,18 @@ fn has_ended(tid: u32) -> bool {
 }
 
 impl Held {
-    /// Seizes a thread of a process and stops it. A thread that does not stop in time is let go only when
-    /// the calling thread ends.
+    /// Seizes a thread of a process and stops it. A thread that does not stop in time is detached
+    /// only when the calling thread ends.
     pub(super) fn stop(pid: u32, thread: u32, patience: Duration) -> Result<Self, Missed> {
         Held::begin(pid, thread)?.wait(Instant::now() + patience)
     }
 
-    /// Seizes a thread and has it stop soon.
+    /// Seizes a thread and asks it to stop.
     pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, Missed> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
-            // A thread that has just ended is refused in the words for another user's.
+            // For a thread that has just ended the kernel returns the error of another user's
+            // thread.
             Errno::EPERM if has_ended(thread) => Missed::Gone,
             errno => errno.into(),
         })?;
@@ -120,17 +122,17 @@ impl Held {
         Ok(Stopping { pid, tid, since })
     }
 
-    /// When it was asked to stop.
+    /// Returns when it was asked to stop.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
 
-    /// The registers at the stop.
+    /// Returns the registers at the stop.
     pub(super) fn registers(&self) -> Result<user_regs_struct, Missed> {
         Ok(ptrace::getregs(self.tid)?)
     }
 
-    /// The signal mask that the program set, also inside a call with a mask of its own.
+    /// Returns the signal mask that the program set, also inside a call with a mask of its own.
     pub(super) fn signal_mask(&self) -> Result<u64, Missed> {
         let mut mask = 0u64;
         // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.
@@ -166,21 +168,23 @@ impl Held {
         Ok(())
     }
 
-    /// Sends the thread to `rip` as if no system call had been interrupted, all signals
-    /// blocked, and lets it go. What runs there restores everything. The registers change
-    /// first, in one piece: from then on the thread needs nobody.
+    /// Sends the thread to `rip` as if no system call had been interrupted, with all signals
+    /// blocked, and detaches. The code there must restore everything. All registers change in one
+    /// call and first, because from then on the thread must not depend on tiptoe.
     pub(super) fn send_to(mut self, mut regs: user_regs_struct, rip: u64) -> Result<(), Missed> {
         regs.rip = rip;
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
         self.held = false;
-        // The code at `rip` blocks them too: this only closes the gap before it does.
+        // The code at `rip` blocks them too; this closes the gap before it does.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
         Ok(())
     }
 
-    /// Whether the thread stands in a restartable sequence, which it must not leave and re-enter.
+    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there:
+    /// after the stub it would finish the sequence instead of restarting it, without the atomicity
+    /// that the sequence needs.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let Some(area) = self.rseq_area() else {
             return false;
@@ -237,7 +241,7 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    /// The kernel refuses it with the error for another user's.
+    /// Regression: the kernel refuses such a thread with the error for another user's.
     #[test]
     fn a_thread_that_has_just_ended_is_gone() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
@@ -250,7 +254,8 @@ mod tests {
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(Missed::Gone)), "{stopped:?}");
     }
-    /// Its registers were changed, so that it went on in the other process's code.
+    /// Regression: its registers were changed, so that it continued at an address of the first
+    /// process.
     #[test]
     fn a_thread_of_another_process_is_not_held() {
         let mut sleep = std::process::Command::new("sleep");

@@ -1,9 +1,9 @@
-//! Where a stopped thread stands: outside of everything that the loader will need, or not.
+//! Decides whether a stopped thread is outside of everything that the loader will need.
 //!
-//! The stack is unwound with the tables of the files it runs through. Where those end (code
-//! made at run time, hand-written frames) the rest of the stack is searched for anything that
-//! looks like a return into unsafe code: that may refuse a thread wrongly, which costs one more
-//! try, but does not accept one wrongly.
+//! The stack is unwound with the tables of the files it runs through. If these end (code made at
+//! run time, hand-written frames), the rest of the stack is searched for anything that looks like a
+//! return into unsafe code. The search may refuse a thread wrongly, which costs one more attempt,
+//! but it must not accept one wrongly.
 
 use std::collections::HashMap;
 
@@ -16,41 +16,42 @@ use super::image::{Image, Role};
 use super::process::{Mapping, Process};
 use crate::module::content;
 
-/// Frames after which a stack is searched instead of unwound.
+/// The most frames to unwind; the rest of the stack is searched.
 const MAX_FRAMES: usize = 512;
-/// Bytes of a stack that are searched at most.
+/// The most bytes of a stack to search.
 const MAX_SEARCH: u64 = 256 << 10;
 /// The code that a signal handler returns to: `mov $15, %rax; syscall`.
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
-/// What a look at a stack said.
+/// The result of a look at a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The thread may be borrowed.
     Free,
-    /// It stands in the allocator, the loader or fork.
+    /// It is inside the allocator, the loader or fork.
     Inside,
-    /// It runs a signal handler over something that cannot be told.
+    /// It runs a signal handler over frames that cannot be unwound.
     Unknown,
-    /// The stack leads into a file that has not been read: let the thread go and read it.
+    /// The stack leads into a file that has not been read: the thread must continue while it is
+    /// read.
     Unread,
 }
 
-/// The files of one process, read as stacks lead into them.
+/// The files of one process, read when a stack leads into them.
 pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
     loader: u64,
-    /// By the start of their text mapping; `None` is a file that cannot be read.
+    /// By the start of their text mapping; `None` if the file cannot be read.
     images: HashMap<u64, Option<Image>>,
-    /// What a stack led into last that was not read.
+    /// The unread file into which the last stack led.
     unread: Option<Mapping>,
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
 }
 
 impl<'a> Stacks<'a> {
-    /// For a process with these mappings, whose loader lies at `loader`.
+    /// Makes the record of a process with these mappings, whose loader is at `loader`.
     pub(super) fn new(process: &'a Process, mappings: Vec<Mapping>, loader: u64) -> Self {
         Self {
             process,
@@ -63,7 +64,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Looks again at what is mapped; what was read of files stays.
+    /// Reads the mappings again; files that were read stay.
     pub(super) fn refresh(&mut self) -> Result<(), InjectError> {
         let mappings = self.process.mappings()?;
         let known = |start| {
@@ -79,13 +80,14 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// libc's image.
+    /// Returns libc's image.
     pub(super) fn libc(&mut self) -> Option<&Image> {
         self.image(is_libc)
     }
 
-    /// Whether a thread holds one of the loader's locks, for which another one would wait in `dlopen`. No thread should
-    /// be held at the first call, which reads the loader's file.
+    /// Returns whether a thread holds one of the loader's locks, for which a borrowed thread would
+    /// wait in `dlopen`. No thread should be held at the first call, because it reads the loader's
+    /// file.
     pub(super) fn has_loader_locked(&mut self) -> bool {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -105,8 +107,8 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file that a stack led into. No thread should be held meanwhile: it may take
-    /// milliseconds.
+    /// Reads the file into which a stack led. No thread should be held during this, because it may
+    /// take milliseconds.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);
@@ -124,7 +126,7 @@ impl<'a> Stacks<'a> {
         self.images.insert(text.start, image);
     }
 
-    /// What the file behind a text mapping holds; `None` if it cannot be read.
+    /// Reads the file of a text mapping; `None` if it cannot be read.
     fn image_of(&self, text: &Mapping) -> Option<Image> {
         let content = content(self.process.open_file(text).ok()?).ok()?;
         let ours = || self.mappings.iter().filter(|m| m.same_file(text));
@@ -132,7 +134,7 @@ impl<'a> Stacks<'a> {
         Image::read(&content, (text.start, text.offset), span, self.role(text))
     }
 
-    /// Judges the place where a thread with these registers stands.
+    /// Judges where a thread with these registers is.
     pub(super) fn place(&mut self, regs: &user_regs_struct) -> Place {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
         let mut address = FrameAddress::from_instruction_pointer(regs.rip);
@@ -168,7 +170,7 @@ impl<'a> Stacks<'a> {
         self.search(at.sp(), in_handler)
     }
 
-    /// Judges one address; `None` where no file with unwind tables is mapped there.
+    /// Judges one address; `None` if no file with unwind tables is mapped there.
     fn visit(&mut self, address: u64) -> Option<Place> {
         let text = self.text_at(address)?;
         let Some(image) = self.images.get(&text.start) else {
@@ -225,7 +227,8 @@ impl<'a> Stacks<'a> {
         Place::Free
     }
 
-    /// Whether the instruction before `address` can be a call: `e8` or an `ff /2` of any length.
+    /// Returns whether the instruction before `address` can be a call: `e8` or an `ff /2` of any
+    /// length.
     fn follows_call(&self, address: u64) -> bool {
         if self.text_at(address - 1).is_none() {
             return false;
@@ -242,7 +245,7 @@ impl<'a> Stacks<'a> {
         self.process.read(address, &mut code).is_ok() && code == SIGRETURN
     }
 
-    /// The registers that a signal frame at `sp` saved.
+    /// Returns the registers that a signal frame at `sp` saved.
     fn interrupted(&self, sp: u64) -> Option<UnwindRegsX86_64> {
         const RBP: u64 = 40 + 10 * 8;
         const RSP: u64 = 40 + 15 * 8;
@@ -252,8 +255,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Whether a recursive lock among these bytes is held. Where each is differs between versions of glibc; all begin with five
-/// words: the lock's, how often its owner took it, the owner's id, how many use it (1), and the kind (1, recursive).
+/// Returns whether a recursive lock among these bytes is held. The locks' offsets differ between
+/// versions of glibc, so they are recognized by their first five words: the lock's, how often its
+/// owner took it, the owner's id, how many use it (1), and the kind (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;
@@ -268,7 +272,7 @@ fn has_held_lock(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether a mapping is of glibc's libc.
+/// Returns whether a mapping is of glibc's libc.
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
     let name = mapping.path.rsplit('/').next().unwrap_or("");
     name == "libc.so.6" || name.starts_with("libc-2.")
@@ -286,7 +290,7 @@ mod tests {
             assert_eq!(has_held_lock(&bytes), is_held, "{words:?}");
         };
         check([1, 1, 4242, 1, 1], true);
-        // Others wait for it; its owner took it twice.
+        // Other threads wait for it; its owner took it twice.
         check([2, 2, 4242, 1, 1], true);
         check([0, 0, 0, 0, 1], false);
         check([1, 1, 4242, 1, 0], false);

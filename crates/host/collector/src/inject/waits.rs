@@ -1,5 +1,5 @@
-//! The masks that a stopped thread will have later: while it sleeps in a call with a mask of its own, and once the
-//! handlers that it is in have returned.
+//! Changes the masks that a stopped thread will get later: while it sleeps in a call with a mask of
+//! its own, and when the handlers that it is in return.
 
 use libc::user_regs_struct;
 use tiptoe_wire::tls;
@@ -10,17 +10,18 @@ use super::restart;
 
 /// epoll_pwait2, which libc's table lacks.
 const SYS_EPOLL_PWAIT2: i64 = 441;
-/// How much of a stack is looked through for handlers' frames.
+/// How many bytes of a stack to search for handlers' frames.
 const STACK: usize = 64 << 10;
-/// Where in a signal's frame, from its return address on, the kernel keeps the segment registers and the mask.
+/// The offsets in a signal's frame, from its return address on, at which the kernel saves the
+/// segment registers and the mask.
 const SEGMENTS: usize = 8 + 40 + 18 * 8;
 const MASK: usize = 8 + 40 + 32 * 8;
 /// Code and stack segments of a 64-bit program.
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// Gives a thread that sleeps under a mask with the signals a copy without them, which the call is made again with;
-/// whether it did. The registers are those of the stop.
+/// Gives a thread that sleeps under a mask with the signals a copy without them, with which the
+/// call is made again. Returns whether it did. `regs` must be those of the stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {
@@ -65,8 +66,8 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Takes the signals out of the masks that handlers' frames above this stack pointer bring back. Returns what the
-/// innermost of them had, or `None` if there is no frame.
+/// Removes the signals from the masks that handlers' frames above this stack pointer will restore.
+/// Returns the innermost frame's mask before the change, or `None` if there is no frame.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,
@@ -88,7 +89,7 @@ pub(super) fn clear_frames(
         let Some(mask) = word(at + MASK) else { break };
         innermost.get_or_insert(mask);
         if mask & masks.signals != 0 {
-            // Memory that was there a moment ago.
+            // A failure is ignored because this memory was readable a moment ago.
             let _ = process.write(
                 stack + (at + MASK) as u64,
                 &(mask & !masks.signals).to_le_bytes(),

@@ -60,9 +60,9 @@ impl Drop for Owner {
     }
 }
 
-/// Holds the word until told to release it, or until the process dies.
+/// Holds the word until `released` is signalled, or until the process dies.
 fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc::Receiver<()>) {
-    // The owner word is at a fixed place, whatever the geometry.
+    // The owner word is at a fixed offset, independent of the geometry.
     let geometry = Geometry {
         slots: 1,
         slabs: 1,
@@ -89,7 +89,7 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
     // SAFETY: gettid has no arguments.
     let tid = unsafe { libc::gettid() } as u32;
-    // Release: whoever sees the word sees the plan's header.
+    // Release: a thread that sees the word must see the plan's header.
     word.store(tid | FUTEX_WAITERS, Ordering::Release);
     let _ = ready.send(Ok(()));
     let _ = released.recv();

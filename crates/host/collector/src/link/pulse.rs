@@ -1,5 +1,5 @@
-//! Whether an agent may still answer. Its process may call exec, and any of the process's threads may keep the agent's
-//! from running.
+//! Decides whether an agent may still answer. Its process may call exec, and any of the process's
+//! threads may keep the agent's from running.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -13,11 +13,11 @@ use crate::inject::is_given_up;
 use crate::request::Error;
 use crate::resident::agent_thread;
 
-/// How often it is looked whether the agent's thread runs.
+/// The pause between two checks whether the agent's thread runs.
 const LOOK: Duration = Duration::from_millis(50);
-/// Between two looks at a process that is ending.
+/// The pause between two looks at a process that is ending.
 const PAUSE: Duration = Duration::from_micros(200);
-/// An agent that has a request and is not seen running for this long does not serve it.
+/// If an agent with a request does not run for this long, it does not serve the request.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The process that an agent is in.
@@ -25,7 +25,7 @@ pub(super) struct Pulse {
     process: Process,
     /// The program that the agent is in.
     program: RunningProgram,
-    /// Its memory: another program has another one.
+    /// Its memory, because another program has another one.
     memory: File,
 }
 
@@ -39,10 +39,11 @@ impl Pulse {
         })
     }
 
-    /// Whether the memory that the agent is in is gone. Then this returns once everybody can see why: a process that
-    /// ends has no memory for a moment before `is_gone` says so, and another program has some.
+    /// Returns whether the agent's memory is no longer used. Then waits until the reason is
+    /// visible, because an ending process loses its memory shortly before `is_gone` says so, and
+    /// another program has new memory.
     pub(super) fn is_over(&self, is_gone: &dyn Fn() -> bool) -> bool {
-        // Another process may keep the memory, and do in it as the agent does.
+        // Another process may keep the memory in use, so that the program must be compared as well.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
@@ -59,7 +60,7 @@ impl Pulse {
         now.is_ok_and(|now| now.differs(&self.program))
     }
 
-    /// Whether the thread runs, or would if there were a CPU for it.
+    /// Returns whether the thread runs, or would if a CPU were free.
     fn runs(&self, thread: u32) -> bool {
         let thread = agent_thread(self.process, thread);
         let status = thread.and_then(|tid| self.process.thread_status(tid).ok());
@@ -67,7 +68,7 @@ impl Pulse {
     }
 }
 
-/// A wait for an agent.
+/// A wait for an agent's answer.
 pub(super) struct Wait<'l> {
     link: &'l Link,
     until: Instant,
@@ -86,7 +87,7 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Whether it has lasted too long for an agent that is there.
+    /// Returns whether it has lasted too long for an agent that still runs.
     pub(super) fn is_over(&self) -> bool {
         let now = Instant::now();
         if now - self.looked.get() > LOOK {
@@ -101,7 +102,7 @@ impl<'l> Wait<'l> {
     }
 }
 
-/// The agent does not answer.
+/// Makes the error of an agent that does not answer.
 pub(super) fn silent(request: tiptoe_wire::Request) -> Error {
     Error::new(format!("the agent did not answer request {request:?}"))
         .with_hint("is the target stopped (SIGSTOP, a debugger)?")
@@ -114,7 +115,7 @@ mod tests {
     use crate::preload::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
-    /// Each request of the end waited for it anew, ten seconds each.
+    /// Regression: each request at the end waited again, ten seconds each.
     #[test]
     fn an_agent_that_does_not_run_is_asked_once() {
         let geometry = Geometry {
@@ -132,7 +133,7 @@ mod tests {
         let asked = link.plan().sequence();
         assert!(link.ask(Request::Detach, 0).is_err());
         assert_eq!(link.plan().sequence(), asked);
-        // It goes on.
+        // It answers late.
         link.data().answer(asked, 0);
         assert!(link.ask(Request::Detach, 0).is_err());
         assert_eq!(link.plan().sequence(), asked + 1);

@@ -1,4 +1,4 @@
-//! A mapped memfd, seen as words only.
+//! A mapped memfd, accessed only as atomic words.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ pub struct Segment {
     pub(super) len: usize,
 }
 
-// SAFETY: the mapping is only seen as atomics, from any thread.
+// SAFETY: the mapping is accessed only as atomics, from any thread.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Maps `len` bytes of a memfd that is sized and cannot shrink any more.
+    /// Maps `len` bytes of a memfd, which must have that size and be sealed against shrinking.
     pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -51,7 +51,7 @@ impl Segment {
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
-    /// The memfd, for reading parts without touching the mapping.
+    /// Returns the memfd, for reading parts without touching the mapping.
     pub fn file(&self) -> &File {
         &self.file
     }

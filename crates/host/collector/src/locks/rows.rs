@@ -1,5 +1,4 @@
-//! From what the kernel kept to the rows of a session: merged by what they are told apart by, named,
-//! and sorted.
+//! Turns what the kernel recorded into the rows of a session: grouped, named, and sorted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +10,10 @@ use tiptoe_sys::host::cgroup::{self, Cgroups};
 
 use crate::locks::LockBy;
 
-/// What rows are told apart by: type, mode and outcome, and one thing more.
+/// The key of a row: type, mode and outcome, and the value by which rows are grouped.
 type Key = (&'static str, Mode, Outcome, u64);
 
-/// One row that is being put together.
+/// The parts of one row.
 #[derive(Default)]
 struct Sum {
     count: u64,
@@ -23,11 +22,11 @@ struct Sum {
     times: Box<Times>,
     /// The time of each stack, from its call site on.
     stacks: BTreeMap<Vec<u64>, u64>,
-    /// Of whom it is: any one of the merged rows, which share what matters.
+    /// The name of one of the merged rows, which all share it.
     whose: String,
 }
 
-/// The word for it in a session.
+/// Returns the word for it in a session.
 pub(super) fn word(by: Option<LockBy>) -> &'static str {
     match by {
         None | Some(LockBy::Callsite) => "callsite",
@@ -39,9 +38,9 @@ pub(super) fn word(by: Option<LockBy>) -> &'static str {
     }
 }
 
-/// The rows, those that took most time first.
+/// Returns the rows, those with the most time first.
 ///
-/// `processes` are names of processes, better than those that the kernel had at their first wait.
+/// `processes` are present names of processes; the kernel recorded those at their first wait.
 pub(super) fn rows(
     found: &[WaitRow],
     by: Option<LockBy>,
@@ -85,7 +84,7 @@ fn key(row: &WaitRow, by: Option<LockBy>, stack: &[u64]) -> Key {
         None | Some(LockBy::Callsite) => stack.first().copied().unwrap_or(0),
         Some(LockBy::Type) => 0,
         Some(LockBy::Lock) => row.key.lock,
-        // The idle threads of all CPUs have no id.
+        // The idle threads of all CPUs share the id 0.
         Some(LockBy::Thread) => u64::from(row.key.tid),
         Some(LockBy::Process) => u64::from(row.key.pid),
         Some(LockBy::Cgroup) => row.key.cgroup,
@@ -94,7 +93,7 @@ fn key(row: &WaitRow, by: Option<LockBy>, stack: &[u64]) -> Key {
     (traits.kind(), traits.mode(), traits.outcome(), apart)
 }
 
-/// What rows are named by.
+/// The sources of rows' names.
 struct Names<'a> {
     callsites: &'a Callsites,
     processes: &'a BTreeMap<u32, String>,
@@ -102,7 +101,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Whose waits, or for which lock.
+    /// Returns the name of the waiting thread, process or cgroup, or of the lock.
     fn whose(&self, row: &WaitRow, by: Option<LockBy>) -> String {
         let key = &row.key;
         match by {
@@ -132,7 +131,7 @@ impl Names<'_> {
     }
 }
 
-/// The paths of the cgroups that waited, as far as they are still there.
+/// Returns the paths of the cgroups that waited, if they still exist.
 fn cgroup_paths(found: &[WaitRow]) -> BTreeMap<u64, PathBuf> {
     let mut ids: Vec<u64> = found.iter().map(|row| row.key.cgroup).collect();
     ids.sort_unstable();
@@ -154,7 +153,8 @@ impl Sum {
         }
     }
 
-    /// The call site with most time with those callers that it mostly has, and how many there are.
+    /// Returns the call site with the most time, with its most expensive callers, and the number of
+    /// call sites.
     fn callsite(&self) -> (&[u64], usize) {
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();
         for (stack, ns) in &self.stacks {
@@ -238,7 +238,7 @@ mod tests {
         ]
     }
 
-    /// Each row as `type key callsite(places) callers total`.
+    /// Checks each row as `type key callsite(places) callers total`.
     fn check(by: Option<LockBy>, expected: &[&str]) {
         let symbols = KernelSymbols::parse("1000 T vm_mmap\n2000 T one\n3000 T other\n");
         let symbols = Callsites::new(symbols);

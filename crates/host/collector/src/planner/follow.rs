@@ -1,4 +1,4 @@
-//! What is wanted of each hit.
+//! What is recorded of each hit.
 
 use tiptoe_wire::calls::words;
 use tiptoe_wire::{ring, timed_values, values};
@@ -6,44 +6,44 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed by value.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters of threads whose calls are timed by value: a function has 226 KB of
-/// them, of which a thread touches what it needs, and all threads' are mapped.
+/// The most counters of a thread whose calls are timed by value. A function has 226 KB of them; a
+/// thread touches only what it needs, but all threads' are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
-// And what is only counted finds room besides.
+// Room must be left for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
 
-/// What is wanted of each hit.
+/// What is recorded of each hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// To be counted.
+    /// Its count.
     #[default]
     No,
-    /// To be counted again when the call returns.
+    /// Its count, again when the call returns.
     Returns,
-    /// And timed.
+    /// Its count and duration.
     Times,
-    /// To be counted by the value of an argument.
+    /// Its count, by the value of an argument.
     Values,
-    /// And timed.
+    /// Its count and duration, by that value.
     TimedValues,
-    /// To be recorded, with its first two arguments.
+    /// A record, with its first two arguments.
     Record,
-    /// Followed to its return, with the thread noted to be inside.
+    /// The call is followed to its return, and the thread is marked as inside.
     Gate,
 }
 
 impl Follow {
-    /// Whether calls are followed to their return.
+    /// Returns whether calls are followed to their return.
     pub fn is_followed(self) -> bool {
         !matches!(self, Follow::No | Follow::Values | Follow::Record)
     }
 
-    /// Whether they are timed.
+    /// Returns whether calls are timed.
     pub fn is_timed(self) -> bool {
         matches!(self, Follow::Times | Follow::TimedValues)
     }
 
-    /// The same of entries alone.
+    /// Returns what remains if only entries are counted.
     pub fn entries(self) -> Follow {
         match self {
             Follow::Values | Follow::TimedValues => Follow::Values,
@@ -51,7 +51,7 @@ impl Follow {
         }
     }
 
-    /// How many counters a probe has.
+    /// Returns how many counters a probe has.
     pub fn width(self) -> u32 {
         match self {
             Follow::No => 1,
@@ -63,12 +63,12 @@ impl Follow {
         }
     }
 
-    /// How many counters there are for so many probes.
+    /// Returns how many counters this many probes have.
     pub fn room(self, probes: u32) -> u32 {
         self.within(probes.saturating_mul(self.width()))
     }
 
-    /// As many of these counters as there can be.
+    /// Limits the number of these counters.
     pub fn within(self, counters: u32) -> u32 {
         match self {
             Follow::TimedValues => counters.min(MOST_TIMED_VALUES),

@@ -1,5 +1,5 @@
-//! The functions of the C library that take a lock and give it back, for the one lock whose
-//! holds are timed: its address is compared in the trampoline.
+//! The functions of the C library that take a lock and release it, for the one lock whose holds are
+//! timed. The trampoline compares its address.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, Strategy, shape, transfers};
@@ -10,7 +10,7 @@ use tiptoe_wire::futex::hold::{GIVES, LEAVES, TAKES, TRIES};
 use super::{Draft, Locks, Planned, body_hash, is_libc, planned};
 use crate::module::Module;
 
-/// Each with what it does.
+/// The functions, with their effect.
 const FUNCTIONS: [(&str, i32); 22] = [
     ("pthread_mutex_lock", TAKES),
     ("pthread_mutex_trylock", TRIES),
@@ -36,19 +36,19 @@ const FUNCTIONS: [(&str, i32); 22] = [
     ("cnd_timedwait", LEAVES),
 ];
 
-/// Bytes of what is on the stack at a function's entry.
+/// The bytes on the stack at a function's entry.
 const RETURN_ADDRESS: u32 = 8;
-/// A function this small may only lead to another one.
+/// A function of at most this size may only jump to another one.
 const SMALL: usize = 16;
 
-/// What a function does with a lock.
+/// Returns a function's effect on a lock.
 fn turn_of(function: &Function) -> Option<i32> {
     let has = |name: &str| function.names.iter().any(|own| **own == *name);
     let found = FUNCTIONS.iter().find(|(name, _)| has(name));
     found.map(|(_, turn)| *turn)
 }
 
-/// The body of a function's patch.
+/// Returns the body of a function's patch.
 fn body(turn: i32, lock: u64) -> Option<Body> {
     let is_lock = Comparison {
         arg: u8::from(turn == LEAVES),
@@ -63,9 +63,9 @@ fn body(turn: i32, lock: u64) -> Option<Body> {
 }
 
 impl Draft<'_> {
-    /// Plans what tells of a lock that is taken and given back.
+    /// Plans the sites where the lock is taken and released.
     pub(super) fn holds(&mut self, modules: &[Module], lock: u64, locks: &mut Locks) {
-        // Where it is a library of its own, libc only forwards to it.
+        // If libpthread is a separate library, libc only forwards to it.
         let threads = modules.iter().any(|m| m.name.starts_with("libpthread"));
         let theirs = |m: &&Module| is_libc(m) && (!threads || m.name.starts_with("libpthread"));
         for module in modules.iter().filter(theirs) {
@@ -111,7 +111,7 @@ impl Draft<'_> {
     }
 }
 
-/// The function that a small one jumps to in the end, with the same caller.
+/// Returns the function to which a small one jumps at its end, with the same caller.
 fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
     let code = module.object.code(function, module.bias)?;
     let jumps = transfers(&code).into_iter();

@@ -1,4 +1,4 @@
-//! The system calls of libc that the agent sees first.
+//! The system calls of libc that the agent must see first.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use tiptoe_wire::Site;
 use super::{Draft, Locks, Planned, body_hash, planned};
 use crate::module::Module;
 
-/// System calls that the agent sees first, so that the program finds its signals and
-/// namespaces as they are without us, by what is done.
+/// System calls that the agent must see first, so that the program finds its signals and namespaces
+/// as they would be without us. Grouped by effect.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
     282, 289, // signalfd, signalfd4
-    9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: what is mapped where
-    151, // mlockall: the agent's memory is not the program's
-    59, 322, // execve, execveat: what is blocked is inherited
+    9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: change the mappings
+    151, // mlockall: must not lock the agent's memory
+    59, 322, // execve, execveat: the blocked signals are inherited
     272, 308, // unshare, setns
     56, 57, 58,
     435, // clone, fork, vfork, clone3: the child must not find its parent's slab, and forks are counted
     101, // ptrace: a child that has itself traced must meet no trap byte
     157, 317, // prctl, seccomp: may put the program under a filter
-    158, // arch_prctl: another thread-local block
+    158, // arch_prctl: changes the thread-local block
 ];
 
-/// The instruction.
+/// The instruction's bytes.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Draft<'_> {
@@ -79,7 +79,7 @@ impl Draft<'_> {
     }
 }
 
-/// A bit for each number that is hooked.
+/// Returns a bit for each hooked number.
 fn numbers() -> [u64; 8] {
     let mut numbers = [0; 8];
     for nr in HOOKED {
@@ -88,8 +88,9 @@ fn numbers() -> [u64; 8] {
     numbers
 }
 
-/// A function without a name is as long as its description, which in clone3 ends between `mov $NUMBER,%eax` and the
-/// `syscall`: behind that it would be wrong for the child.
+/// Extends a function without a name, whose length is that of its unwind information. In clone3
+/// that ends between `mov $NUMBER,%eax` and the `syscall`, because after the call it would be wrong
+/// for the child.
 fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {
@@ -102,7 +103,7 @@ fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     }
 }
 
-/// Whether bytes hold a `mov $NUMBER,%eax` and a `syscall` at all.
+/// Returns whether bytes contain a `mov $NUMBER,%eax` and a `syscall` at all.
 fn may_call(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == SYSCALL)
         && bytes.windows(5).any(|five| {
@@ -115,7 +116,7 @@ fn may_call(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A hook stands in front of a call, and reckons with it there.
+    /// A hook is before a call, and relies on the call being at that place.
     #[test]
     fn what_is_hooked_is_never_made_elsewhere() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));

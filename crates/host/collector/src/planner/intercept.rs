@@ -1,4 +1,4 @@
-//! The functions that the agent has to see so that unwinders know our code.
+//! The functions that the agent must see so that unwinders know our code.
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
@@ -8,8 +8,7 @@ use tiptoe_wire::{Site, SiteFlags};
 use super::{Draft, Plan, Planned, body_hash, planned};
 use crate::module::Module;
 
-/// Those that stay intercepted for good where calls are followed, and what the agent calls
-/// them.
+/// Functions that stay intercepted forever if calls are followed, and the agent's numbers for them.
 const LASTING: &[(&str, u32)] = &[
     ("_dl_find_object", intercepted::FIND_OBJECT),
     ("dl_iterate_phdr", intercepted::ITERATE),
@@ -19,26 +18,26 @@ const LASTING: &[(&str, u32)] = &[
     ("dlmopen", intercepted::LOOKER),
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
 ];
-/// Those that leave calls, which matters while there is a gate.
+/// Functions that leave calls, which matters only with a gate.
 const LEAVING: &[(&str, u32)] = &[
     ("longjmp", intercepted::JUMP),
     ("__longjmp_chk", intercepted::JUMP),
     ("_Unwind_SetIP", intercepted::LAND),
 ];
 
-/// Whether the agent intercepts a function of this name.
+/// Returns whether the agent intercepts a function of this name.
 pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
 
-/// Whether a patch stands for good, also when no session is on.
+/// Returns whether a patch stays after the session.
 pub(super) fn stays(body: &Body) -> bool {
     matches!(body, Body::Intercept { stay: true, .. })
 }
 
 impl Draft<'_> {
-    /// What the agent needs to see of unwinders, and with a gate of what leaves calls.
-    /// Where none is followed, nothing stays.
+    /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. If no
+    /// calls are followed, no hook stays after the session.
     pub(super) fn interceptions(&mut self, modules: &[Module], follows: bool, plan: &mut Plan) {
         let leaving = if self.ground.hits.under { LEAVING } else { &[] };
         for module in modules {
@@ -61,7 +60,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What stands for good may have gone with its library: it is patched again.
+    /// Plans the hook of a function. A lasting hook may have been unmapped with its library: then
+    /// it is patched again.
     pub(super) fn interception(
         &mut self,
         module: &Module,
@@ -81,7 +81,7 @@ impl Draft<'_> {
     }
 }
 
-/// Numbers an unwinder, and notes the function of its own that the agent asks there.
+/// Numbers an unwinder, and records the unwinder's own function that the agent calls there.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
     let asked = match what {
         intercepted::BACKTRACE => "_Unwind_GetIP",

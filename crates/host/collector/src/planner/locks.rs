@@ -1,5 +1,5 @@
-//! Where threads wait for locks: the futex calls of the C library and of whoever makes
-//! such calls himself.
+//! The sites where threads wait for locks: the futex calls of the C library, and of other code that
+//! makes such calls itself.
 
 use std::ops::Range;
 
@@ -10,28 +10,28 @@ use tiptoe_symbol::Function;
 use super::{Draft, Planned, body_hash, is_libc, planned};
 use crate::module::Module;
 
-/// The number of futex calls, as an operand.
+/// The system call number of futex, as an operand.
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
-/// How libc begins a call that may be cancelled, from version 2.41 on: the number is pushed.
+/// The beginning of libc's cancellable calls, from version 2.41 on: the number is pushed.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 /// What is planned for locks.
 #[derive(Default)]
 pub struct Locks {
-    /// In front of futex calls and behind them.
+    /// Sites before futex calls and after them.
     pub sites: Vec<Planned>,
-    /// Where each of the calls begins, and where its system call is.
+    /// The beginning of each call, and its system call.
     pub calls: Vec<(u64, u64)>,
-    /// Calls that cannot be told of, each with the reason.
+    /// Calls that cannot be seen, each with the reason.
     pub left_out: Vec<(String, String)>,
-    /// What is missing of others, in words.
+    /// What is missing of other calls, in words.
     pub in_part: Vec<(String, String)>,
 }
 
 /// The futex calls of one module.
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Where calls may begin that go a way nobody knows.
+    /// Possible beginnings of calls that take an unknown path.
     unknown: Vec<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Calls {
     }
 }
 
-/// How the function is left in front of a call and behind it; unknown where not both are known.
+/// Returns how to step to the caller before a call and after it; unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let behind = site.behind.as_ref().map_or(front, Shape::site);
@@ -77,7 +77,7 @@ fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     }
 }
 
-/// What stands at an address of one of these modules.
+/// Names an address in one of these modules.
 pub fn name_of(modules: &[Module], address: u64) -> String {
     let mut modules = modules.iter();
     match modules.find(|m| m.text.iter().any(|text| text.contains(&address))) {
@@ -86,7 +86,7 @@ pub fn name_of(modules: &[Module], address: u64) -> String {
     }
 }
 
-/// What stands at an address, in the event grammar.
+/// Names an address, in the event grammar.
 fn name(module: &Module, address: u64) -> String {
     let linked = address.wrapping_sub(module.bias);
     match module.object.image.function_containing(linked) {
@@ -102,7 +102,7 @@ fn name(module: &Module, address: u64) -> String {
     }
 }
 
-/// How the names of all functions of a rwlock begin.
+/// The prefix of all functions of a rwlock.
 const RWLOCK: &str = "pthread_rwlock_";
 
 fn is_rwlocks(function: &Function) -> bool {
@@ -116,7 +116,7 @@ fn is_of_rwlock(module: &Module, address: u64) -> bool {
     is_libc(module) && function.is_some_and(is_rwlocks)
 }
 
-/// Where the functions of libc's rwlocks are, one behind the other.
+/// Returns the addresses of libc's rwlock functions, which are adjacent.
 pub fn rwlocks(module: &Module) -> Option<Range<u64>> {
     let functions = module.object.image.functions();
     let first = functions.iter().position(is_rwlocks)?;
@@ -128,7 +128,7 @@ pub fn rwlocks(module: &Module) -> Option<Range<u64>> {
 }
 
 impl Draft<'_> {
-    /// Plans what tells of the futex calls of all modules.
+    /// Plans the sites of the futex calls of all modules.
     pub(super) fn locks(&mut self, modules: &[Module], locks: &mut Locks) {
         for module in modules {
             let calls = Calls::of(module);
@@ -146,8 +146,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans what stands behind a call, before what stands in front of it: what is noted there has
-    /// to be taken back. The latter's notice.
+    /// Plans the site after a call first, because it must undo what the site before it records.
+    /// Returns the notice of the latter.
     fn notice(&mut self, module: &Module, site: &FutexSite, locks: &mut Locks) -> Notice {
         let [front, behind] = rules_around(module, site).map(Rule::bits);
         let shape = site.behind.as_ref();
@@ -160,7 +160,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether it is planned, now or for another call before.
+    /// Plans one site of a call; returns whether it is planned, now or for an earlier call.
     fn lock_half(
         &mut self,
         module: &Module,
@@ -203,7 +203,7 @@ impl Draft<'_> {
         is_planned
     }
 
-    /// What libc's function `syscall` tells of futex calls, where locks are watched.
+    /// Returns the notice of futex calls in libc's function `syscall`, if locks are watched.
     pub(super) fn any_notice(
         &mut self,
         module: &Module,

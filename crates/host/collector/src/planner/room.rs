@@ -1,4 +1,4 @@
-//! Where trampolines may be put.
+//! Finds room for trampolines.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,16 +8,19 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_sys::host::random;
 use tiptoe_wire::{Site, arena};
 
-/// How far below a stack nothing is put, for it to grow.
+/// The room below a stack that must stay free, so that the stack can grow.
 const STACK_ROOM: u64 = 128 << 20;
-/// How far below mappings nothing is put if there is room elsewhere: the kernel puts what the program maps next there.
+/// The room below mappings that is used last, because the kernel puts the program's next mappings
+/// there.
 const NEXT_ROOM: u64 = 256 << 20;
-/// The end of a process's own addresses: the kernel maps nothing between this one and its vsyscall page.
+/// The end of a process's own addresses: the kernel maps nothing between this one and its vsyscall
+/// page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Where arenas may be: the gaps between mappings. A range that the program may have mapped something else into by the time
-/// that an arena is mapped there is the last resort: what the heap grows into, and where the kernel puts new mappings, which
-/// is the highest gap between mappings that is long enough, and from then on downwards. Below a stack nothing is put at all.
+/// Returns the gaps between mappings, where arenas may be. A range into which the program may map
+/// something before an arena is mapped is the last resort: the range into which the heap grows, and
+/// where the kernel puts new mappings. That is the highest gap between mappings that is long
+/// enough, from its end downwards. The room below a stack is never used.
 pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
     let [seed] = random::words();
     let mut space = Space {
@@ -55,8 +58,8 @@ pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
     space
 }
 
-/// Whether the heap begins behind this mapping: the last of the program's own,
-/// which is the first file in the list, where there is no heap yet.
+/// Returns whether the heap begins after this mapping: the last of the program's own, which is the
+/// first file in the list, if there is no heap yet.
 fn is_program_end(maps: &[Mapping], mapping: &Mapping) -> bool {
     let has_heap = maps
         .iter()
@@ -86,7 +89,8 @@ mod tests {
     use super::*;
     use tiptoe_sys::host::procfs::{Device, Perms};
 
-    /// Mappings in order, as a program of its own, its heap, a thread's stack, libc, the loader and a stack.
+    /// Returns the mappings of a program, its heap, a thread's stack, libc, the loader and a stack,
+    /// in this order.
     fn maps() -> Vec<Mapping> {
         let of = |start, end, inode, path: &str| Mapping {
             start,
@@ -113,7 +117,8 @@ mod tests {
         ]
     }
 
-    /// A thread's stack was mapped where the trampolines of libc's hooks were to be: none was put on, and nobody was told.
+    /// Regression: a thread's stack was mapped where the trampolines of libc's hooks were planned.
+    /// No hook was installed, and nothing was reported.
     #[test]
     fn arenas_are_not_where_the_kernel_maps_next() {
         let space = space(&maps(), &[]);
@@ -126,7 +131,7 @@ mod tests {
             0x5555_5555_8000..0x5555_5556_0000,
             middle..below,
         ];
-        // The stack's room leaves nothing above the loader here.
+        // The stack's room leaves nothing free above the loader here.
         assert_eq!(space.preferred, preferred);
         let last = [
             heap_end..middle,

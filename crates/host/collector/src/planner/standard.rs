@@ -1,5 +1,5 @@
-//! Functions of a standard library, mostly those that were compiled into the program or into a library of the
-//! user's: a walk from a wait to the user's call site goes through them.
+//! The functions of a standard library, because a walk from a wait to the user's call site goes
+//! through them. Most were compiled into the program or into a user's library.
 
 use std::ops::Range;
 
@@ -9,7 +9,8 @@ use tiptoe_symbol::Function;
 use super::{is_libc, is_runtime};
 use crate::module::Module;
 
-/// Where not all such functions have room, those whose names have one of these words stay: they may wait.
+/// If not all such functions have room, those whose names contain one of these words are kept,
+/// because they may wait.
 const MAY_WAIT: [&str; 20] = [
     "wait",
     "notify",
@@ -38,11 +39,12 @@ const MAY_WAIT: [&str; 20] = [
 pub enum Extent {
     /// All of them.
     All,
-    /// Those whose names say that they may wait.
+    /// Those that may wait, by their names.
     MayWait,
 }
 
-/// Returns these functions of a module, ascending: all functions of a standard library of C++ itself, none of libc.
+/// Returns these functions of a module, sorted: all functions of a C++ standard library itself,
+/// none of libc.
 fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &Function> {
     let functions = match is_libc(module) || module.is_go() {
         true => &[],
@@ -72,7 +74,8 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns the addresses to which their calls return, at most so many: those that may wait come first.
+/// Returns the return addresses of their calls, at most `most`: those of functions that may wait
+/// first.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {
         standard_functions(module, extent).filter_map(|f| module.object.code(f, module.bias))

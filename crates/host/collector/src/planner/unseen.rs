@@ -1,7 +1,8 @@
-//! Programs in which a thread may block signals unseen: by a system call that is not the C library's.
+//! Finds programs in which a thread may block signals without passing a hook: by a system call that
+//! is not the C library's.
 //!
-//! A trap byte would kill such a thread. So only sites are patched there that never hold one, and the rest is
-//! left to the kernel.
+//! A trap byte would kill such a thread. So only sites that never contain one may be patched there,
+//! and the rest is left to the kernel.
 
 use tiptoe_patch::may_change_masks;
 
@@ -10,9 +11,10 @@ use crate::module::Module;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// The first function that may block signals unseen, as words that stand after "because".
+/// Returns the first function that may block signals without passing a hook, in words that follow
+/// "because".
 pub fn unseen(modules: &[Module]) -> Option<String> {
-    // The loader's calls are those of a program that is about to end.
+    // The loader makes such calls only in a program that is about to end.
     let own = |module: &&Module| !is_libc(module) && !module.name.starts_with("ld-linux");
     modules.iter().filter(own).find_map(|module| {
         let found = in_module(module)?;

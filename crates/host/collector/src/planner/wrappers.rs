@@ -1,6 +1,7 @@
-//! What stands between a futex call and its user, for programs in the kernel that look for his call site:
-//! functions of the C library, also where they are linked into the program, those of the standard libraries of C++ and
-//! Rust that are, and of Go's runtime.
+//! The functions between a futex call and its user, for the kernel's programs, which search for the
+//! user's call site. These are functions of the C library and of Go's runtime, and those of the
+//! standard libraries of C++ and Rust that were compiled in. Functions of a C library that was
+//! linked into the program count as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +15,11 @@ use super::locks::Calls;
 use super::standard::standard_returns;
 use crate::module::Module;
 
-/// So many return addresses are enough.
+/// The most return addresses.
 const MOST: usize = 3000;
 /// Go's one function that makes futex calls, which has no frame.
 const GO_FUTEX: [&str; 2] = ["runtime.futex", "runtime.futex.abi0"];
-/// Beginnings of the names of those that call it, as far as they are only about waiting.
+/// Prefixes of the names of its callers that do nothing but wait.
 const GO_WRAPPERS: [&str; 6] = [
     "runtime.futex",
     "runtime.note",
@@ -27,7 +28,7 @@ const GO_WRAPPERS: [&str; 6] = [
     "runtime.mPark",
     "runtime.sema",
 ];
-/// Names of the C library that are not reserved to it.
+/// Names of the C library that are not reserved for it.
 const LIBC: [&str; 17] = [
     "do_futex",
     "_IO_",
@@ -48,7 +49,7 @@ const LIBC: [&str; 17] = [
     "puts",
 ];
 
-/// Whether a function is the C library's, or the compiler's: not the user's own.
+/// Returns whether a function belongs to the C library or the compiler, not to the user.
 pub fn is_of_libc(module: &Module, function: &Function) -> bool {
     let reserved = |name: &str| name.starts_with("__");
     let known = |name: &str| LIBC.iter().any(|beginning| name.starts_with(beginning));
@@ -62,15 +63,15 @@ pub fn is_of_libc(module: &Module, function: &Function) -> bool {
             && !names.any(|name| is_mangled(name))
 }
 
-/// Whether the name is one of C++ or Rust, in which no C library is written.
+/// Returns whether the name is one of C++ or Rust, in which no C library is written.
 fn is_mangled(name: &str) -> bool {
     ["_Z", "_R"]
         .iter()
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// Link-time addresses that a thread may be at, or return to, while it makes a futex call in such a
-/// function; and where the frame of that function's caller begins.
+/// Returns link-time addresses at which a thread may be, or to which it may return, during a futex
+/// call of such a function, and where the frame of that function's caller begins.
 pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     if module.is_go() {
         return of_go(module);
@@ -88,7 +89,7 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     let direct: BTreeSet<usize> = sites.iter().map(|(index, _)| *index).collect();
     let is_wrapper = |index: usize| {
         let function = &functions[index];
-        // Without names only the call itself tells.
+        // A function without names is identified only by its call.
         is_of_libc(module, function)
             || function.is_of_standard_library()
             || function.names.is_empty() && direct.contains(&index)
@@ -115,9 +116,9 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
         .collect()
 }
 
-/// How far above the stack pointer the caller's frame begins, where that is known.
+/// Returns how far above the stack pointer the caller's frame begins, if known.
 fn depth(rule: Rule) -> Option<Depth> {
-    // Those that go by the frame pointer lead nowhere from here.
+    // Rules that need the frame pointer give nothing here, because it is 0.
     let here = Frame {
         sp: 1 << 20,
         ..Frame::default()
@@ -127,8 +128,8 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// The return addresses of a module's calls that lead to one of these functions, as far as the callers
-/// are `inner` ones, nearest first.
+/// Returns the return addresses of a module's calls that lead to one of these functions, if the
+/// callers are `inner` ones, nearest first.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
     let mut callers: BTreeMap<usize, Vec<(usize, Option<u64>)>> = BTreeMap::new();
@@ -156,7 +157,8 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Whether code has a system call, and nothing that may be its number: others have that.
+/// Returns whether code contains a system call, but nothing that may set its number, which the
+/// caller then sets.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];
@@ -165,7 +167,7 @@ fn makes_any_call(code: &[u8]) -> bool {
     pairs.any(|two| two == [0x0f, 0x05]) && known.next().is_none() && !code.contains(&MOV_EAX)
 }
 
-/// Its functions keep the frame pointer.
+/// Go's functions keep the frame pointer.
 fn of_go(module: &Module) -> Vec<(u64, Depth)> {
     let functions = module.object.image.functions();
     let begins = |index: usize, with: &[&str]| {

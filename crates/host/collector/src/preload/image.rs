@@ -1,7 +1,7 @@
-//! What a started command is to run, made before the fork.
+//! The image that a started command will run, made before the fork.
 //!
-//! The kernel's probes may stand in libc already while the child waits: whatever it calls
-//! there would be counted as the command's own. So from the wait on it calls the kernel alone.
+//! While the child waits, libc may already have the kernel's probes: a call of libc would be
+//! counted as the command's own. So from the wait on the child must make only system calls.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -38,8 +38,8 @@ impl Image {
         })
     }
 
-    /// Waits for a byte and execs; returns only with an error. What the kernel does not
-    /// take for a program may be a shell's: libc knows.
+    /// Waits for a byte and execs; returns only with an error. A file that the kernel refuses may
+    /// be a shell script without `#!`, which libc handles.
     pub(super) fn exec(&self, go: &File) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (
@@ -76,15 +76,15 @@ impl Words {
     }
 }
 
-/// Reads one byte. The end of the pipe ends this process: nobody wants the command any
-/// more, nor hears why it did not run.
+/// Reads one byte. At the end of the pipe this process exits, because tiptoe has given up and would
+/// not see an error.
 fn wait(go: i32) -> io::Result<()> {
     let mut byte = 0_u8;
     let words = [go as usize, &raw mut byte as usize, 1, 0, 0, 0];
     loop {
         // SAFETY: the kernel writes at most one byte to `byte`, which outlives the call.
         match unsafe { call(nr::READ, words) } {
-            // SAFETY: ends the forked child, which owns nothing that others see.
+            // SAFETY: ends the forked child, which owns nothing that other processes see.
             Ok(0) => unsafe { libc::_exit(1) },
             Ok(_) => return Ok(()),
             Err(EINTR) => {}

@@ -1,4 +1,4 @@
-//! Programs that run with more rights than who starts them: their loader takes no library
+//! Programs that run with more rights than the user who starts them. Their loader takes no library
 //! from the environment (ld.so(8), secure-execution mode), and so no agent.
 
 use std::ffi::CString;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tiptoe_sys::host::procfs::Process;
 
-/// Why this program's loader would leave the agent out when this process runs it, if so.
+/// Returns why this program's loader would leave the agent out when this process runs it, if so.
 pub fn gained_by(program: &Path) -> Option<&'static str> {
     let file = program.metadata().ok()?;
     // SAFETY: both calls return a number and cannot fail.
@@ -32,11 +32,11 @@ fn has_capabilities(program: &Path) -> bool {
         return false;
     };
     let name = c"security.capability";
-    // SAFETY: both strings end with NUL; with no room given, the call only tells a size.
+    // SAFETY: both strings end with NUL; without a buffer, the call only returns a size.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether the kernel gives no such rights to us, or none to files there.
+/// Returns whether the kernel gives no such rights to us, or none to files on that file system.
 fn is_withheld(program: &Path) -> bool {
     let own = Process::current().status();
     let nosuid = || {

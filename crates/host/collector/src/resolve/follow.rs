@@ -1,4 +1,4 @@
-//! Which functions' calls can be followed to their return.
+//! Decides which functions' calls can be followed to their return.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ const TWICE: [&str; 8] = [
 /// Functions that use their return address in a way that their instructions do not show.
 const LOOKERS: [&str; 2] = ["_start", "__interceptor_dlsym"];
 
-/// What a spec wants of each hit, where that is wanted of entries.
+/// Returns what a spec records of each hit, given what the request records of entries.
 pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     match (spec.kind, entries) {
         (_, timed) if timed.is_timed() && spec.offset != 0 => timed.entries(),
@@ -35,7 +35,7 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     }
 }
 
-/// How far a function can be followed.
+/// How far a function's calls can be followed.
 pub enum Limit {
     /// To its return.
     None,
@@ -46,7 +46,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What is left of a wish; `None` if nothing is, with the reason among the refused.
+    /// Returns what of a wish is possible; `None` if nothing is, with the reason among the refused.
     pub fn of_wish(
         self,
         follow: Follow,
@@ -66,18 +66,18 @@ impl Limit {
     }
 }
 
-/// What is known of a module's functions.
+/// What limits the functions of a module.
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
-    /// Unwinders, and what they call, which may be told where its caller's frame is:
-    /// link-time addresses.
+    /// Unwinders, and functions that they call, which may be given their caller's frame: link-time
+    /// addresses.
     unwinders: HashSet<u64>,
     is_described: OnceCell<bool>,
 }
 
 impl<'m> Limits<'m> {
-    /// Looks through the functions of a module, one of `modules`.
+    /// Searches the functions of a module, one of `modules`.
     pub fn new(module: &'m Module, modules: &'m [Module]) -> Limits<'m> {
         let mut unwinders = HashSet::new();
         let all = module.object.image.functions().iter();
@@ -95,7 +95,7 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// How far this function can be followed.
+    /// Returns how far this function can be followed.
     pub fn of(&self, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
@@ -117,8 +117,8 @@ impl<'m> Limits<'m> {
         why.map_or(Limit::None, Limit::Entries)
     }
 
-    /// Why a function cannot be said to begin with its return address on top of the stack. The
-    /// linkage table enters the loader's resolver with two more words there.
+    /// Returns why a function may not begin with its return address on top of the stack. For
+    /// example, the linkage table enters the loader's resolver with two more words there.
     fn is_entered_otherwise(&self, function: &Function) -> Option<&'static str> {
         let rule = self.module.object.unwind_table().rule(function.address);
         if Some(rule) == Rule::new(Base::Sp, 8, None) {
@@ -131,8 +131,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Whether most of the module's functions have unwind information. Where they have none,
-    /// as in a program that was built without it, that says nothing of any of them.
+    /// Returns whether most of the module's functions have unwind information. If the program was
+    /// built without it, its absence says nothing about a function.
     fn is_described(&self) -> bool {
         *self.is_described.get_or_init(|| {
             let object = &self.module.object;
@@ -144,8 +144,8 @@ impl<'m> Limits<'m> {
     }
 }
 
-/// Whether a function begins by leaving the stack that it was entered on (`mov %rbx,%rsp`), as
-/// the one does to which the first function of a ucontext returns.
+/// Returns whether a function begins by leaving its stack (`mov %rbx,%rsp`), as does the one to
+/// which the first function of a ucontext returns.
 fn begins_elsewhere(module: &Module, function: &Function) -> bool {
     let code = module.object.code(function, 0);
     match code.map(|code| code.bytes) {

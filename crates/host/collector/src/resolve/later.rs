@@ -1,4 +1,4 @@
-//! Specs that may mean libraries which are not loaded yet.
+//! Specs that may match libraries which are not loaded yet.
 
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
@@ -8,8 +8,8 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
 
-/// Whether any spec may match a library that is loaded later. What a command was started
-/// with it never closes.
+/// Returns whether any spec may match a library that is loaded later. Libraries that a command was
+/// started with are never closed.
 pub fn may_come_later(
     specs: &[String],
     process: Process,
@@ -26,14 +26,14 @@ pub fn may_come_later(
     Ok(false)
 }
 
-/// Whether a spec may match a library that was never loaded before.
+/// Returns whether a spec may match a library that was never loaded before.
 pub fn may_come(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     let named =
         |binary| is_glob(binary) || !modules.iter().any(|m| matches(spec.binary, process, m));
     spec.binary.is_some_and(named)
 }
 
-/// Whether it names one that is loaded, other than what no program closes.
+/// Returns whether a spec names a loaded library that the program may close.
 fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     let lasts = |module: &&Module| module.is_program || module.name.starts_with("libc.so");
     let mut named = modules
@@ -42,7 +42,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// What the specs find in libraries that were loaded now; nothing found is no error.
+/// Returns what the specs match in newly loaded libraries; a spec that matches nothing is no error.
 pub fn later(
     specs: &[String],
     entries: Follow,
@@ -53,7 +53,7 @@ pub fn later(
     let mut seen = Seen::new();
     for text in specs {
         let first = parse(text)?;
-        // Without a binary it is the program's, which is never loaded later.
+        // A spec without a binary means the program, which is never loaded later.
         let mut named = std::iter::once(first)
             .chain(other_readings(text))
             .filter(|spec| spec.binary.is_some());

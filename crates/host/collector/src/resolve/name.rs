@@ -1,4 +1,4 @@
-//! Under which name a function is counted, so that no two of them look like one.
+//! Chooses the name under which a function is counted, so that no two functions have the same.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tiptoe_event::spec::{Function as Wanted, Kind, Spec};
 use tiptoe_symbol::Function;
 
-/// The names of functions that one spec found in one file. Those that share one (overloads,
-/// an old version of a symbol) go by a longer one, or by another symbol, if that is theirs
-/// alone; an IFUNC keeps its name, under which it is called.
+/// Returns the names of functions that one spec matched in one file. Functions that share a name
+/// (overloads, an old version of a symbol) get a longer name or another symbol, if it is unique. An
+/// IFUNC keeps its name, because it is called by it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()
@@ -37,7 +37,7 @@ pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
         .collect()
 }
 
-/// The resolved spec.
+/// Returns the resolved spec.
 pub fn event(kind: Kind, module: &str, name: &str, offset: u64) -> String {
     match offset {
         0 => format!("{kind}:{module}:{name}"),
@@ -45,17 +45,17 @@ pub fn event(kind: Kind, module: &str, name: &str, offset: u64) -> String {
     }
 }
 
-/// Its symbols, less the one that is shown.
+/// Returns its symbols without the displayed one.
 pub fn others(function: &Function, shown: &str) -> Vec<String> {
     let symbols = || function.names.iter().map(|name| name.to_string());
     match symbols().any(|symbol| symbol == shown) {
         true => symbols().filter(|symbol| symbol != shown).collect(),
-        // The first one, demangled.
+        // The first symbol is displayed, demangled.
         false => symbols().skip(1).collect(),
     }
 }
 
-/// One overload that was asked for by its parameters keeps them.
+/// An overload that was requested with its parameters keeps them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         Wanted::Name(name) if name.contains('(') => name.to_owned(),
@@ -63,7 +63,7 @@ fn short(spec: &Spec, function: &Function) -> String {
     }
 }
 
-/// What else it may go by, the best first.
+/// Returns its other possible names, the best first.
 fn longer(function: &Function) -> Vec<String> {
     if function.is_ifunc {
         return Vec::new();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn overloads_go_by_their_parameters() {
+    fn overloads_are_named_with_their_parameters() {
         let put: &[(&[&str], bool)] = &[(&["_ZN2ns1fEi"], false), (&["_ZN2ns1fEd"], false)];
         check("ns::f", put, &["ns::f(int)", "ns::f(double)"]);
         check("ns::f", &put[..1], &["ns::f"]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_version_goes_by_another_symbol_and_the_ifunc_by_its_own() {
+    fn an_old_version_is_named_by_another_symbol_and_the_ifunc_by_its_own() {
         let memcpy: &[(&[&str], bool)] = &[(&["memcpy"], true), (&["memcpy", "__old"], false)];
         check("memcpy", memcpy, &["memcpy", "__old"]);
         assert_eq!(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_of_its_own_stays() {
+    fn functions_without_a_unique_name_keep_theirs() {
         check("f", &[(&["f"], false), (&["f"], false)], &["f", "f"]);
         let twin: (&[&str], bool) = (&["_ZN2ns1fEi"], false);
         check("ns::f", &[twin; 2], &["ns::f", "ns::f"]);

@@ -1,7 +1,7 @@
-//! Where a probe may stand: on an instruction of a function that is known.
+//! Checks where a probe may be: on an instruction of a known function.
 //!
-//! A trap or a jump inside an instruction changes what the program computes, so
-//! every place is checked here, before the agent or the kernel hears of it.
+//! A trap or a jump inside an instruction changes what the program computes, so every place must be
+//! checked here, before the agent or the kernel gets it.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use tiptoe_symbol::{Function, Image, Machine, Source};
 
 use crate::module::Object;
 
-/// The function that a place belongs to, and how far behind its first byte it is.
+/// Returns the function to which a place belongs, and the offset from its first byte.
 ///
 /// A bare address in the middle of a function is an offset into that function.
 pub fn home<'a>(
@@ -27,8 +27,8 @@ pub fn home<'a>(
     (Cow::Borrowed(home), offset.saturating_add(behind))
 }
 
-/// How far behind a function's first byte its calls are counted, each once: one of Go's begins again where its stack is
-/// too small.
+/// Returns the offset from a function's first byte at which each call is counted once: a Go
+/// function begins again if its stack is too small.
 pub fn counted_at(object: &Object, function: &Function) -> u64 {
     let code = object.code(function, 0).filter(|_| object.is_go());
     let behind = code.and_then(|code| behind_stack_check(&code));

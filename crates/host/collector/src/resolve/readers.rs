@@ -1,11 +1,11 @@
-//! Functions whose return address is read: by themselves, by one that they jump to, or by one
+//! Finds functions whose return address is read: by themselves, by one that they jump to, or by one
 //! that they call.
 //!
-//! While a function is followed its return address is a thunk's, which `dladdr` does not know.
-//! So its calls are only counted where its instructions, or those of the functions that it
-//! leads to, read that word (`tiptoe_patch::return_reads`). A jump or call through a linkage
-//! table is resolved by name, in every file that the process has mapped. Functions that are
-//! reached through a pointer are not looked at.
+//! While a function is followed, its return address is that of a thunk, which `dladdr` does not
+//! know. So its calls are only counted if its instructions, or those of the functions that it leads
+//! to, read that word (`tiptoe_patch::return_reads`). A jump or call through a linkage table is
+//! resolved by name, in every file that the process has mapped. Functions that are reached through
+//! a pointer are not checked.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,21 +21,21 @@ use crate::planner::is_intercepted;
 /// A function: the index of its module, and its link-time address.
 type Place = (usize, u64);
 
-/// The most functions that are looked at because others jump to them.
+/// The most functions to check because others jump to them.
 const MOST_JUMPS: usize = 64;
 
-/// What was read of functions so far.
+/// The functions that were read so far.
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<Place, Rc<ReturnReads>>>,
-    /// The functions that a module's words lead to.
+    /// The functions to which a module's words lead.
     slots: RefCell<HashMap<Place, Rc<[Place]>>>,
-    /// The names behind a module's words.
+    /// The names for which the loader fills a module's words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 
 impl<'m> Readers<'m> {
-    /// None of these modules' functions was read yet.
+    /// Starts with no function read.
     pub fn new(modules: &'m [Module]) -> Readers<'m> {
         Readers {
             modules,
@@ -45,7 +45,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// How a function's return address is read; `None` if it is not.
+    /// Returns how a function's return address is read; `None` if it is not.
     pub fn why(&self, module: &Module, function: &Function) -> Option<&'static str> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);
@@ -67,8 +67,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Whether any of the functions that a module's calls or jumps lead to reads one of these
-    /// levels: by itself, or by one that it jumps to.
+    /// Returns whether any of the functions to which a module's calls or jumps lead reads one of
+    /// these levels: by itself, or by one that it jumps to.
     fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
         let mut seen = Vec::new();
         for to in first {
@@ -104,7 +104,7 @@ impl<'m> Readers<'m> {
         found
     }
 
-    /// Adds the functions that a module's jump or call may lead to.
+    /// Adds the functions to which a module's jump or call may lead.
     fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<Place>) {
         let mut add = |place: Place| {
             if !seen.contains(&place) {
@@ -129,8 +129,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// The functions that a word of a module's may hold: those of the name that the loader
-    /// looks up for it.
+    /// Returns the functions whose address a module's word may hold: those of the name that the
+    /// loader looks up for it.
     fn behind(&self, home: usize, slot: u64) -> Rc<[Place]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();
@@ -155,14 +155,14 @@ impl<'m> Readers<'m> {
     }
 }
 
-/// Whether it is known what runs under a function's name, and the agent does not show it its
+/// Returns whether the code under a function's name is known, and the agent does not show it its
 /// true return address.
 fn is_left_alone(function: &&Function) -> bool {
     let intercepted = function.names.iter().any(|name| is_intercepted(name));
     !function.is_ifunc && !intercepted
 }
 
-/// Where the CFA is, as the patcher is given it.
+/// Returns the CFA in the patcher's form.
 fn cfa(rule: Rule) -> Option<Cfa> {
     if rule == Rule::OUTERMOST {
         return Some(Cfa::Nowhere);

@@ -1,4 +1,4 @@
-//! The function below which hits have to be.
+//! Resolves the function below which hits must be.
 
 use tiptoe_sys::host::procfs::Process;
 
@@ -7,8 +7,8 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
 
-/// The probes that were resolved, with the function that opens the gate to them. Where
-/// it is one of them it cannot be counted: one patch does one thing.
+/// Returns the resolved probes, with the function that opens their gate. That function itself
+/// cannot be counted, because one patch does one thing.
 pub fn below(
     mut resolved: Resolved,
     function: &str,

@@ -1,4 +1,4 @@
-//! The command that was started: its end, and what ends it.
+//! The started command: its end, and the signals that are forwarded to it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -11,11 +11,11 @@ use crate::phase::{Phase, set_command};
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
-/// How long a command may run on, when its trace has ended, before the user is told.
+/// How long a command may run after its trace has ended before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    /// Whether there is nothing left to trace.
+    /// Returns whether nothing is left to trace.
     pub(super) fn has_ended(&self) -> bool {
         match &self.child {
             Some(child) => has_exited(child.id()),
@@ -30,8 +30,9 @@ impl Run<'_> {
     }
 }
 
-/// Waits for a command's end, and hands on to it what was sent to tiptoe to end both; its status, where it
-/// ended. Sent once more, tiptoe waits no longer, and ends as by that signal: a note says so.
+/// Waits for a command's end, and forwards to it the signals that were sent to tiptoe to end both.
+/// Returns its status, if it ended. At a second signal tiptoe stops waiting and ends as by that
+/// signal, with a note.
 pub fn wait_for_end(
     child: &mut Child,
     hand_on: &AtomicUsize,
@@ -59,7 +60,7 @@ fn wait(
             Ok(Some(status)) => return status_of(status),
             Err(_) => return None,
         }
-        // Relaxed: the number is all that is told.
+        // Relaxed: the number orders no other data.
         let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
         if signal != 0 && handed_on {
             notes.push(format!(
@@ -69,7 +70,8 @@ fn wait(
         }
         if signal != 0 {
             handed_on = true;
-            // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
+            // SAFETY: kill takes two numbers; nothing has waited for the child yet, so the id is
+            // its own.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
         if tell_at.is_some_and(|at| Instant::now() > at) {
@@ -85,7 +87,7 @@ fn status_of(status: ExitStatus) -> Option<i32> {
     status.code().or_else(signal)
 }
 
-/// Whether a child has exited, without reaping it: its times can still be read.
+/// Returns whether a child has exited, without reaping it, because its times must stay readable.
 pub fn has_exited(pid: u32) -> bool {
     // SAFETY: an all-zero siginfo is valid; the kernel fills it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

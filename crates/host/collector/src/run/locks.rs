@@ -10,25 +10,25 @@ use crate::request::Error;
 use crate::tracee::Tracee;
 use crate::ulocks;
 
-/// What waits in a program of Go's mean.
+/// What waits in a Go program mean.
 const GO: &str = "a wait in Go's runtime is that of one of its threads (an M) that has nothing to run or wants a lock \
                   of the runtime's, not of a goroutine that wants a sync.Mutex: for these see \
                   runtime.SetMutexProfileFraction and `go tool pprof`";
 
 impl Run<'_> {
-    /// Keeps what is needed to call locks and code by their names: a process may be no more
-    /// when they are told.
+    /// Reads what is needed to name locks and code, because a process may have ended when they are
+    /// reported.
     pub(super) fn look_for_names(&mut self) {
         if !self.plan.locks {
             return;
         }
         for tracee in &mut self.tracees {
-            // Where it cannot be looked at it is as it was.
+            // If the process cannot be read, the last state stays.
             let _ = tracee.look_for_names(&mut self.cache);
         }
     }
 
-    /// Puts a price on what was noted of them; whether they are what this run is about.
+    /// Computes the cost of watching locks; returns whether the run watches them.
     pub(super) fn price_locks(&mut self) -> bool {
         let Some(locks) = &self.session.locks else {
             return false;
@@ -37,7 +37,7 @@ impl Run<'_> {
         let times: Vec<_> = times.collect();
         let run_ns = times.iter().map(|(own, _)| own.run_ns).sum();
         let runs = times.iter().map(|(own, _)| own.runs).sum();
-        // All of its processes, or none.
+        // Reported only if the kernel reports it for all of the run's processes.
         let all = times.iter().filter_map(|(_, all)| *all);
         let all: Option<Vec<_>> = (all.clone().count() == times.len()).then(|| all.collect());
         let programs = Programs {
@@ -79,7 +79,7 @@ impl Run<'_> {
         true
     }
 
-    /// Writes down what was seen of them.
+    /// Adds what was seen of locks to the session.
     pub(super) fn tell_locks(&mut self) -> Result<(), Error> {
         let Some(by) = self.request.locks else {
             return Ok(());

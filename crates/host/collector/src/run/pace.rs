@@ -1,17 +1,19 @@
-//! How often a run turns to its targets: as soon as something is there, and in a flood once in a while for all of it.
+//! Decides how often a run serves its targets: at once if anything is new, but in a flood only once
+//! per turn.
 
 use std::time::{Duration, Instant};
 
-/// How often the records of calls are read. A ring has room for what a thread records meanwhile at up to 1.6 million calls
-/// a second; what comes faster is counted as lost.
+/// The pause between two reads of recorded calls. A ring has room for what a thread records in this
+/// time at up to 1.6 million calls a second; faster calls are counted as lost.
 pub(super) const TURN: Duration = Duration::from_millis(5);
-/// Reading and writing records takes no more than one part in so many of one CPU's time.
+/// Reading and writing records takes at most one part in this many of one CPU's time.
 const SHARE: u32 = 8;
-/// After so many rings in a row libraries are looked for once in a turn only. A program that loads one after the other rings
-/// as often, but rarely without a quiet turn in between: each of its loads waits for tiptoe.
+/// After this many rings in a row, libraries are served only once per turn. A program that loads
+/// many libraries rings as often, but rarely without a quiet turn in between, because each of its
+/// loads waits for tiptoe.
 const RINGS: u32 = 1000;
 
-/// When a run turns to what next.
+/// The times of a run's next turns.
 pub(super) struct Pace {
     records_at: Instant,
     rings: u32,
@@ -25,22 +27,22 @@ impl Pace {
         }
     }
 
-    /// Whether it is time to read records.
+    /// Returns whether it is time to read records.
     pub(super) fn reads_records(&self, now: Instant) -> bool {
         now >= self.records_at
     }
 
-    /// Records were read at `now`, which took this much CPU time.
+    /// Notes that records were read at `now`, which took this much CPU time.
     pub(super) fn has_read(&mut self, now: Instant, took: Duration) {
         self.records_at = now + TURN.max(took * SHARE);
     }
 
-    /// Whether a ring is to be answered at once.
+    /// Returns whether a ring is answered at once.
     pub(super) fn is_awake(&self) -> bool {
         self.rings < RINGS
     }
 
-    /// Whether a ring ended the last pause, or came during it.
+    /// Notes whether a ring ended the last pause, or happened during it.
     pub(super) fn note_pause(&mut self, was_rung: bool) {
         self.rings = match was_rung {
             true => self.rings.saturating_add(1),

@@ -1,4 +1,4 @@
-//! What the processes of a run did in their scopes.
+//! Reports what the processes of a run did in their scopes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::clock;
 use crate::request::Error;
 use crate::scopes::OUTSIDE;
 
-/// What is known of one name.
+/// The sums of one name.
 #[derive(Default)]
 struct Sum {
     entries: u64,
@@ -20,13 +20,15 @@ struct Sum {
 }
 
 impl Run<'_> {
-    /// Writes down what was done in scopes, where that was asked for; what threads are in counts until now.
+    /// Adds the scopes to the session, if they are requested; scopes that threads are still in
+    /// count until now.
     pub(super) fn tell_scopes(&mut self) -> Result<(), Error> {
         if !self.plan.scopes {
             return Ok(());
         }
         let ns_per_tick = u128::from(clock::ns_per_tick());
-        // One moment by both clocks: who sleeps is away for just as long as it is in its scope.
+        // Both clocks must be read at one moment: a sleeping thread is away for as long as it is in
+        // its scope.
         let (now, now_ns) = (clock::ticks(), monotonic_ns());
         let mut names: BTreeMap<String, Sum> = BTreeMap::new();
         let (mut events, mut is_charged) = (Vec::new(), true);
@@ -70,7 +72,7 @@ impl Run<'_> {
     }
 }
 
-/// The rows; what is done in no scope is what is left of all CPU time.
+/// Returns the rows; the CPU time that is left belongs to no scope.
 fn rows(names: BTreeMap<String, Sum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_was_done_in_no_scope() {
+    fn cpu_time_outside_all_scopes_is_the_rest() {
         let sum = |wall_ns, away_ns| Sum {
             entries: 1,
             wall_ns,

@@ -1,4 +1,5 @@
-//! Counts of each cgroup: which of them are wanted, and what they and those within them did.
+//! Counts each cgroup: chooses the cgroups, and sums each one's counts with those of its
+//! descendants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,14 +15,14 @@ use super::choice::{Choice, name};
 use super::sums::{Key, Row, Sums};
 use crate::request::Error;
 
-/// So many that were removed are kept, or half of what there is room for; then what they did goes to those that they
-/// were in.
+/// The most removed cgroups to keep, or half of the room. The counts of others are added to their
+/// parents.
 const MOST_GONE: usize = 512;
 
-/// One of what tasks' own fields tell.
+/// An event that a task's own fields count.
 type Field = fn(&Charged) -> u64;
 
-/// Software events that a task's own fields tell, by their numbers.
+/// Software events that a task's own fields count, by their numbers.
 const FIELDS: [(u64, Field); 7] = [
     (1, |did| did.runtime_ns),
     (2, |did| did.minor_faults + did.major_faults),
@@ -41,20 +42,20 @@ pub(super) struct ByCgroup {
     cgroups: Cgroups,
     columns: Vec<Column>,
     choice: Choice,
-    /// What those did that are forgotten, in the cgroup that they were in.
+    /// The counts of forgotten cgroups, by the ancestor that they were added to.
     folded: BTreeMap<u64, Vec<Charged>>,
     forgotten: usize,
     start: Instant,
 }
 
-/// What is told of each cgroup.
+/// An event of each cgroup.
 #[derive(Debug)]
 struct Column {
     event: String,
     unit: String,
     scale: f64,
     is_tracepoint: bool,
-    /// It may have to give way to others, and counts for a part of the time then.
+    /// It may be rotated with others, and then counts for a part of the time.
     takes_turns: bool,
     from: From,
 }
@@ -66,11 +67,11 @@ enum From {
     Nothing,
 }
 
-/// What a cgroup did, with those within it, on each CPU.
+/// The counts of a cgroup with its descendants, on each CPU.
 type Sum = Vec<Charged>;
 
 impl ByCgroup {
-    /// Nothing counts yet.
+    /// Opens the events; nothing counts yet.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -105,7 +106,7 @@ impl ByCgroup {
         })
     }
 
-    /// The events, where none of them is here.
+    /// Returns the events, if none of them is available.
     pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
         let names = self.columns.iter().map(|one| one.event.as_str());
         let mut columns = self.columns.iter();
@@ -126,7 +127,7 @@ impl ByCgroup {
         Ok(())
     }
 
-    /// The system's sums, then those of each cgroup that is wanted.
+    /// Returns the system's sums, then those of each chosen cgroup.
     pub(super) fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;
@@ -144,7 +145,7 @@ impl ByCgroup {
             add(&mut all, cpus);
             let own = match whose {
                 Whose::Cgroup(id) if tree.get(id).is_some() => id,
-                // Whatever is in no cgroup that is known is in the root.
+                // Counts of an unknown cgroup are added to the root.
                 _ => tree.root(),
             };
             for id in tree.line(own) {
@@ -155,7 +156,8 @@ impl ByCgroup {
         }
         let elapsed_ns = |since: Instant| {
             let elapsed = at.saturating_duration_since(since.max(self.start));
-            // What was made at this moment may have done something already, which is counted only with some time.
+            // At least 1, because a cgroup made at this moment may already have counts, which are
+            // shown only with some time.
             elapsed.as_nanos().max(1) as u64
         };
         let mut rows = Vec::new();
@@ -170,7 +172,7 @@ impl ByCgroup {
         Ok(Sums::new(at, rows))
     }
 
-    /// Says what is to be said at the end.
+    /// Adds the notes of the end, and returns the run times.
     pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<Times, Error> {
         let (checks, times) = self.cgroups.checks()?;
         let reads = |one: &Column| matches!(one.from, From::Event(_));
@@ -230,7 +232,7 @@ impl ByCgroup {
         }
     }
 
-    /// Forgets cgroups that were removed, where there are many.
+    /// Forgets removed cgroups, if there are many.
     pub(super) fn tidy(&mut self) -> Result<(), Error> {
         self.cgroups.hear();
         let tree = self.cgroups.tree();
@@ -310,14 +312,14 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
     };
     let mut columns = Vec::new();
     for group in groups {
-        // They go on and off together.
+        // The events of a group are enabled and disabled together.
         let takes_turns = group.iter().any(|counter| counter.kind.needs_slot());
         columns.extend(group.iter().filter_map(|one| column(one, takes_turns)));
     }
     columns
 }
 
-/// Of an event of software that is asked for without any modifiers, its number.
+/// Returns the number of a software event without modifiers.
 pub(super) fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     match counter.kind {
         CounterKind::Software(number) if counter.modifiers == Default::default() => Some(number),
@@ -331,13 +333,13 @@ fn field(counter: &Counter<'_>) -> Option<Field> {
     Some(found.1)
 }
 
-/// Whether `stat --for-each-cgroup` has to read this event where a CPU goes from one cgroup to another: all but what
-/// tasks' own fields tell.
+/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups: all
+/// events but those that tasks' own fields count.
 pub fn is_read(counter: &Counter<'_>) -> bool {
     field(counter).is_none()
 }
 
-/// Whether counting it for cgroups takes time at switches between tasks.
+/// Returns whether counting it for cgroups costs time at context switches.
 pub fn is_at_switches(counter: &Counter<'_>) -> bool {
     is_read(counter) || plain_number(counter) == Some(CGROUP_SWITCHES)
 }
@@ -349,7 +351,7 @@ fn add(sum: &mut Sum, cpus: &[Charged]) {
     }
 }
 
-/// What went wrong, in words; what only concerns events where some are read.
+/// Returns notes of what went wrong; some only matter if events are read.
 fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
     let words = [
         (

@@ -1,4 +1,4 @@
-//! Which cgroups are wanted.
+//! Chooses cgroups.
 
 use std::path::Path;
 
@@ -8,18 +8,19 @@ use tiptoe_symbol::glob;
 
 use crate::request::Error;
 
-/// Names and patterns, and the cgroups that they fit so far.
+/// Names and patterns, and the cgroups that match so far.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     patterns: Vec<String>,
-    /// Of these, those that fitted something.
+    /// Which of these have matched.
     used: Vec<bool>,
     chosen: Vec<u64>,
 }
 
 impl Choice {
-    /// Of those that there are; a name that nothing has is a mistake, a pattern may wait for what comes. A name may be
-    /// the full path of the folder, below `root`, where cgroups are mounted.
+    /// Chooses among the existing cgroups. A name without a match is an error, but a pattern may
+    /// match later ones. A name may also be the full path of the folder, below `root`, where
+    /// cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             let what = "--for-each-cgroup: a name is missing between two commas";
@@ -38,12 +39,13 @@ impl Choice {
         Ok(choice)
     }
 
-    /// Those chosen so far.
+    /// Returns those chosen so far.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.chosen.iter().copied()
     }
 
-    /// Finds those that are wanted, in the order of the patterns and of their names; later ones come last.
+    /// Adds new matches, in the order of the patterns and then of their names; later cgroups are
+    /// last.
     pub(super) fn choose(&mut self, tree: &Tree) {
         let place = |path: &str| {
             let mut patterns = self.patterns.iter();
@@ -65,7 +67,7 @@ impl Choice {
         self.chosen.extend(new);
     }
 
-    /// What is to be said of patterns that fitted nothing.
+    /// Returns a note of patterns that never matched.
     pub(super) fn unused(&self) -> Option<String> {
         let unused = self
             .patterns
@@ -76,7 +78,7 @@ impl Choice {
         (!unused.is_empty()).then(|| format!("no cgroup was ever like {}", unused.join(" or ")))
     }
 
-    /// These are not told of any more.
+    /// Stops reporting these.
     pub(super) fn forget(&mut self, ids: &[u64]) {
         self.chosen.retain(|id| !ids.contains(id));
     }
@@ -99,7 +101,7 @@ impl Choice {
     }
 }
 
-/// A folder's path as that of its cgroup, unless a cgroup has that very path.
+/// Returns the cgroup's path of a folder's path, unless a cgroup has that very path.
 fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
     let is_cgroup = || {
         tree.iter()
@@ -112,7 +114,7 @@ fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
     }
 }
 
-/// A path as people give it.
+/// Returns a path as users write it.
 pub(super) fn plain(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => "/",
@@ -120,7 +122,7 @@ pub(super) fn plain(path: &str) -> &str {
     }
 }
 
-/// A cgroup's name in the report.
+/// Returns a cgroup's name in the report.
 pub(super) fn name(tree: &Tree, id: u64) -> String {
     match tree.get(id) {
         Some(node) => plain(&node.path).to_owned(),
@@ -145,7 +147,7 @@ mod tests {
         let ids = |patterns: &[&str]| of(patterns).unwrap().ids().collect::<Vec<_>>();
         assert_eq!(ids(&["c", "/b/*", "/"]), [5, 4, 3, 1]);
         assert_eq!(ids(&["d*"]), []);
-        // The path of a cgroup's folder was no cgroup's name.
+        // Regression: the path of a cgroup's folder was not accepted as its name.
         assert_eq!(ids(&["/sys/fs/cgroup/b/two/"]), [3]);
         assert_eq!(ids(&["/sys/fs/cgroup/b/*", "/sys/fs/cgroup"]), [4, 3, 1]);
         assert!(of(&["/sys/fs/cgroups/b"]).is_err());

@@ -1,6 +1,6 @@
-//! What counting cost: at each switch between tasks a task's events are taken out and put in, and a tracepoint that
-//! counts runs some code of the kernel's whenever it is passed. Both are measured on threads of our own, with the
-//! same events, after the counting is over.
+//! Estimates the cost of counting. At each context switch a task's events are disabled and enabled,
+//! and a tracepoint that counts runs some kernel code at each hit. Both are measured on threads of
+//! our own, with the same events, after the counting.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,23 +15,23 @@ use tiptoe_sys::host::limits::stay_on_one_cpu;
 
 use super::{StatRequest, StatWhom};
 
-/// Each is measured so often with and without.
+/// The number of measurements with and without the events.
 const PAIRS: usize = 9;
 /// Round trips between two threads, of two switches each.
 const TRIPS: u32 = 200;
-/// System calls that pass a tracepoint.
+/// System calls that hit a tracepoint.
 const CALLS: u32 = 5_000;
-/// A tracepoint that can be passed at will.
+/// A tracepoint that can be hit at will.
 const PASSED: &str = "syscalls:sys_enter_getppid";
 
-/// What a thread is asked to do.
+/// A job for the measuring threads.
 #[derive(Clone, Copy)]
 enum Job {
     Switch,
     Pass,
 }
 
-/// Puts the cost of a session into it.
+/// Adds the cost to a session.
 pub(super) fn put(
     request: &StatRequest<'_>,
     session: &mut Session,
@@ -85,11 +85,11 @@ pub(super) fn put(
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Adds what the programs took in a run, which were timed as they ran: of those at switches some.
+/// Adds the run times of the kernel's programs. Those at switches are timed only for a sample.
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
-        // Too few to have been timed.
+        // Too few runs to have been timed.
         0 => {
             times.timed_ns.iter().sum::<u64>() as f64
                 / times.timed.iter().sum::<u64>().max(1) as f64
@@ -123,7 +123,8 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
     stat.rounds += all.rounds;
 }
 
-/// What that comes to. The clock that timed a run took about as much as it takes to come to the program.
+/// Returns the cost by these times. The clock that timed a run took about as long as calling the
+/// program.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within
@@ -168,7 +169,7 @@ impl Ring {
         })
     }
 
-    /// What one of `each` parts of a job takes longer while these are counted.
+    /// Returns how much longer each of `each` parts of a job takes while these events are counted.
     fn price(
         &self,
         groups: &[Vec<Counter<'_>>],
@@ -201,7 +202,7 @@ impl Ring {
     }
 }
 
-/// Does jobs, and tells how many ns each took.
+/// Does jobs, and reports how many ns each took.
 fn work((mut from, mut to): (PipeReader, PipeWriter), asked: &Receiver<Job>, answer: &Sender<f64>) {
     for job in asked {
         let start = Instant::now();
@@ -231,7 +232,7 @@ fn work((mut from, mut to): (PipeReader, PipeWriter), asked: &Receiver<Job>, ans
     }
 }
 
-/// Answers until the other one ends.
+/// Answers until the other thread ends.
 fn other(mut from: PipeReader, mut to: PipeWriter) {
     let mut byte = [0];
     while from

@@ -1,5 +1,5 @@
-//! Counts of each cgroup where BPF may not be used: by the kernel's own events of cgroups, or by what the files of
-//! cgroups say.
+//! Counts each cgroup if BPF may not be used: by the kernel's own cgroup events, or by the files of
+//! cgroups.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,7 +16,8 @@ use super::choice::{Choice, name};
 use super::sums::{Key, Row, Sums};
 use crate::request::Error;
 
-/// A set of events of the system, and one for each cgroup, which take turns at each switch.
+/// A set of events of the system, and one for each cgroup, which the kernel switches at each cgroup
+/// switch.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -24,7 +25,7 @@ pub(super) struct BySets {
 }
 
 impl BySets {
-    /// Nothing counts yet. Cgroups that are made later are not counted.
+    /// Opens the sets; nothing counts yet. Cgroups that are made later are not counted.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -42,7 +43,7 @@ impl BySets {
         })
     }
 
-    /// The system's set.
+    /// Returns the system's set.
     pub(super) fn system(&self) -> &CounterSet {
         &self.system
     }
@@ -67,7 +68,7 @@ impl BySets {
     }
 }
 
-/// What the files of cgroups say: CPU time, and where memory is accounted, faults.
+/// Counts from the files of cgroups: CPU time, and faults if memory is accounted.
 #[derive(Debug)]
 pub(super) struct ByFiles {
     events: Vec<(String, Option<u64>)>,
@@ -101,7 +102,7 @@ impl ByFiles {
         }
     }
 
-    /// Whether the files say nothing of any event.
+    /// Returns whether the files have none of the events.
     pub(super) fn counts_nothing(&self) -> bool {
         !self.read().iter().flatten().any(Option::is_some)
     }
@@ -150,7 +151,7 @@ impl ByFiles {
         Sums::new(at, rows)
     }
 
-    /// Of each cgroup each event's number, where its files say it.
+    /// Returns for each cgroup the count of each event, if its files have it.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

@@ -1,4 +1,4 @@
-//! Where counts come from.
+//! The sources of counts.
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
@@ -17,18 +17,18 @@ use crate::request::Error;
 /// Events that count, once they are switched on.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// Of one group of threads or CPUs.
+    /// Of threads or CPUs.
     Set(CounterSet),
-    /// Of each cgroup.
+    /// Of each cgroup, by BPF.
     ByCgroup(Box<ByCgroup>),
-    /// The same by the kernel's own events of cgroups.
+    /// Of each cgroup, by the kernel's own cgroup events.
     BySets(BySets),
-    /// The same from the files of cgroups.
+    /// Of each cgroup, by its files.
     ByFiles(ByFiles),
 }
 
 impl Source {
-    /// Nothing counts yet. What the user is to know goes to the notes.
+    /// Opens the events; nothing counts yet. Adds notes for the user.
     pub(super) fn open(
         request: &StatRequest<'_>,
         whom: &Whom,
@@ -119,7 +119,7 @@ impl Source {
         Ok(())
     }
 
-    /// What was counted so far.
+    /// Returns what was counted so far.
     pub(super) fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         match self {
             Source::Set(set) => Sums::of(set, per_cpu),
@@ -137,7 +137,7 @@ impl Source {
         }
     }
 
-    /// Between two readings, now and then.
+    /// Frees what is no longer needed; to be called now and then between readings.
     pub(super) fn tidy(&mut self) -> Result<(), Error> {
         match self {
             Source::ByCgroup(cgroups) => cgroups.tidy(),
@@ -145,12 +145,12 @@ impl Source {
         }
     }
 
-    /// Whether nothing runs when tasks change.
+    /// Returns whether nothing runs at context switches.
     pub(super) fn is_free(&self) -> bool {
         matches!(self, Source::ByFiles(_))
     }
 
-    /// Puts what is to be said of a run into the session, and what its switches cost where that was measured.
+    /// Adds the notes of a run to the session, and the measured cost of its switches.
     pub(super) fn finish(&self, session: &mut Session, stat: &mut Stat) -> Result<(), Error> {
         if let Source::ByCgroup(cgroups) = self {
             let mut notes = Vec::new();
@@ -164,14 +164,14 @@ impl Source {
     }
 }
 
-/// What several runs have to say is said once.
+/// Adds a note once, because several runs may have the same.
 fn note(notes: &mut Vec<String>, said: String) {
     if !notes.contains(&said) {
         notes.push(said);
     }
 }
 
-/// A set of nothing is an error; of something, what is missing is told in its row.
+/// Fails if no event is available. If some are, the row of each missing one says so.
 fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     let mut events = set.events();
     if events.any(|(_, support)| support != Support::None) {
@@ -181,7 +181,7 @@ fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     Err(nothing_counts(&names.collect::<Vec<_>>()))
 }
 
-/// None of these is here.
+/// Makes the error of events that are all unavailable.
 fn nothing_counts(names: &[&str]) -> Error {
     let what = format!("nothing can be counted here: no {}", names.join(", no "));
     Error::new(what)

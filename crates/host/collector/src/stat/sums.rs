@@ -1,4 +1,5 @@
-//! What a set has counted: summed over its places, scaled where it counted for a part of the time, and over runs.
+//! The counts of a set: summed over its places, scaled if they counted for a part of the time, and
+//! averaged over runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use tiptoe_sys::host::perf::Counts;
 use super::used::Used;
 use crate::request::Error;
 
-/// What all events counted until one moment.
+/// The counts of all events at one moment.
 #[derive(Debug)]
 pub(super) struct Sums {
     pub(super) at: Instant,
@@ -27,7 +28,7 @@ impl Default for Sums {
     }
 }
 
-/// Which row it is: cgroups come and go between two readings.
+/// The key of a row, because cgroups are created and removed between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) cgroup: Option<u64>,
@@ -104,7 +105,7 @@ impl Sums {
         Ok(Sums { at, rows })
     }
 
-    /// Adds those of a cgroup, by a number that stays its own.
+    /// Adds the sums of a cgroup, under a number that is unique to it.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
         self.rows.extend(of_cgroup.rows.into_iter().map(|row| Row {
             key: Key {
@@ -116,7 +117,7 @@ impl Sums {
         }));
     }
 
-    /// The counts since those before, or since the beginning.
+    /// Returns the counts since `before`, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
         let before = before.iter().flat_map(|before| &before.rows);
         let before: BTreeMap<Key, &Row> = before.map(|row| (row.key, row)).collect();
@@ -125,12 +126,12 @@ impl Sums {
             .collect()
     }
 
-    /// What each event counted, not scaled.
+    /// Returns the unscaled counts.
     pub(super) fn raw(&self) -> impl Iterator<Item = u64> {
         self.rows.iter().map(Row::raw)
     }
 
-    /// How often tracepoints were passed that count.
+    /// Returns the hits of tracepoints that count.
     pub(super) fn tracepoint_hits(&self) -> u64 {
         let is_whole = |row: &&Row| row.is_tracepoint && row.cgroup.is_none();
         let tracepoints = self.rows.iter().filter(is_whole);
@@ -194,7 +195,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// One more run, with the CPU time of a command that ended in it.
+    /// Adds a run, with the CPU time of a command that ended in it.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<Used>) {
         self.counts.push(sums.counts(None));
         self.elapsed_ns.push(elapsed.as_nanos() as f64);
@@ -204,7 +205,7 @@ impl Runs {
         }
     }
 
-    /// Writes the means down, and what the last run counted of tracepoints.
+    /// Stores the means, and the tracepoint hits of the last run.
     pub(super) fn finish(self, stat: &mut Stat, last: Sums) {
         let all = self.counts.len();
         stat.runs = all as u32;
@@ -239,8 +240,9 @@ impl Runs {
     }
 }
 
-/// What runs counted of the same: by cgroup, event and CPU, the n-th of these where there are more; in the order in
-/// which they were first seen. A cgroup that a run did not have is not in its mean.
+/// Returns the counts of the same row in all runs: by cgroup, event and CPU, and for several of
+/// these by their order. Rows are in the order of their first appearance. A run without a cgroup
+/// does not enter its mean.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();
@@ -264,7 +266,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The standard deviation of the mean, as a part of it; none of one value.
+/// Returns the standard error of the mean, as a part of the mean; `None` for one value.
 fn spread(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counted_for_a_part_of_the_time_is_scaled() {
+    fn counts_for_a_part_of_the_time_are_scaled() {
         for (places, state, value, enabled, running) in [
             (
                 &[Some((10, 100, 100))][..],
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_put_together_by_what_was_counted() {
+    fn runs_are_joined_by_cgroup_event_and_cpu() {
         let count = |cgroup: Option<&str>, value: f64| Count {
             event: "cs".into(),
             cgroup: cgroup.map(str::to_owned),
@@ -377,7 +379,7 @@ mod tests {
     fn the_spread_is_of_the_mean() {
         assert_eq!(spread(&[3.0]), None);
         assert_eq!(spread(&[0.0, 0.0]), Some(0.0));
-        // Deviation 1 of 2 values: of their mean 1 / sqrt(2) * sqrt(2) / 2.
+        // The standard deviation is sqrt(2); that of the mean is 1, half of the mean 2.
         assert!((spread(&[1.0, 3.0]).unwrap() - 0.5).abs() < 1e-12);
     }
 }

@@ -1,4 +1,4 @@
-//! What the target used meanwhile: CPU time, and switches between tasks.
+//! What the target used while it was counted: CPU time, and context switches.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -31,14 +31,14 @@ impl Add for Used {
     }
 }
 
-/// Reads them at the beginning and at the end.
+/// Reads the sums at the beginning and at the end.
 #[derive(Debug)]
 pub(super) struct Meter {
     whom: StatWhom,
-    /// A command's, once it was waited for.
+    /// Of the command, once it was reaped.
     children: Used,
     of_command: Option<Used>,
-    /// Of each process its CPU time and switches, at first and last.
+    /// For each process its CPU time and switches, first and last.
     of_pids: Vec<(Process, [(Duration, u64); 2])>,
     of_all: [u64; 2],
 }
@@ -61,7 +61,7 @@ impl Meter {
         }
     }
 
-    /// From here on it counts.
+    /// Starts counting.
     pub(super) fn start(&mut self) {
         self.look();
         for (_, ends) in &mut self.of_pids {
@@ -70,7 +70,7 @@ impl Meter {
         self.of_all[0] = self.of_all[1];
     }
 
-    /// Reads again; of what has ended, the last reading stays.
+    /// Reads again; the last reading of an ended process stays.
     pub(super) fn look(&mut self) {
         for (process, ends) in &mut self.of_pids {
             if let (Ok(time), Ok(switches)) = (process.cpu_time(), process.switches()) {
@@ -82,7 +82,7 @@ impl Meter {
         }
     }
 
-    /// The command was waited for.
+    /// Notes that the command was reaped.
     pub(super) fn reaped(&mut self) {
         let (before, after) = (self.children, children());
         if let Some(used) = &mut self.of_command {
@@ -95,7 +95,7 @@ impl Meter {
         }
     }
 
-    /// User and system time are the command's, all else is of who was counted.
+    /// Returns the sums. User and system time are the command's; the rest is of what was counted.
     pub(super) fn used(&self) -> Used {
         let command = self.of_command.unwrap_or_default();
         let (cpu_ns, switches) = match self.whom {
@@ -114,7 +114,7 @@ impl Meter {
     }
 }
 
-/// What all children that were waited for have used.
+/// Returns what all reaped children have used.
 fn children() -> Used {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return Used::default();

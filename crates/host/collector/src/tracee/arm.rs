@@ -1,4 +1,4 @@
-//! Putting hooks and probes into a process that has the agent.
+//! Puts hooks and probes into a process that has the agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::resident::{agent_code, agent_thread};
 use crate::resolve::{self, Limit, Limits, Probe};
 use crate::rows::Row;
 
-/// Places that a followed function is called from, on average, at most.
+/// The most callers of a followed function, on average.
 const CALLERS: usize = 16;
-/// So many lists of threads are looked through for the agent's.
+/// How many lists of threads to read for the agent's thread.
 const LISTS: usize = 20;
-/// Arenas are mapped elsewhere so often where the program was faster.
+/// How often to map arenas elsewhere if the program mapped something there first.
 const TRIES: u32 = 5;
-/// How long an agent may take to greet.
+/// How long an agent may take to send its hello.
 pub(super) const GREETING: Duration = Duration::from_secs(5);
 
 impl Tracee {
@@ -47,7 +47,7 @@ impl Tracee {
             })
         })?;
         link.is_in(self.process, self.program);
-        // Where threads come and go a list of them may lack some.
+        // While threads start and end, a list of them may lack some.
         let agent = || agent_thread(self.process, link.data().thread());
         self.agent_thread = (0..LISTS).find_map(|_| agent());
         self.check_confined()?;
@@ -75,7 +75,7 @@ impl Tracee {
             if lost.is_empty() || tries == TRIES {
                 break (planned, lost);
             }
-            // The program has mapped something there since its maps were read.
+            // The program mapped something there after its maps were read.
             maps = self.process.maps()?;
         };
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
@@ -100,7 +100,8 @@ impl Tracee {
             let locks = std::mem::take(&mut planned.locks);
             self.watch_locks(link, plan, locks, (&armed, &lost), modules)?;
         }
-        // Before the first probe: what is loaded from then on is told of.
+        // Must be before the first probe, so that every library that is loaded from then on is
+        // reported.
         if let Some((record, _)) = record {
             let initial = modules.iter();
             let initial = initial.filter_map(|m| Some((m.object.key, library(m)?)));
@@ -111,7 +112,8 @@ impl Tracee {
         self.install_probes(link, probes, planned.probes, &lost)
     }
 
-    /// Fails if the agent's thread has rights left: it gave them up before it greeted, and must not stay if it could not.
+    /// Fails if the agent's thread has rights left. It must give them up before its hello, and must
+    /// not stay if it could not, because any thread of the program can write its stack.
     fn check_confined(&self) -> Result<(), Error> {
         let status = |tid| self.process.thread_status(tid).ok();
         match self.agent_thread.and_then(status) {
@@ -122,7 +124,7 @@ impl Tracee {
         }
     }
 
-    /// What this plan, and those of libraries that come later, go on from.
+    /// Returns the state from which this plan, and those of later libraries, continue.
     fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<Later, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::new("the agent's TLS is too far");
@@ -143,15 +145,15 @@ impl Tracee {
         })
     }
 
-    /// The loader's record, where libraries that come later concern us: those that a spec
-    /// may mean, or any that may carry an unwinder.
+    /// Returns the loader's record if libraries that are loaded later matter: those that a spec may
+    /// match, or any that may carry an unwinder.
     fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
         let come = resolve::may_come_later(plan.specs, self.process, modules, plan.starts)?;
         let wanted = come || plan.follow().is_followed() || plan.scopes;
         Ok(wanted.then(|| loader::record(self.process)).flatten())
     }
 
-    /// Makes the agent ready to follow so many more functions.
+    /// Prepares the agent to follow `functions` more functions.
     pub(super) fn ready_to_follow(
         &mut self,
         link: &Link,
@@ -166,7 +168,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// The signals that the agent owns, and where it notes who blocks them.
+    /// Returns the signals that the agent owns, and where it records who blocks them.
     fn masks(
         &self,
         tls: i64,
@@ -219,13 +221,14 @@ impl Tracee {
             }
         }
         for (probe, reason) in &mut left {
-            // Names are known here, the planner has addresses.
+            // The planner has only addresses; the name of the other probe is known here.
             *reason = self.displaced_by(probe).or(reason.take());
         }
         Ok(left)
     }
 
-    /// A probe as it was planned: with its entries alone, and a word on that, where its calls cannot be followed.
+    /// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
+    /// and a refusal says so.
     fn as_planned(&mut self, plan: &Planned, probe: Probe) -> Probe {
         let Some(why) = &plan.untimed else {
             return probe;
@@ -235,7 +238,7 @@ impl Tracee {
         probe.of_entries()
     }
 
-    /// Counts there from now on; what counted in the same slot before goes on in its row.
+    /// Counts at this site from now on. If the slot counted before, its row continues.
     fn count_at(&mut self, plan: &Planned, probe: Probe) {
         let slot = plan.site.slot;
         let row = Row::of(&probe);
@@ -259,13 +262,15 @@ impl Tracee {
         if probe.follow == Follow::Gate {
             return self.gates.push(counter);
         }
-        // The kernel's stand behind those that have a site.
+        // Counters of sites must come before those of the kernel, because `sites` is parallel to
+        // them.
         self.counters.insert(self.sites.len(), counter);
         self.sites.push(plan.site);
         self.files.push(probe.object.key);
     }
 
-    /// What the agent left, less the functions of `--under`, of which it has to take one.
+    /// Returns the probes that the agent left, without the functions of `--under`. Fails if the
+    /// agent could take none of those.
     pub(super) fn without_gates(
         &mut self,
         left: Vec<(Probe, Option<String>)>,
@@ -290,7 +295,7 @@ impl Tracee {
         }
     }
 
-    /// The implementations that indirect functions chose in this process.
+    /// Returns the implementations that indirect functions chose in this process.
     fn chosen(
         &mut self,
         link: &Link,
@@ -341,7 +346,7 @@ impl Tracee {
     }
 }
 
-/// Whether glibc is mapped there.
+/// Returns whether the mapping is of glibc.
 fn is_glibc(mapping: &Mapping) -> bool {
     let name = mapping.file().and_then(|path| path.file_name());
     name.is_some_and(|name| {
@@ -350,7 +355,7 @@ fn is_glibc(mapping: &Mapping) -> bool {
     })
 }
 
-/// Adds probes; one whose place is there already becomes another name of it.
+/// Adds probes; a probe of an address that already has one becomes another name of it.
 fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     let mut places: BTreeMap<u64, usize> = probes
         .iter()
@@ -379,7 +384,7 @@ fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     }
 }
 
-/// Maps arenas and returns the bases of those that could not be.
+/// Maps arenas and returns the bases of those that could not be mapped.
 pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
     let maps: Vec<Map> = plan
         .arenas
@@ -403,7 +408,7 @@ pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, 
         .collect())
 }
 
-/// Writes trampolines; which of the sites can be armed, in order of their addresses.
+/// Writes trampolines; returns the sites that can be armed, in order of their addresses.
 pub(super) fn write_trampolines(
     link: &Link,
     planned: &[&Planned],
@@ -422,7 +427,8 @@ pub(super) fn write_trampolines(
     Ok(order)
 }
 
-/// Arms sites in this order, whose trampolines are written; for each of all, why it is not armed.
+/// Arms sites in this order; their trampolines must be written. Returns for each planned site why
+/// it is not armed.
 pub(super) fn patch(
     link: &Link,
     planned: &[&Planned],
@@ -450,7 +456,7 @@ pub(super) fn patch(
     Ok(reasons)
 }
 
-/// The addresses of those that are armed.
+/// Returns the addresses of those that are armed.
 pub(super) fn addresses_of<'a>(
     planned: &'a [&Planned],
     outcomes: Vec<Option<String>>,

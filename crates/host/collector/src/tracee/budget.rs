@@ -1,9 +1,9 @@
-//! Followed and recorded calls are paid for: each thread has a credit of them, in its slab.
-//! It is filled up every few milliseconds out of the budget's share of the CPU time that the
-//! process used; with no credit left a call is only counted.
+//! Pays for followed and recorded calls: each thread has a credit of them in its slab, which is
+//! refilled every few milliseconds from the budget's share of the CPU time that the process used. A
+//! call without credit is only counted.
 //!
-//! A thread counts its credit down without atomics, so one that is filled up may be
-//! lost to a call; the next is not.
+//! A thread decrements its credit without atomics, so that a call may overwrite a refill. That
+//! loses one refill; the next one is seen.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,36 +15,36 @@ use super::{Counter, Plan, Source, Tracee};
 use crate::clock;
 use crate::planner::Follow;
 
-/// The credit of a thread where there is no budget.
+/// The credit of a thread if there is no budget.
 pub const ANY: u64 = u64::MAX >> 1;
-/// What a thread may follow or record before its credit is looked at for the first time.
+/// The calls that a thread may follow or record before its credit is first checked.
 pub const FIRST: u64 = 1000;
-/// No more than this time's share is saved up.
+/// The most that is saved up: the share of this time.
 const SAVED: Duration = Duration::from_millis(200);
-/// What following or recording a call costs without the clock: frame, detours and histogram.
+/// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
 
 /// A process's budget.
 pub struct Purse {
     /// The part of the CPU time that may be spent.
     share: f64,
-    /// What such a call costs.
+    /// The cost of such a call.
     call_ns: f64,
     accounts: RefCell<Accounts>,
 }
 
 #[derive(Default)]
 struct Accounts {
-    /// CPU time that was paid for.
+    /// CPU time that was already credited.
     paid: Duration,
-    /// What may be spent; less than nothing after threads spent their first credit.
+    /// What may be spent; negative after threads spent their first credit.
     saved_ns: f64,
-    /// The credit that each slab was left with.
+    /// The credit with which each slab was left.
     credits: BTreeMap<u32, u64>,
 }
 
 impl Purse {
-    /// The purse of a plan; `None` where calls are only counted, or cost what they may.
+    /// Returns the purse of a plan; `None` if calls are only counted, or their cost is unlimited.
     pub fn of(plan: &Plan) -> Option<Purse> {
         let readings = match plan.follow() {
             Follow::No | Follow::Values | Follow::Gate => return None,
@@ -59,7 +59,7 @@ impl Purse {
         })
     }
 
-    /// Takes what was spent, and shares out what may be.
+    /// Takes what was spent from the savings, and shares out what may be spent.
     fn settle(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
         let mut accounts = self.accounts.borrow_mut();
         let earned = used.saturating_sub(accounts.paid).as_nanos() as f64 * self.share;
@@ -85,7 +85,7 @@ impl Purse {
 }
 
 impl Tracee {
-    /// Fills up the credit of the threads that spent some; says how many waits are timed.
+    /// Refills the credit of the threads that spent some, and sets how many waits are timed.
     pub fn pay(&self) {
         self.thin();
         let (Some(purse), Some(link)) = (&self.purse, &self.link) else {
@@ -95,7 +95,7 @@ impl Tracee {
         purse.settle(self.cpu_time(), &data, data.entered());
     }
 
-    /// Splits the budget where both the agent and the kernel spend it: each may spend half.
+    /// Halves the budget if both the agent and the kernel spend it.
     pub(super) fn share_budget(&mut self) {
         const HALF: f64 = 0.5;
         let Some(throttle) = &mut self.throttle else {
@@ -112,7 +112,7 @@ impl Tracee {
         }
     }
 
-    /// Whether followed or recorded calls, waits, or the kernel's probes are paid for.
+    /// Returns whether followed or recorded calls, waits, or the kernel's probes have a budget.
     pub fn has_budget(&self) -> bool {
         if self.thinning.is_some() && self.link.is_some() || self.is_throttled {
             return true;
@@ -122,7 +122,7 @@ impl Tracee {
         self.purse.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
     }
 
-    /// Whether any calls are followed to their return.
+    /// Returns whether any calls are followed to their return.
     pub(super) fn follows(&self) -> bool {
         self.counters.iter().chain(&self.gates).any(is_followed)
     }

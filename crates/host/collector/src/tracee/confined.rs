@@ -1,7 +1,8 @@
-//! Whether a program has confined itself further than the agent's thread is: a filter may forbid what the agent does in
-//! any thread, or kill for it; and the agent's thread must have nothing that no thread of the program has.
+//! Notices that a program has confined itself more than the agent's thread is. A filter may forbid
+//! what the agent does in any thread, or kill for it. And the agent's thread must not have any
+//! right that no thread of the program has.
 //!
-//! Each look reads the status of three threads, and where the links of one lead.
+//! Each look reads the status of three threads, and the namespace links of one.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt as _;
@@ -13,25 +14,25 @@ use tiptoe_wire::Left;
 
 use crate::resident::agent_thread;
 
-/// Threads whose filters are looked at each time, besides the first one.
+/// How many other threads' filters each look reads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
-/// Between two looks: a loop that reads hits asks more often.
+/// The pause between two looks, because a loop that reads hits calls more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// What is known of a process.
+/// The state of the looks at one process.
 pub(super) struct Confinement {
-    /// How much seccomp confined the thread that it confined most at first.
+    /// The most seccomp restrictions that any thread had at first.
     seccomp: u32,
-    /// The agent's thread as it names itself, as tiptoe does, and its rights, which never grow.
+    /// The agent's thread by its own number and by tiptoe's, and its rights, which never grow.
     agent: Cell<Option<(u32, u32, Rights)>>,
-    /// Threads that are to be looked at.
+    /// Threads to look at.
     others: RefCell<Vec<u32>>,
     looked: Cell<Instant>,
 }
 
 impl Confinement {
-    /// Of a process in which the agent is not yet.
+    /// For a process that the agent has not entered yet.
     pub(super) fn of(process: Process) -> Confinement {
         let threads = process.threads().unwrap_or_default().into_iter();
         let seccomp = threads.filter_map(|tid| seccomp(process, tid)).max();
@@ -43,7 +44,8 @@ impl Confinement {
         }
     }
 
-    /// How it has confined itself, if it has; `thread` is the agent's thread as it names itself.
+    /// Returns how the process has confined itself, if it has; `thread` is the agent's thread by
+    /// its own number.
     pub(super) fn look(&self, process: Process, thread: u32) -> Option<Left> {
         if self.looked.get().elapsed() < PAUSE {
             return None;
@@ -64,7 +66,7 @@ impl Confinement {
         (!own.are_within(&first) && !is_within()).then_some(Left::Confined)
     }
 
-    /// Whether a filter that came later covers the agent's thread, too.
+    /// Returns whether a later filter also covers the agent's thread.
     pub(super) fn covers_agent(&self, process: Process) -> bool {
         let agent = self.agent.get().map(|(_, tid, _)| tid);
         agent.and_then(|tid| seccomp(process, tid)) > Some(self.seccomp)
@@ -80,7 +82,7 @@ impl Confinement {
         found.map(|(_, tid, rights)| (tid, rights))
     }
 
-    /// The threads whose turn it is.
+    /// Returns the threads whose turn it is.
     fn next(&self, process: Process) -> Vec<u32> {
         let mut others = self.others.borrow_mut();
         if others.is_empty() {
@@ -91,7 +93,7 @@ impl Confinement {
     }
 }
 
-/// What a thread may do.
+/// Returns a thread's rights.
 fn rights(process: Process, tid: u32) -> Option<Rights> {
     let folder = format!("/proc/{}/task/{tid}", process.pid());
     let status = std::fs::read(format!("{folder}/status")).ok()?;
@@ -102,7 +104,7 @@ fn rights(process: Process, tid: u32) -> Option<Rights> {
     })
 }
 
-/// How much seccomp confines a thread.
+/// Returns how many seccomp restrictions a thread has.
 fn seccomp(process: Process, tid: u32) -> Option<u32> {
     let status = std::fs::read(format!("/proc/{}/task/{tid}/status", process.pid())).ok()?;
     Rights::of(&status, |_| None).map(|rights| rights.seccomp)

@@ -1,4 +1,5 @@
-//! Where code is that unwind information describes: calls from elsewhere are only counted.
+//! Finds the code that unwind information describes, because calls from any other code are only
+//! counted.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use tiptoe_wire::calls::MAX_EXTENTS;
 
 use crate::module::Module;
 
-/// The addresses of such code in a process, ascending and apart.
+/// Returns the addresses of such code in a process, sorted and disjoint.
 pub(super) fn of(modules: &[Module]) -> Vec<Range<u64>> {
     let of_one = |module: &Module| {
         let bias = module.bias;
@@ -20,7 +21,7 @@ pub(super) fn of(modules: &[Module]) -> Vec<Range<u64>> {
     code
 }
 
-/// Leaves at most so many, by closing the smallest gaps.
+/// Closes the smallest gaps until at most `most` ranges are left.
 fn close_gaps(code: &mut Vec<Range<u64>>, most: usize) {
     let gap = |one: &Range<u64>, next: &Range<u64>| next.start.saturating_sub(one.end);
     let Some(surplus) = code.len().checked_sub(most + 1) else {

@@ -1,4 +1,5 @@
-//! Why a trace ends before its time: exec, the program's own end, and what it gives up that the agent's thread cannot.
+//! Says why a trace ends early: exec, the program's own end, and rights that it gives up but the
+//! agent's thread cannot.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -9,10 +10,9 @@ use super::Tracee;
 use crate::resident::agent_in;
 
 impl Tracee {
-    /// Whether the process runs another program than the one that was traced: the
-    /// agent's thread went with the old one, and so did the agent's memory. A process
-    /// that exits loses both, too, but has no memory at all then; it is asked twice, for
-    /// what is read while memory goes may be a part.
+    /// Returns whether the process runs another program than the traced one: exec ends the agent's
+    /// thread and removes its memory. An exiting process loses both, too, but then has no memory at
+    /// all. The maps are read twice, because a reading while memory is removed may be incomplete.
     pub(super) fn has_execed(&self) -> bool {
         let Some(tid) = self.agent_thread else {
             return false;
@@ -25,13 +25,14 @@ impl Tracee {
         !std::path::Path::new(&thread).exists() && another() && another()
     }
 
-    /// Whether it runs another program than when it was attached, as the kernel has it.
+    /// Returns whether it runs another program than when it was attached, by the kernel's record.
     pub(super) fn runs_another_program(&self) -> bool {
         let now = self.process.running_program();
         now.is_ok_and(|now| now.differs(&self.program))
     }
 
-    /// Why tracing ended before the program did, if so: what it did, and what follows.
+    /// Returns why tracing ended before the program did, if so: what the program did, and what
+    /// follows.
     pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         if self.has_execed() || self.has_left_kernel() {
             return Some((
@@ -59,8 +60,8 @@ impl Tracee {
         })
     }
 
-    /// Why the agent has left, if so. It leaves by itself where it sees the call coming by which the program confines
-    /// itself, else as soon as that is seen here.
+    /// Returns why the agent has left, if so. It leaves by itself if it sees the call by which the
+    /// program confines itself; otherwise tiptoe makes it leave here.
     fn left_for(&self) -> Option<Left> {
         let link = self.link.as_ref()?;
         if link.data().state() == State::Dormant {
@@ -72,7 +73,7 @@ impl Tracee {
         {
             match self.confinement.covers_agent(self.process) {
                 true => self.put_back(link),
-                // Where it does not answer it is gone.
+                // An agent that does not answer has ended.
                 false => drop(self.detach()),
             }
             self.left.set(Some(why));
@@ -81,9 +82,9 @@ impl Tracee {
         self.left.get()
     }
 
-    /// Whether nothing runs in the process but the agent's own thread: the
-    /// program ended every thread of its own without ending the process. In one that is
-    /// killed the agent's thread may be the last to go, but does not sleep.
+    /// Returns whether only the agent's own thread runs in the process, because the program ended
+    /// all of its threads without ending the process. In a killed process the agent's thread may be
+    /// the last as well, but then it does not sleep.
     pub fn only_agent_left(&self) -> bool {
         let status = self.process.status();
         let sleeps = |tid| {
@@ -94,13 +95,13 @@ impl Tracee {
             && self.agent_thread.is_some_and(sleeps)
     }
 
-    /// How the program ended, once it has; told once.
+    /// Returns how the program ended, the first time that this is called after its end.
     pub fn end(&self) -> Option<String> {
         if !self.is_gone() || self.end_told.replace(true) {
             return None;
         }
         let signal = self.handle.as_ref().and_then(|handle| {
-            // A zombie's status is in its stat, later it is the handle's.
+            // A zombie's status is in its stat file; after it was reaped, only the handle has it.
             let status = reaped(handle).or_else(|| zombie(self.process))?;
             Some(status & 0x7f).filter(|signal| *signal != 0)
         });
@@ -111,7 +112,7 @@ impl Tracee {
     }
 }
 
-/// A descriptor that stays the process's own, whoever gets its number later.
+/// Opens a descriptor that stays the process's own, even if its number is reused.
 pub(super) fn handle(process: Process) -> Option<OwnedFd> {
     // SAFETY: the call takes and returns integers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
@@ -120,10 +121,10 @@ pub(super) fn handle(process: Process) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The status that a reaped process left behind, where this kernel keeps it.
+/// Returns the exit status of a reaped process, if this kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2): what is asked for and known stands in the first eight bytes, the
-    /// exit code in the last four of 64.
+    /// ioctl_pidfd(2): the first eight bytes say what is requested and known; the last four of 64
+    /// are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];
@@ -133,7 +134,7 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     (asked == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
-/// The status of a process that nobody has reaped yet.
+/// Returns the status of a process that was not reaped yet.
 fn zombie(process: Process) -> Option<i32> {
     const EXIT_CODE: usize = 52;
     const STATE: usize = 3;
@@ -145,7 +146,7 @@ fn zombie(process: Process) -> Option<i32> {
     fields.nth(EXIT_CODE - STATE)?.parse().ok()
 }
 
-/// What people call the signals that end programs.
+/// Returns the usual names of the signals that end programs.
 fn name(signal: i32) -> &'static str {
     match signal {
         libc::SIGHUP => " (SIGHUP)",

@@ -1,4 +1,4 @@
-//! Bringing the agent into a running process, where it may enter.
+//! Brings the agent into a running process, if it may enter.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ use crate::request::Error;
 use crate::resident::{AgentFile, dormant_agent, is_another, known_sites};
 use crate::resolve::{self, Resolved};
 
-/// How long finding a thread to borrow may take.
+/// The time to find a thread to borrow.
 const BORROW: Duration = Duration::from_secs(5);
-/// How long a program may take to load its libc.
+/// The time that a program may take to load its libc.
 const LOADING: Duration = Duration::from_millis(500);
 
-/// Functions that may be probed in libraries which are loaded later.
+/// How many functions of later libraries may be probed.
 const LATER: u32 = 1 << 14;
 
-/// Where a program's user may start fewer threads than these, it keeps them all.
+/// If a program's user may start fewer threads than this, the agent must not take one.
 const SPARE_THREADS: u64 = 16;
 
 const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
@@ -35,7 +35,7 @@ const ANOTHER: &str = "an agent of another build of tiptoe is in it, from an ear
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
                        (`--force` enters all the same)";
 
-/// Why nothing tells of a program's locks where it is patched, if so.
+/// Returns why a program's locks cannot be watched by patches, if so.
 pub fn unpatchable(header: &Header) -> Option<&'static str> {
     let musl = header.interpreter.as_deref().is_some_and(is_musl);
     musl.then_some("it runs on musl, whose futex calls cannot be patched")
@@ -45,7 +45,7 @@ fn is_musl(loader: &str) -> bool {
     loader.contains("/ld-musl-")
 }
 
-/// Why the agent would take room that the program counts on, if so.
+/// Returns why the agent would take resources that the program needs, if so.
 pub fn short_of_room(process: Process) -> Option<String> {
     let memory = address_space(process).map(|limit| {
         format!(
@@ -66,7 +66,7 @@ fn short_of_threads(process: Process) -> Option<String> {
 }
 
 impl Tracee {
-    /// Why the agent must not enter, if so.
+    /// Returns why the agent must not enter, if so.
     pub(super) fn rules_against_agent(
         &self,
         plan: &Plan,
@@ -100,7 +100,8 @@ impl Tracee {
         short_of_room(self.process)
     }
 
-    /// The sites that an agent of an earlier session has noted in the program's memory; fails if they cannot be its own.
+    /// Returns the sites that an earlier session's agent recorded in the program's memory; fails if
+    /// they cannot be its own, because that memory is hostile.
     pub(super) fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         match dormant_agent(self.process) {
             Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
@@ -160,7 +161,7 @@ impl Tracee {
             });
             let injected = match injected {
                 Ok(injected) => injected,
-                // A program that has only just called exec.
+                // The program may only just have called exec.
                 Err(InjectError::NoLibc { .. }) if Instant::now() < young => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
@@ -169,8 +170,8 @@ impl Tracee {
             };
             match injected.entry_result {
                 0 => {}
-                // An agent that a dead tiptoe left is still putting things back; where the other one lives (-114)
-                // nothing is to be waited for.
+                // -16: an agent that a dead tiptoe left is still restoring code. -114: the other
+                // tiptoe lives, so that waiting is useless.
                 -16 if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
@@ -184,7 +185,7 @@ impl Tracee {
                 }
             }
             let link = link.ok_or_else(|| Error::new("no segments were offered"))?;
-            // The agent's thread may be refused what the borrowed one did not need.
+            // The agent's thread may be refused calls that the borrowed one did not need.
             link.wait_for_hello(GREETING);
             return match link.refusal() {
                 Some(why) => Err(Error::new(format!("the agent could not begin: {why}"))),

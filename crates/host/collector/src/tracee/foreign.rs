@@ -1,4 +1,4 @@
-//! Where somebody else probes the same functions.
+//! Notices when other tracers probe the same functions.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,10 +11,10 @@ use crate::module::{FileKey, key_of};
 use crate::words::counted;
 
 impl Tracee {
-    /// Events that somebody else probes too: another's trap stands on our patch now
-    /// (hits are counted through a trap meanwhile, or not at all), or one that came
-    /// and went has taken our patch with it, which is put back. A trap inside of our
-    /// jump leads it astray: where nobody has jumped yet, the jump is taken out.
+    /// Returns the events that another tracer probes as well. Either its trap covers our patch now,
+    /// so that hits are counted through a trap or not at all; or its probe was removed and erased
+    /// our patch, which is then restored. A trap inside our jump would corrupt its target, so that
+    /// jump is removed if its first byte is still ours.
     pub fn foreign(&self) -> Vec<&str> {
         self.undisturbed(|| self.look_for_foreign())
             .unwrap_or_default()
@@ -50,14 +50,14 @@ impl Tracee {
         if let Some(link) = &self.link
             && !(lost.is_empty() && astray.is_empty())
         {
-            // Where it cannot be done the event stays as it is, and is told.
+            // On failure the event stays as it is, and is still reported.
             let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
         events
     }
 
-    /// Slots of functions whose library is closed now.
+    /// Returns the slots of functions whose library is now closed.
     fn closed(&self) -> BTreeSet<u32> {
         let maps = match self.watched() {
             Some(_) => self.process.maps().unwrap_or_default(),
@@ -74,8 +74,8 @@ impl Tracee {
         gone.map(|(site, _)| site.slot).collect()
     }
 
-    /// How often a hit found that a probe of somebody else's had gone from one of
-    /// ours, sooner than [`Tracee::foreign`] looked perhaps.
+    /// Returns a note if hits found that another tracer's probe had been removed from a site of
+    /// ours, possibly before [`Tracee::foreign`] looked.
     pub fn came_and_went(&self) -> Option<String> {
         let Some(link) = &self.link else {
             return self.went_on();

@@ -1,5 +1,5 @@
-//! Contended locks of one process through the kernel's futex tracepoints: all of its calls where no
-//! agent is in it, else those from places that could not be patched.
+//! Watches contended locks of one process through the kernel's futex tracepoints: all of its futex
+//! calls if it has no agent, else only calls from sites that could not be patched.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -18,31 +18,32 @@ use crate::resident::agent_thread_of_another;
 use crate::ulocks::Noted;
 use crate::words;
 
-/// How long a command's loader may take until its libraries are there.
+/// The time that a command's loader may take to map its libraries.
 const LOADING: Duration = Duration::from_millis(500);
-/// How often it is looked at meanwhile.
+/// The pause between two looks during that time.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// What counts in the kernel.
 pub(super) struct InKernel {
     futexes: Futexes,
-    /// The agent counts what it patched.
+    /// The agent counts the sites that it patched.
     beside_agent: bool,
     files: Vec<File>,
 }
 
-/// A file of the program's, with what stands in it between futex calls and their users.
+/// A file of the program, with its functions between futex calls and the user's code.
 struct File {
     object: Rc<Object>,
     wrappers: Vec<(u64, Depth)>,
-    /// Where it is mapped, as far as that has been told.
+    /// The biases at which the kernel already knows it.
     told: HashSet<u64>,
 }
 
 impl InKernel {
-    /// Tells where the functions of these modules are that no user knows.
+    /// Gives the kernel the functions of these modules that it must skip to find a user's caller.
     fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
-        // The C library last: until its functions are known a wait has no caller, and is looked at again when it ends.
+        // libc must be last: until its functions are known, a wait has no caller and is looked at
+        // again when it ends.
         let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
         for module in others.into_iter().chain(libc) {
             let known = self
@@ -58,7 +59,7 @@ impl InKernel {
                 self.files.len() - 1
             });
             let file = &mut self.files[index];
-            // A file that nobody has mapped yet may have no place.
+            // A file that is not mapped yet may have no address.
             let placed = !module.text.is_empty() || has_its_place(module);
             if !placed || !file.told.insert(module.bias) {
                 continue;
@@ -71,7 +72,7 @@ impl InKernel {
 }
 
 impl Tracee {
-    /// Has the kernel tell of all futex calls.
+    /// Makes the kernel report all futex calls.
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
             let comm = &self.comm;
@@ -97,7 +98,8 @@ impl Tracee {
         })
     }
 
-    /// Has the kernel tell of futex calls that do not return to one of the `patched` addresses.
+    /// Makes the kernel report the futex calls that do not return to one of the `patched`
+    /// addresses.
     pub(super) fn watch_left_out(
         &mut self,
         plan: &Plan,
@@ -136,7 +138,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Waits until a command that was let go has its libraries, and finds its call sites from then on.
+    /// Waits until a started command has its libraries, so that its call sites are found from then
+    /// on.
     pub fn catch_start(&mut self, before: &[Module], cache: &mut Cache) {
         if self.watched_locks.in_kernel.is_none() {
             return;
@@ -149,11 +152,11 @@ impl Tracee {
             }
             std::thread::sleep(LOOK);
         }
-        // Where it cannot be looked at it is over.
+        // If the maps cannot be read, the process has ended.
         let _ = self.look_for_names(cache);
     }
 
-    /// As [`InKernel::step_over`], for what is mapped by now.
+    /// Calls [`InKernel::step_over`] for what is mapped now.
     pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
         match &mut self.watched_locks.in_kernel {
             Some(watched) => watched.step_over(modules).map_err(Error::from),
@@ -161,7 +164,7 @@ impl Tracee {
         }
     }
 
-    /// Ends counting in the kernel; what was counted can still be read.
+    /// Stops counting in the kernel; the counts stay readable.
     pub fn stop_in_kernel(&mut self) {
         if let Some(watched) = &mut self.watched_locks.in_kernel {
             watched.futexes.stop();
@@ -180,26 +183,26 @@ impl Tracee {
         Ok(())
     }
 
-    /// What the programs in the kernel took: of the process, and of all.
+    /// Returns the run times of the kernel's programs, for the process and for all.
     pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let watched = self.watched_locks.in_kernel.as_ref()?;
         let own = watched.futexes.times().unwrap_or_default();
         Some((own, watched.futexes.times_of_all()))
     }
 
-    /// Whether it runs another program than the one that the kernel told of.
+    /// Returns whether the process runs another program than the one that the kernel watched.
     pub(super) fn has_left_kernel(&self) -> bool {
         let watched = self.watched_locks.in_kernel.as_ref();
         watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
     }
 
-    /// Whether the kernel alone tells of its locks.
+    /// Returns whether only the kernel reports its locks.
     pub fn is_in_kernel(&self) -> bool {
         let watched = self.watched_locks.in_kernel.as_ref();
         watched.is_some_and(|watched| !watched.beside_agent)
     }
 
-    /// That the kernel alone told of its locks, why, and at what price.
+    /// Returns a note that only the kernel reported its locks, why, and at what cost.
     pub fn said_of_kernel(&self) -> Option<String> {
         let watched = self.watched_locks.in_kernel.as_ref();
         let watched = watched.filter(|watched| !watched.beside_agent)?;
@@ -221,7 +224,7 @@ impl Tracee {
     }
 }
 
-/// Whether a module is where it was linked to be, in any process.
+/// Returns whether a module is always mapped at its linked address.
 fn has_its_place(module: &Module) -> bool {
     module.is_program && !module.object.image.header().position_independent
 }
@@ -231,7 +234,7 @@ fn is_32_bit(modules: &[Module]) -> bool {
     programs.any(|program| program.object.image.header().class == Class::Elf32)
 }
 
-/// Each reason for which something was dropped, in words.
+/// Returns a text for each reason for which something was dropped.
 fn dropped(drops: Drops) -> Vec<Dropped> {
     words::dropped([
         (

@@ -1,9 +1,10 @@
-//! The hooks that keep threads from blocking SIGTRAP and SIGILL: on before the first trap byte, and no thread blocks
-//! the signals from then on.
+//! Installs the hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in place
+//! before the first trap byte, and from then on no thread blocks the signals, because a blocked
+//! trap kills the process.
 //!
-//! Where a program may block them by system calls that no hook sees, hooks keep nobody from it. Then no trap byte is
-//! written at all: only sites are patched that need none, all threads standing still where one
-//! write does not do.
+//! A program may block the signals by system calls that no hook sees. Then no trap byte may be
+//! written at all: only sites that need none are patched, and all threads are stopped if one write
+//! does not suffice.
 
 use super::arm::{addresses_of, patch, write_trampolines};
 use crate::inject::{Masks, Unready, Way};
@@ -15,11 +16,11 @@ use crate::request::Error;
 #[derive(Clone, Debug)]
 pub(super) struct Quiet {
     pub(super) masks: Masks,
-    /// Why, as words that stand after "because".
+    /// Why, in words that follow "because".
     pub(super) why: String,
 }
 
-/// Writes trampolines and arms sites; for each, why it is not armed.
+/// Writes trampolines and arms sites; returns for each why it is not armed.
 pub(super) fn install(
     link: &Link,
     planned: &[&Planned],
@@ -52,8 +53,8 @@ pub(super) fn install(
     Ok(reasons)
 }
 
-/// Puts the guards on and frees every thread. Returns where guards stand. Fails where threads cannot
-/// be stopped: then no trap byte may be written.
+/// Arms the guards and unblocks the signals in every thread. Returns the guards' addresses. Fails
+/// if threads cannot be stopped: then no trap byte may be written.
 pub(super) fn put_on(
     link: &Link,
     masks: &Masks,

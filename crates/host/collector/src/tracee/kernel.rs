@@ -1,4 +1,4 @@
-//! What the agent cannot take, the kernel counts.
+//! Counts in the kernel what the agent cannot patch.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,8 +18,8 @@ use crate::resolve::Probe;
 use crate::words::counted;
 
 impl Tracee {
-    /// Has the kernel count what the agent could not, once it has put back all that it did;
-    /// `error` is what it met.
+    /// Counts in the kernel after the agent failed with `error`. The agent must first have restored
+    /// everything; otherwise returns the error.
     pub(super) fn leave_to_kernel(
         self,
         plan: &Plan,
@@ -130,8 +130,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// The probes less those of returns: where the kernel follows a call to its return no
-    /// exception gets past it.
+    /// Returns the probes without those of returns, because an exception that unwinds past the
+    /// kernel's return probe ends the program.
     fn entries_only(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         const WHY: &str = "the kernel's return probes end programs that throw past them";
         let (entries, returns): (Vec<_>, Vec<_>) = probes
@@ -145,8 +145,9 @@ impl Tracee {
         Ok(entries)
     }
 
-    /// The probes less those whose instruction the kernel cannot run: it says so of code
-    /// that is mapped already, and silently counts nothing in a program that starts later.
+    /// Returns the probes without those whose instruction the kernel cannot run. It refuses such
+    /// code only if it is already mapped, and silently counts nothing in a program that starts
+    /// later.
     fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         let (good, bad): (Vec<_>, Vec<_>) = probes
             .into_iter()
@@ -170,7 +171,8 @@ impl Tracee {
         }
     }
 
-    /// That the kernel counted on in another program, where there is no agent to end it.
+    /// Returns a note that the kernel also counted in another program after an exec, because no
+    /// agent ended the trace.
     pub(super) fn went_on(&self) -> Option<String> {
         let execed = self.kernel.as_ref().is_some_and(UprobeSet::has_execed);
         execed.then(|| {
@@ -183,7 +185,7 @@ impl Tracee {
         })
     }
 
-    /// Says that calls were to be timed which the kernel only counts.
+    /// Notes the calls that should have been timed but the kernel only counts.
     fn say_untimed(&mut self, probes: &[Candidate]) {
         let timed = probes.iter().filter(|(probe, _)| probe.follow.is_timed());
         let events: Vec<String> = timed.map(|(probe, _)| probe.event.clone()).collect();
@@ -195,7 +197,7 @@ impl Tracee {
         }
     }
 
-    /// Says that `--by` does not concern what the kernel counts.
+    /// Notes that `--by` does not apply to what the kernel counts.
     fn say_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
         const WHY: &str =
             "the kernel's uprobes count for the whole process: `--by` cannot split them";
@@ -213,7 +215,8 @@ impl Tracee {
 /// A probe, and why the agent left it.
 pub(super) type Candidate = (Probe, Option<String>);
 
-/// Where the probes are, in files that stay open with the descriptors.
+/// Opens the probes' files, which must stay open with the descriptors, and returns where the probes
+/// are.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());
@@ -236,7 +239,7 @@ fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> 
     Ok((files.into_iter().map(|(_, file)| file).collect(), places))
 }
 
-/// What a hit of each costs, in nanoseconds.
+/// Returns the cost of a hit of each probe, in nanoseconds.
 fn prices(probes: &[Candidate]) -> Vec<f64> {
     let costs = kernel_costs(&PriceCache::of_this_user());
     let probes = probes.iter();
@@ -248,7 +251,7 @@ fn prices(probes: &[Candidate]) -> Vec<f64> {
         .collect()
 }
 
-/// Each event with its own reason, or else this one.
+/// Returns each event with its own reason, or else with `why`.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
     let refusal = |(probe, own): &Candidate| {
         let why = own.clone().unwrap_or_else(|| why.to_owned());
@@ -257,9 +260,10 @@ fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
     probes.iter().map(refusal).collect()
 }
 
-/// What about its instruction keeps the kernel from running it.
+/// Returns what about the instruction keeps the kernel from running it.
 fn against(probe: &Probe) -> Option<&'static str> {
-    // A cold part is jumped to from the middle of its function, whose variables may be below the stack.
+    // A cold part is entered by a jump from the middle of its function, whose variables may be
+    // below the stack pointer.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
     match instruction(probe) {
         Some(code) => tiptoe_kernel::unprobeable(code, at_entry),
@@ -267,7 +271,7 @@ fn against(probe: &Probe) -> Option<&'static str> {
     }
 }
 
-/// The code from its instruction on.
+/// Returns the code from its instruction on.
 fn instruction(probe: &Probe) -> Option<&[u8]> {
     let code = probe.object.code(&probe.function, probe.bias)?;
     let offset = usize::try_from(probe.offset).ok()?;
@@ -275,12 +279,12 @@ fn instruction(probe: &Probe) -> Option<&[u8]> {
     (!code.is_empty()).then_some(code)
 }
 
-/// What the agent left to the kernel, for one reason.
+/// Returns a note of what the agent left to the kernel for one reason.
 fn left_to_kernel((why, events): (&String, &Vec<String>)) -> String {
     format!("the kernel counts {}: {why}", some_of(events))
 }
 
-/// The first events by name, and how many more there are.
+/// Returns the first events by name, and the number of the others.
 fn some_of(events: &[String]) -> String {
     const NAMED: usize = 3;
     let named = events[..events.len().min(NAMED)].join(", ");
@@ -290,7 +294,7 @@ fn some_of(events: &[String]) -> String {
     }
 }
 
-/// Why the kernel refuses a place, without the place: equal reasons group.
+/// Returns why the kernel refuses a place, without naming the place, so that equal reasons group.
 fn kernel_reason(error: &tiptoe_kernel::Error) -> String {
     match error {
         tiptoe_kernel::Error::Unprobeable { .. } => {

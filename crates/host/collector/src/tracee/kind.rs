@@ -1,10 +1,10 @@
-//! What a process id may stand for other than a program that runs.
+//! Rejects process ids that are no running program.
 
 use tiptoe_sys::host::procfs::Process;
 
 use crate::request::Error;
 
-/// An error in words, where there is nothing to trace behind this id.
+/// Returns an error that says what this id is, if it cannot be traced.
 pub(super) fn check(process: Process) -> Result<(), Error> {
     let pid = process.pid();
     let status = process.status()?;

@@ -1,9 +1,10 @@
-//! Libraries that a program loads while it is traced.
+//! Probes libraries that a program loads while it is traced.
 //!
-//! The thread that loads one tells tiptoe, and waits up to 5 ms, under the loader's lock:
-//! so here the specs are resolved in it, patches are planned and the agent's thread is asked
-//! to apply them, before any code of the library runs. The agent remembers which sites are
-//! whose, and patches a library that was closed and is loaded again by itself.
+//! The thread that loads one notifies tiptoe and waits up to 5 ms, under the loader's lock. In that
+//! time tiptoe resolves the specs in the library and plans patches, and the agent's thread applies
+//! them. So the patches are in place before any code of the library runs. The agent remembers the
+//! sites of each library. If a library was closed and is loaded again, the agent patches it by
+//! itself.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,12 +24,12 @@ use crate::resolve;
 use crate::rows::Rows;
 use crate::words::counted;
 
-/// What a later plan goes on from.
+/// The state from which a later plan continues.
 #[derive(Default)]
 pub(super) struct Later {
-    /// Where the agent's entries are.
+    /// The addresses of the agent's entries.
     pub abi: Abi,
-    /// The %fs offset of the word that sends a thread to the hook again.
+    /// The %fs offset of the word that makes a thread call the hook again.
     pub recall: i32,
     /// Every site that the agent has.
     pub known: Vec<Site>,
@@ -36,34 +37,34 @@ pub(super) struct Later {
     pub rows: Rows,
     /// Every unwinder that has a number.
     pub unwinders: Vec<u64>,
-    /// What was loaded when the session began, and the loader has not told of.
+    /// Libraries that were loaded when the session began, which the loader has not reported.
     pub initial: Vec<(FileKey, Library)>,
-    /// Specs that found nothing yet.
+    /// Specs that have matched nothing yet.
     pub waiting: Vec<String>,
-    /// Libraries that were probed late, at least once.
+    /// Libraries that were probed too late at least once.
     pub late: HashSet<String>,
-    /// The agent tells of changes.
+    /// The agent reports changes of the loader's list.
     pub watching: bool,
-    /// Up to which change all is done.
+    /// The last change that was served.
     pub served: u64,
 }
 
-/// What came of a look at the loader's list.
+/// The result of a look at the loader's list.
 #[derive(Default)]
 pub struct News {
-    /// What to tell the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// What was matched and cannot be probed: the event and the reason.
+    /// Matched functions that cannot be probed: the event and the reason.
     pub refused: Vec<(String, String)>,
 }
 
 impl Tracee {
-    /// Specs that found nothing to count, so far.
+    /// Returns the specs that have matched nothing so far.
     pub fn waiting(&self) -> &[String] {
         &self.later.waiting
     }
 
-    /// What the user must know of libraries that ran before their probes stood.
+    /// Returns a note if libraries ran before their probes were in place.
     pub fn missed(&self) -> Option<String> {
         let missed = self.watched()?.0.data().missed();
         (missed > 0).then(|| {
@@ -75,14 +76,14 @@ impl Tracee {
         })
     }
 
-    /// The link to an agent that tells of changes, and the last change that is served.
+    /// Returns the link to an agent that reports changes, and the last change that was served.
     pub fn watched(&self) -> Option<(&Link, u64)> {
         let link = self.link.as_ref().filter(|_| self.later.watching)?;
         Some((link, self.later.served))
     }
 
-    /// Whether no library of an attach-time list can have changed while `look` looked;
-    /// `None` where one has.
+    /// Runs `look`; returns `None` if the program's list of libraries changed during it, because
+    /// then `look` may have seen a library half patched.
     pub(super) fn undisturbed<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || self.watched().map_or(0, |(link, _)| link.data().looks());
         let before = looks();
@@ -90,7 +91,7 @@ impl Tracee {
         (before % 2 == 0 && looks() == before).then_some(seen)
     }
 
-    /// Probes the libraries that the agent told of.
+    /// Probes the libraries that the agent reported.
     pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> News {
         let mut news = News::default();
         let told = self.watched().map(|(link, _)| link.data().told());
@@ -105,7 +106,7 @@ impl Tracee {
             let failed = done.err().filter(|_| !link.is_gone());
             news.notes.extend(failed.map(|error| error.to_string()));
         }
-        // Whatever came of it, nobody needs to wait any longer.
+        // The loading thread must be released even on failure.
         self.later.served = told;
         link.answer_loader(told);
         self.link = Some(link);
@@ -122,7 +123,7 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = self.process.maps()?;
         let mut modules = cache.modules(self.process, &maps)?;
-        // Of those that were there before, too: they may have gone and come again.
+        // Also for old libraries: they may have been closed and loaded again.
         self.open_ports(link, plan, &modules)?;
         if plan.follow().is_followed() {
             link.describe(&described::of(&modules))?;
@@ -138,7 +139,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// What to tell the agent of the libraries that it told of; leaves the modules that nobody has looked at yet.
+    /// Returns what the agent must know of the libraries that it reported. Leaves in `modules`
+    /// those that were not looked at yet.
     fn libraries(&mut self, fresh: Option<Vec<u64>>, modules: &mut Vec<Module>) -> Vec<Library> {
         let all = || modules.iter().map(|module| module.bias).collect();
         let fresh: Vec<u64> = fresh.unwrap_or_else(all);
@@ -151,7 +153,7 @@ impl Tracee {
                 .position(|module| module.bias == library.base);
             let same = now.is_none_or(|at| modules[at].object.key == *file);
             if told(library.base) {
-                // Where another one has its place, it is nowhere.
+                // If another library has its address, the agent must not find it anywhere.
                 let base = if same { library.base } else { u64::MAX };
                 libraries.push(Library { base, ..*library });
                 now.filter(|_| same).map(|at| modules.remove(at));
@@ -214,7 +216,7 @@ impl Tracee {
         Ok(sites)
     }
 
-    /// What the planner knows of a process that has been planned for before.
+    /// Returns what the planner needs to know of a process that was planned for before.
     pub(super) fn ground<'a>(
         &'a self,
         link: &Link,
@@ -238,7 +240,7 @@ impl Tracee {
         }
     }
 
-    /// Notes the sites that the agent has been given.
+    /// Records the sites that the agent was given.
     pub(super) fn note_sites<'a>(
         &mut self,
         planned: impl Iterator<Item = &'a Planned>,
@@ -249,7 +251,7 @@ impl Tracee {
     }
 }
 
-/// Where a module's code is, for the agent.
+/// Returns where a module's code is, for the agent.
 pub(super) fn library(module: &Module) -> Option<Library> {
     Some(Library {
         base: module.bias,
@@ -285,7 +287,7 @@ fn too_late(module: &Module, link: &Link) -> String {
     )
 }
 
-/// The time of CLOCK_MONOTONIC in nanoseconds, as the agent asks for it.
+/// Returns CLOCK_MONOTONIC in nanoseconds, the clock that the agent uses.
 fn now() -> u64 {
     tiptoe_sys::raw::monotonic_ns()
 }

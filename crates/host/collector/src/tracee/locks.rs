@@ -1,4 +1,4 @@
-//! Watching the contended locks of one process.
+//! Watches the contended locks of one process.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -20,22 +20,22 @@ use crate::planner::{self, Extent, Planned, is_libc, is_runtime};
 use crate::request::Error;
 use crate::ulocks::{self, ByLock, EarlyWaits, Names, Noted};
 
-/// Bytes of a `syscall`, and of a call of the function that has it.
+/// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
 
-/// What is known of them.
+/// The state of watching them.
 #[derive(Default)]
 pub struct Watched {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
-    /// Which libraries' frames the agent walks over, or has no room for: by their bias.
+    /// The biases of libraries whose frames the agent skips, or has no room for.
     runtime: HashSet<u64>,
     names: Option<Names>,
     early: EarlyWaits,
 }
 
-/// Has the agent walk over those functions of a standard library that were compiled into a module. Those that find no
-/// room are taken for the user's.
+/// Makes the agent skip the standard library's functions that were compiled into a module. Those
+/// without room are taken for the user's.
 fn walk_over_standard(frames: &Frames, module: &Module) {
     for extent in [Extent::All, Extent::MayWait] {
         let Some((rows, code)) = planner::standard_rows(module, extent) else {
@@ -54,7 +54,8 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 }
 
 impl Tracee {
-    /// Looks which threads wait for locks before anything is touched. What is mapped is given back.
+    /// Looks which threads wait for locks. Must be called before anything is patched, because it
+    /// describes waits that no hook sees. Returns what is mapped.
     pub(super) fn look_for_early_waits(
         &mut self,
         plan: &Plan,
@@ -67,7 +68,7 @@ impl Tracee {
             ..Names::default()
         };
         if plan.locks {
-            // What is wrong with the name is reported when the lock is watched.
+            // A wrong name is reported when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
             self.watched_locks.early = EarlyWaits::look(self.process, &names, hold);
@@ -75,7 +76,7 @@ impl Tracee {
         (names.modules, names.maps)
     }
 
-    /// The address of the lock whose holds are timed.
+    /// Returns the address of the lock whose hold times are measured.
     pub(super) fn lock_to_hold(
         &self,
         plan: &Plan,
@@ -93,7 +94,7 @@ impl Tracee {
         })
     }
 
-    /// Arms what tells of futex calls.
+    /// Arms the sites of futex calls.
     pub(super) fn watch_locks(
         &mut self,
         link: &Link,
@@ -150,14 +151,14 @@ impl Tracee {
         Ok(())
     }
 
-    /// Has the agent walk over the frames of those of the modules that are the runtime's.
+    /// Makes the agent skip the frames of the runtime's modules.
     pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
         let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
             return;
         };
         let runtime = modules.iter().filter(|module| is_runtime(module));
         let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
-        // libc first: most walks end behind it.
+        // libc first, because most walks end right after it.
         for module in libc.into_iter().chain(others) {
             let rows = module.object.unwind_table().rows();
             let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
@@ -173,7 +174,7 @@ impl Tracee {
                         false => Part::Other,
                     },
                 };
-                // One that finds no room is taken for the user's.
+                // A library without room is taken for the user's.
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
                 let rwlocks = planner::rwlocks(module).filter(|_| library.part == Part::Libc);
@@ -188,7 +189,8 @@ impl Tracee {
         }
     }
 
-    /// Looks what is mapped where, for names, and for libraries that have come; and where threads have their stacks.
+    /// Reads what is mapped, for names and for libraries that were loaded since, and where threads
+    /// have their stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
         self.watched_locks.early.look_again(self.process);
         let maps = self.process.maps()?;
@@ -225,7 +227,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// What its threads noted, for rows of this kind; None where nobody watches.
+    /// Returns what its threads recorded, for rows of this kind; `None` if locks are not watched.
     pub fn noted(&self, by: ByLock) -> Result<Option<(Noted, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! How often traps are hit. One that is hit too often is switched off: a hit there costs
-//! thousands of times what it costs where a jump fits.
+//! Measures how often traps are hit, and switches off a trap that is hit too often, because a hit
+//! there costs thousands of times as much as through a jump.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,28 +11,28 @@ use super::{Counter, Source, Tracee};
 use crate::counts;
 use crate::words::counted;
 
-/// The most hits a second that a trap may have; it costs 3.3% of a core then where a
-/// trap takes 3.3 us (`tiptoe bench uprobe`).
+/// The most hits per second of a trap. It then costs 3.3% of a core if a trap takes 3.3 us (`tiptoe
+/// bench uprobe`).
 const MOST_A_SECOND: f64 = 10_000.0;
-/// What a rate is averaged over, at least.
+/// The shortest time over which a rate is averaged.
 pub const WINDOW: Duration = Duration::from_millis(100);
 
 /// The meters of one process.
 #[derive(Default)]
 pub struct Meters {
-    /// The last look: when it was, and each trap's count by its slot.
+    /// The last look: its time, and each trap's count by slot.
     last: Option<(Instant, BTreeMap<u32, u64>)>,
     /// Slots that were switched off, and how long they had counted.
     off: BTreeMap<u32, u64>,
 }
 
 impl Meters {
-    /// How long a slot counted before it was switched off, if it was.
+    /// Returns how long a slot counted before it was switched off, if it was.
     pub fn ran_ns(&self, slot: u32) -> Option<u64> {
         self.off.get(&slot).copied()
     }
 
-    /// Takes a new look; the slots that were hit too often since the last one.
+    /// Records a new look; returns the slots that were hit too often since the last one.
     fn look(&mut self, now: Instant, counts: BTreeMap<u32, u64>) -> Vec<u32> {
         let Some((then, before)) = &self.last else {
             self.last = Some((now, counts));
@@ -54,7 +54,7 @@ impl Meters {
 }
 
 impl Tracee {
-    /// Switches off the traps that are hit too often, and tells of each.
+    /// Switches off the traps that are hit too often, and returns a note for each.
     pub fn switch_off_hot_traps(&self) -> Vec<String> {
         let traps = self.live_traps();
         let hot = match self.trap_counts(&traps) {
@@ -66,7 +66,7 @@ impl Tracee {
             .filter(|(_, site)| hot.contains(&site.slot))
             .collect();
         let addresses: Vec<u64> = hot.iter().map(|(_, site)| site.address).collect();
-        // Where it cannot be done it goes on, and is tried again.
+        // On failure the trap stays on and is tried again at the next look.
         let done = match &self.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
@@ -93,7 +93,7 @@ impl Tracee {
         off.iter().map(note).collect()
     }
 
-    /// The traps that are on, while the agent is there to be asked.
+    /// Returns the traps that are on, if the agent can still be asked.
     fn live_traps(&self) -> Vec<(&Counter, &Site)> {
         let there = self.link.as_ref().is_some_and(|link| {
             self.left.get().is_none() && link.data().state() != State::Dormant && !link.is_gone()

@@ -1,6 +1,6 @@
-//! Putting a program back without its agent, whose thread a filter of the program's covers: its next system call might be
-//! the program's last. It sleeps for good then, and the program's bytes are written from outside while all threads stand
-//! still.
+//! Restores a program without its agent, because a filter of the program covers the agent's thread
+//! and would kill the program at its next system call. The thread then sleeps forever, and the
+//! program's bytes are written from outside while all threads are stopped.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,12 @@ use crate::inject::Masks;
 use crate::link::Link;
 use crate::resident::agent_thread;
 
-/// Bytes of the jump that a short jump leads to.
+/// The length of the jump to which a short jump leads.
 const ISLAND: usize = 5;
 
 impl Tracee {
-    /// What the agent has of the program's signals, with its thread as it is known now: where the program changed its user
-    /// or its namespaces it is another one than before.
+    /// Returns the agent's signals with its thread by its current number, which changes if the
+    /// program changed its user or its namespaces.
     pub(super) fn masks_now(&self, link: &Link) -> Option<Masks> {
         let spare = agent_thread(self.process, link.data().thread());
         self.masks
@@ -26,14 +26,15 @@ impl Tracee {
             .map(|masks| Masks { spare, ..masks })
     }
 
-    /// Puts the program back, as far as its threads can be stopped.
+    /// Restores the program's code, if its threads can be stopped.
     pub(super) fn put_back(&self, link: &Link) {
         link.silence();
         let path = format!("/proc/{}/mem", self.process.pid());
         let Ok(memory) = File::options().read(true).write(true).open(&path) else {
             return;
         };
-        // The threads are held only if they run this program still, whose memory was opened before.
+        // `give_back` stops threads only of the program whose memory was opened here, so an exec in
+        // between must be excluded.
         if self.runs_another_program() {
             return;
         }
@@ -41,7 +42,7 @@ impl Tracee {
         let restore = || {
             let sites = sites.iter();
             let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));
-            // What is not mapped any more has no bytes to be put back.
+            // Sites that are no longer mapped need no bytes restored.
             sites.for_each(|site| drop(restore(&memory, site)));
         };
         if let Some(masks) = self.masks_now(link) {
@@ -50,7 +51,7 @@ impl Tracee {
     }
 }
 
-/// Puts the bytes of a site back where they are ours.
+/// Restores the bytes of a site if they are still ours.
 fn restore(memory: &File, site: &Site) -> io::Result<()> {
     let len = usize::from(site.len).min(site.original.len());
     restore_at(

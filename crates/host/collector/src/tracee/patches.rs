@@ -1,5 +1,6 @@
-//! Where the kernel gets no probe: on bytes of patches. It runs the file's instruction in the place of what is patched
-//! there, and its trap byte inside of a jump sends the next hit anywhere.
+//! Keeps the kernel's probes off bytes of patches. The kernel would run the file's instruction
+//! instead of the patched one, and its trap byte inside a jump would send the next hit to a random
+//! address.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,12 +14,12 @@ use crate::module::key_of;
 use crate::request::Error;
 use crate::resolve::Probe;
 
-/// Bytes of the jump that a hook is.
+/// The length of a hook's jump.
 const HOOK: u64 = 5;
 
 impl Tracee {
-    /// The probes less those on a byte of a patch of the agent's, and those on a byte of anybody's patch in this process
-    /// other than its first.
+    /// Returns the probes without those on a byte of a patch of the agent's, and without those
+    /// inside any other patch in this process, after its first byte.
     pub(super) fn beside_patches(
         &mut self,
         probes: Vec<Candidate>,
@@ -56,7 +57,7 @@ impl Tracee {
         }
     }
 
-    /// Which other probe of this run displaces the instruction, as the reason of a refusal.
+    /// Returns which other probe of this run displaces the instruction, as the reason of a refusal.
     pub(super) fn displaced_by(&self, probe: &Probe) -> Option<String> {
         let address = probe.address();
         let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
@@ -69,7 +70,7 @@ impl Tracee {
     }
 }
 
-/// A process's code as it is in memory.
+/// A process's code in memory.
 struct Text {
     maps: Vec<Mapping>,
     memory: Option<File>,
@@ -83,8 +84,8 @@ impl Text {
         }
     }
 
-    /// Whether the instruction is inside of a patch, after its first byte. Not of a program that has not begun: nothing
-    /// of its is mapped.
+    /// Returns whether the instruction is inside a patch, after its first byte. Returns `false` for
+    /// a program that has not begun, because nothing of it is mapped.
     fn is_patched_at(&self, probe: &Probe) -> bool {
         let address = probe.address();
         let is_there =

@@ -1,4 +1,4 @@
-//! What is asked of each process.
+//! The part of a request that applies to each process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,52 +25,52 @@ pub struct Plan<'a> {
     pub specs: &'a [String],
     /// Which hits count.
     pub hits: Hits,
-    /// The function below which they have to be.
+    /// The function below which hits must be.
     pub under: Option<&'a str>,
-    /// Who counts.
+    /// Which side counts.
     pub via: Via,
     /// What counts are split by.
     pub by: Option<By>,
-    /// Patch against the rules.
+    /// Enter the process even if a rule forbids it.
     pub force: bool,
-    /// Calls are timed: how.
+    /// How calls are timed, if they are.
     pub calls: Option<Timing>,
     /// Calls are recorded.
     pub record: bool,
     /// Contended locks are watched.
     pub locks: bool,
-    /// The one of which it is told how long it is held.
+    /// The lock whose hold times are measured.
     pub hold: Option<&'a str>,
-    /// And told by thread.
+    /// Locks are reported by thread.
     pub lock_threads: bool,
-    /// It is told by scope.
+    /// Counts, locks or times are reported by scope.
     pub scopes: bool,
-    /// The events that are charged to scopes, where these are what is asked for.
+    /// The events that are charged to scopes, if the request is for these.
     pub charges: Option<&'a [String]>,
-    /// Variables are watched: a command does not begin by itself.
+    /// Variables are watched: a command must not begin before they are found.
     pub breakpoints: bool,
-    /// What following them may cost.
+    /// The budget of following calls.
     pub share: Share,
     /// The target is a command that is started.
     pub starts: bool,
-    /// Set where the user wants it to end.
+    /// Set by the user to end the run.
     pub stop: &'a AtomicBool,
-    /// Is notified when a command is about to begin, unless it is counted only later.
+    /// Notified when a command is about to begin, unless counting starts only later.
     pub ready: Option<&'a Ready>,
 }
 
 /// How calls are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// Calls that took less are counted only.
+    /// Shorter calls are only counted.
     pub slower_ns: u64,
 }
 
-/// What followed calls may cost, as a part of the target's CPU time; `None`: anything.
+/// The cost limit of followed calls, as a part of the target's CPU time; `None` for no limit.
 type Share = Option<f64>;
 
 impl<'a> Plan<'a> {
-    /// What a request asks for.
+    /// Makes the plan of a request.
     pub fn of(request: &'a Request) -> Plan<'a> {
         let timing = || Timing {
             slower_ns: request.slower_ns.unwrap_or(0),
@@ -108,12 +108,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The probes of a process, and the function below which their hits have to be.
+    /// Returns the probes of a process, and the function below which their hits must be.
     pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
         self.resolved(self.specs, process, modules, false)
     }
 
-    /// The same, where specs may mean what is loaded later.
+    /// Like `resolve`, but specs may match what is loaded later.
     pub fn resolve_or_wait(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
         self.resolved(self.specs, process, modules, true)
     }
@@ -132,7 +132,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Why the kernel cannot count what is asked for, and what to leave out.
+    /// Returns why the kernel cannot count what the request wants, and the option to leave out.
     pub fn against_kernel(&self) -> Option<(&'static str, &'static str)> {
         let options = [
             (
@@ -155,7 +155,7 @@ impl<'a> Plan<'a> {
         given.map(|(_, why)| why)
     }
 
-    /// What to do where the agent cannot enter.
+    /// Returns what to do if the agent cannot enter.
     pub fn instead_of_agent(&self) -> &'static str {
         match (self.locks, self.breakpoints) {
             (true, _) => "`--via kernel` watches its futex calls, each of which then costs more",
@@ -164,7 +164,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What is wanted of entries.
+    /// Returns what is recorded of each entry.
     pub fn entries(&self) -> Follow {
         match (self.calls, self.hits.by) {
             (Some(_), None) => Follow::Times,
@@ -175,7 +175,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What is wanted of each hit, at most.
+    /// Returns the most that is recorded of any hit.
     pub fn follow(&self) -> Follow {
         let returns = || self.specs.iter().any(|spec| spec.starts_with("uretprobe:"));
         match self.entries() {
@@ -184,13 +184,13 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What an agent is told before it begins, whose slots are free from this one on.
+    /// Returns the terms for an agent, whose slots are free from `free_slot` on.
     pub fn terms(&self, free_slot: u32) -> Terms {
         let behind_locks = free_slot + if self.locks { futex::WIDTH } else { 0 };
         Terms {
             lock_slot: if self.locks { free_slot } else { 0 },
             scope_slot: if self.scopes { behind_locks } else { 0 },
-            // A name is noted with the slab, too.
+            // A thread's name is stored with its slab.
             keep_slabs: self.lock_threads || matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
                 credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
@@ -200,22 +200,22 @@ impl<'a> Plan<'a> {
                 },
                 slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
             },
-            // Until it is known what the program consists of.
+            // False until the program's modules are known.
             trap_bytes: false,
         }
     }
 
-    /// How many slots it has besides those of what is counted.
+    /// Returns the number of slots besides those of counted events.
     pub fn own_slots(&self) -> u32 {
         let locks = if self.locks { futex::WIDTH } else { 0 };
         let scopes = if self.scopes { scopes::WIDTH } else { 0 };
         locks + scopes
     }
 
-    /// Notifies who waits for counting to begin. An error where the user ended it before the command began, which then
-    /// never does.
+    /// Notifies the process that waits for counting to begin. Fails if the user ended the run
+    /// first: then the command must never begin.
     pub fn go_on(&self, command: Counted) -> Result<(), Error> {
-        // Relaxed: the flag is all that is told.
+        // Relaxed: the flag orders no other data.
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::new("interrupted before the command began"));
         }

@@ -1,4 +1,4 @@
-//! What has been counted in one process.
+//! Reads what has been counted in one process.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,16 +16,16 @@ use crate::values::{TimedValues, Values};
 
 /// What has been counted in one process.
 pub struct Reads {
-    /// For each counter.
+    /// One for each counter.
     pub all: Vec<Measured>,
-    /// For each gate.
+    /// One for each gate.
     pub gates: Vec<Reading>,
-    /// For each counter, the parts of threads or names that are not nothing.
+    /// For each counter, the non-empty parts of threads or names.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
 impl Tracee {
-    /// Reads all counters, and then the records, of which there are no fewer; `start` is
+    /// Reads all counters, and then the records, so that no counted record is missed. `start` is
     /// that of the session.
     pub fn read(&self, by: Option<By>, start: Instant) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
@@ -91,7 +91,7 @@ impl Tracee {
         })
     }
 
-    /// Slots that are not summed.
+    /// Returns the slots that must not be summed.
     fn special(&self) -> Special {
         let mut special = Special::default();
         for counter in &self.counters {
@@ -118,7 +118,7 @@ impl Tracee {
     }
 }
 
-/// What values are called.
+/// How values are named.
 enum Keys {
     Argument(u8),
     Scopes(Tree),
@@ -132,7 +132,7 @@ impl Keys {
         }
     }
 
-    /// Those whose value found no room.
+    /// Returns the name for hits whose value found no room.
     fn others(&self) -> String {
         match self {
             Keys::Argument(_) => OTHER_VALUES.to_owned(),
@@ -141,7 +141,7 @@ impl Keys {
     }
 }
 
-/// Parts by their keys, where several may have the same.
+/// Merges parts by key, because several may have the same.
 fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String, Measured> {
     let mut all: BTreeMap<String, Measured> = BTreeMap::new();
     for (key, part) in parts {
@@ -150,7 +150,7 @@ fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String,
     all
 }
 
-/// What each value has of so many hits, and those whose value found no room.
+/// Returns the hits of each value, and of those whose value found no room.
 fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
     let others = (others > 0).then(|| (keys.others(), others));
@@ -166,7 +166,7 @@ fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     all.map(|(key, hits)| (key, measured(hits))).collect()
 }
 
-/// What the calls of each value came to, and those whose value found no room.
+/// Returns the calls of each value, and of those whose value found no room.
 fn by_timed_value(
     keys: &Keys,
     values: &TimedValues,
@@ -182,7 +182,7 @@ fn by_timed_value(
     })
 }
 
-/// What one thread or name has of a counter, if anything.
+/// Returns one thread's or name's part of a counter, if it is not empty.
 fn part(counter: &Counter, values: &[u64]) -> Option<Measured> {
     let Source::Agent { slot, follow, .. } = counter.source else {
         return None;
@@ -194,7 +194,7 @@ fn part(counter: &Counter, values: &[u64]) -> Option<Measured> {
     })
 }
 
-/// How long its calls took, where they are timed.
+/// Returns the durations of its calls, if they are timed.
 fn times(counter: &Counter, values: &[u64]) -> Option<Box<Histogram>> {
     match counter.source {
         Source::Agent { slot, follow, .. } => calls::histogram(values, slot, follow),

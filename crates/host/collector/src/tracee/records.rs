@@ -1,5 +1,5 @@
-//! Recorded calls: each thread's ring is read every 5 ms, and everything in it is
-//! a claim of the target's.
+//! Reads recorded calls. Each thread's ring is read every 5 ms. Everything in it is hostile data
+//! from the target.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,8 +15,8 @@ use crate::clock::Moment;
 use crate::counts;
 use crate::planner::Follow;
 
-/// How often a record that is not complete is looked at before it is given up: for about
-/// a second. Its thread stands in the middle of it, or was led out of it for good.
+/// How often to look at an incomplete record before it is given up, which takes about a second. Its
+/// thread is still writing it, or was led out of the write for good.
 const PATIENCE: u32 = 200;
 
 /// A thread of the target's.
@@ -35,14 +35,14 @@ impl Default for Who {
     }
 }
 
-/// What was read of one ring.
+/// The state of reading one ring.
 #[derive(Default)]
 struct Ring {
     reader: Reader,
     who: Who,
 }
 
-/// A call that was read and not told yet.
+/// A call that was read and not yet handed to the observer.
 pub struct Recorded {
     who: Who,
     event: Rc<str>,
@@ -51,12 +51,12 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// When it began, from the start of the session.
+    /// Returns when it began, from the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// As it is told.
+    /// Returns it as the observer sees it.
     pub fn call(&self) -> Call<'_> {
         Call {
             at_ns: self.at_ns,
@@ -72,12 +72,12 @@ impl Recorded {
 /// All rings of a process.
 pub struct Rings {
     start: Moment,
-    /// The event of each probe, and how many calls of it were read, by its slot.
+    /// The event of each probe, and how many of its calls were read, by slot.
     probes: Vec<Option<Probe>>,
-    /// How many counters of the process there were when these were looked for.
+    /// The number of the process's counters at the last look at them.
     known: usize,
     rings: BTreeMap<u32, Ring>,
-    /// Whether anybody wants to be told.
+    /// Whether the observer wants each call.
     tell: bool,
     calls: Vec<Recorded>,
 }
@@ -100,7 +100,7 @@ impl Rings {
         }
     }
 
-    /// Takes on the probes that are new.
+    /// Adds the probes that are new.
     fn learn(&mut self, counters: &[Counter]) {
         if counters.len() == self.known {
             return;
@@ -124,7 +124,7 @@ impl Rings {
         self.known = counters.len();
     }
 
-    /// How many calls of a probe were read.
+    /// Returns how many calls of a probe were read.
     fn seen(&self, slot: u32) -> u64 {
         let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
         probe.map_or(0, |probe| probe.seen)
@@ -165,27 +165,28 @@ impl Rings {
 }
 
 impl Tracee {
-    /// Makes ready to read records, where any are to be written: before the first is.
+    /// Prepares to read records, if the plan has any. Must be called before the first record is
+    /// written.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
         if plan.record && self.link.is_some() {
             *self.rings.borrow_mut() = Some(Rings::new());
         }
     }
 
-    /// Says whether anybody wants to be told of calls.
+    /// Sets whether the observer wants each call.
     pub fn tell_calls(&self, tell: bool) {
         if let Some(rings) = &mut *self.rings.borrow_mut() {
             rings.tell = tell;
         }
     }
 
-    /// Reads the records that are there; `since` is the start of the session.
+    /// Reads the available records; `since` is the start of the session.
     pub fn read_records(&self, since: Instant) {
         self.read_rings(since, PATIENCE);
     }
 
-    /// The same after a reading of the counters. Of a process that is no more nothing else
-    /// will come: what is not complete never will be.
+    /// Reads records after a reading of the counters. After the end of the process an incomplete
+    /// record is given up at once, because it will never be completed.
     pub(super) fn read_all_records(&self, since: Instant) {
         let patience = if self.is_gone() { 0 } else { PATIENCE };
         self.read_rings(since, patience);
@@ -206,8 +207,8 @@ impl Tracee {
         calls.unwrap_or_default()
     }
 
-    /// What a probe has counted, with the records of it that were read: one that was
-    /// written and not read is lost.
+    /// Returns the counts of a probe, with the number of its records that were read. A record that
+    /// was written and not read is counted as lost.
     pub(super) fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;

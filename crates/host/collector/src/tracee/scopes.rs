@@ -1,4 +1,5 @@
-//! The scopes of one process: finding the ports of what it links, and reading what its threads did where.
+//! The scopes of one process: finds the ports of its libraries, and reads what its threads did in
+//! which scope.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,22 +18,22 @@ use crate::module::Module;
 use crate::request::Error;
 use crate::scopes::{Sums, Tree};
 
-/// Bytes of one file's ports that are looked at, at most.
+/// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
 
-/// Names of events, and of each node how often each happened.
+/// The names of events, and for each node how often each happened.
 pub type ChargedEvents = (Vec<String>, Vec<Charged>);
 
-/// The kernel's number of the clock of tasks; below it is that of CPUs.
+/// The kernel's number of the task clock; the CPU clock is below it.
 const TASK_CLOCK: u64 = 1;
-/// How often events are opened again where threads begin meanwhile.
+/// How often to open events again if threads start in between.
 const TRIES: usize = 20;
 
-/// What a process without scopes can be told.
+/// Advice for a process without scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
 impl Tracee {
-    /// An error where scopes are asked for, and nothing in a running program tells of any.
+    /// Fails if scopes are requested and no library in a running program reports any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
             let (pid, comm) = (self.process.pid(), &self.comm);
@@ -43,7 +44,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Has the libraries among these call the agent where threads enter scopes, or wait for locks.
+    /// Makes the libraries among these call the agent when threads enter scopes, or wait for locks.
     pub(super) fn open_ports(
         &mut self,
         link: &Link,
@@ -51,7 +52,7 @@ impl Tracee {
         modules: &[Module],
     ) -> Result<(), Error> {
         if plan.locks {
-            // Where one stays closed its locks are told as others are: by their futex calls.
+            // If a port stays closed, its locks are seen through their futex calls.
             link.open_ports(&self.ports(modules, Kind::Locks))?;
         }
         if plan.scopes {
@@ -61,7 +62,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Begins to charge what happens, and then has threads tell of scopes, and of waits for locks.
+    /// Begins to charge events, and only then makes threads report scopes, and waits for locks.
     pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if !plan.scopes && !plan.locks {
             return Ok(());
@@ -78,7 +79,7 @@ impl Tracee {
         opened
     }
 
-    /// Where that is not allowed, only times are told.
+    /// If charging is not allowed, only times are reported.
     fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
         match self.charge(link, &counters(charges)?) {
             Ok(charging) => self.charging = Some(charging),
@@ -110,7 +111,7 @@ impl Tracee {
             let before = threads();
             charging.start(counters, &before)?;
             tries -= 1;
-            // What began meanwhile has inherited the events of its parent, or not.
+            // A thread that started in between may or may not have inherited its parent's events.
             let is_complete = counters.is_empty() || threads() == before;
             if !is_complete && tries > 0 {
                 continue;
@@ -124,7 +125,8 @@ impl Tracee {
         }
     }
 
-    /// The events that were charged, and what of them to each node until `now`, in ns; none where nothing was.
+    /// Returns the events that were charged, and the amount for each node until `now`, in ns;
+    /// `None` if nothing was charged.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -133,13 +135,13 @@ impl Tracee {
         Ok(Some((names, charging.read(now)?)))
     }
 
-    /// What charging took of the process, and of all, where the kernel tells.
+    /// Returns the run times of charging, for the process and for all, if the kernel reports them.
     pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let charging = self.charging.as_ref()?;
         Some((charging.times().ok()?, charging.times_of_all()))
     }
 
-    /// What there is to say where nothing told of scopes until the end.
+    /// Returns a note if no library reported scopes until the end.
     pub fn without_scopes(&self, plan: &Plan) -> Option<String> {
         let none = plan.scopes && !self.has_ports;
         none.then(|| {
@@ -151,7 +153,7 @@ impl Tracee {
         })
     }
 
-    /// Where the ports of a kind are.
+    /// Returns the addresses of the ports of a kind.
     fn ports(&self, modules: &[Module], kind: Kind) -> Vec<u64> {
         let Ok(memory) = File::open(format!("/proc/{}/mem", self.process.pid())) else {
             return Vec::new();
@@ -166,7 +168,7 @@ impl Tracee {
             if memory.read_exact_at(&mut bytes, first).is_err() {
                 continue;
             }
-            // Compilers align what is large: there may be room between two.
+            // Compilers align large objects, so that there may be gaps between two.
             let at = (0..bytes.len()).step_by(align_of::<Port>());
             let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(kind));
             ports.extend(found.map(|at| first + at as u64));
@@ -174,7 +176,7 @@ impl Tracee {
         ports
     }
 
-    /// The names of its scopes.
+    /// Returns the names of its scopes.
     pub fn scope_names(&self) -> Result<Tree, Error> {
         let Some(link) = self.link.as_ref().filter(|link| link.scope_slot != 0) else {
             return Ok(Tree::default());
@@ -190,14 +192,14 @@ impl Tracee {
         Ok(tree)
     }
 
-    /// What its scopes came to until now, with `now` in ticks.
+    /// Returns the sums of its scopes until `now`, in ticks.
     pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
         let mut sums = Sums::default();
         let Some(link) = self.link.as_ref().filter(|link| link.scope_slot != 0) else {
             return Ok(sums);
         };
         let threads = self.process.threads().unwrap_or_default();
-        // All from the slab's own words to the end of those of scopes.
+        // All words from the slab's own to the end of those of scopes.
         let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
         let own = (link.scope_slot - Geometry::SCOPE) as usize;
         let each = |owner: Option<String>, words: &[u64]| {
@@ -216,7 +218,7 @@ impl Tracee {
     }
 }
 
-/// The events by these names, without clocks: times are told anyway.
+/// Returns the events by these names, without clocks, because times are reported anyway.
 fn counters(lists: &[String]) -> Result<Vec<Counter<'_>>, Error> {
     let mut all = Vec::new();
     for group in lists.iter().flat_map(|list| counter_groups(list)) {

@@ -1,4 +1,4 @@
-//! What the agent knows of the address space.
+//! What the agent counts of forks and of the address space.
 
 use tiptoe_event::Cost;
 use tiptoe_session::AddressSpace;
@@ -9,12 +9,12 @@ use crate::counts;
 use crate::forks::Copied;
 
 impl Tracee {
-    /// How often the process forked, as the agent counted it.
+    /// Returns the number of forks since counting began, as the agent counted them.
     pub fn forks(&self) -> u64 {
         self.all_forks().saturating_sub(self.early_forks.get())
     }
 
-    /// Leaves out its forks until now.
+    /// Excludes its forks until now.
     pub fn leave_out_forks(&self) {
         self.early_forks.set(self.all_forks());
     }
@@ -27,8 +27,8 @@ impl Tracee {
         sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
     }
 
-    /// Looks at what a fork of the process copies of tiptoe's, while the process lives: at the first call, and less and
-    /// less often, because that changes little later.
+    /// Looks at what a fork of the process copies of tiptoe's memory. Looks at the first call, and
+    /// then at powers of two, because that changes little later. The process must still live.
     pub fn look_at_copied(&self) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);
@@ -44,17 +44,17 @@ impl Tracee {
         }
     }
 
-    /// What each of its forks costs more; `None` if nobody could look.
+    /// Returns the additional cost of each of its forks; `None` if no look was possible.
     pub fn fork_cost(&self) -> Option<Cost> {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// How the agent kept the address space, and what it is now, as far as it still can
-    /// be asked. All of it is the target's claim, and only told.
+    /// Returns how the agent kept its copy of the address space, and its last state. All of this is
+    /// the target's claim, and is only displayed.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.link.as_ref()?;
         if !(self.left.get().is_some() || self.is_gone() || self.has_execed()) {
-            // Where it does not answer it is as it was read last.
+            // If the agent does not answer, the last reading stays.
             let _ = link.read_maps();
         }
         let told = link.data().readings();

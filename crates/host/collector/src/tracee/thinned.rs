@@ -1,10 +1,10 @@
-//! Waits for locks are paid for: where there are more than the budget pays for, some are only
-//! counted (`tiptoe_futex::gaps`). Here is said how many.
+//! Keeps the cost of watching waits for locks within the budget: if there are more waits than it
+//! pays for, some are only counted (`tiptoe_futex::gaps`). This module computes how many.
 //!
-//! What counting costs is taken off first. What is left, and a tenth of the budget at least, is for
-//! reading the clock: it is dealt out among the threads so that those which wait seldom have each
-//! wait timed, and the others as many a second as each other. So long waits are timed, of which a
-//! thread has few, and threads that wake each other over and over wait for chance.
+//! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
+//! reading the clock. It is shared among the threads so that a thread with few waits has each one
+//! timed, and the other threads have the same number per second. So long waits are timed, because a
+//! thread has few of them, and only threads that wake each other over and over are sampled.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,56 +19,56 @@ use super::{Plan, Tracee};
 use crate::clock;
 use crate::link::Link;
 
-/// What a wait costs that is only counted, and what a wake does.
+/// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;
 const WAKE_NS: f64 = 9.0;
-/// What timing a wait costs besides, without the clock, which is read twice.
+/// The additional cost of timing a wait, without the clock, which is read twice.
 const TIMED_NS: f64 = 5.0;
 /// A process that uses less of a CPU may cost as if it used this part of one.
 const LEAST_USED: f64 = 0.1;
-/// This part of the budget is for timing whatever counting costs.
+/// The part of the budget for timing, however much counting costs.
 const LEAST_TIMED: f64 = 0.1;
-/// What was so long ago counts no more: budgets are of seconds.
+/// Older waits are forgotten, because budgets are of seconds.
 const MEMORY: Duration = Duration::from_millis(200);
 
-/// What is known of a process's waits.
+/// The state of one process's waits.
 pub struct Thinning {
     /// The part of the CPU time that may be spent.
     share: f64,
-    /// What timing a wait costs besides.
+    /// The additional cost of timing a wait.
     timed_ns: f64,
     known: RefCell<Known>,
 }
 
 struct Known {
-    /// The last look, and in ticks that and the one before.
+    /// The time of the last look, and the ticks of the look before and of that one.
     at: Instant,
     ticks: [u64; 2],
     /// CPU time until then.
     used: Duration,
-    /// What could be spent lately.
+    /// What could be spent recently.
     earned_ns: f64,
     threads: BTreeMap<u32, Waiter>,
 }
 
-/// A thread, by its slab.
+/// A thread, identified by its slab.
 #[derive(Default)]
 struct Waiter {
-    /// Until the last look.
+    /// Totals at the last look.
     waits: u64,
     wakes: u64,
-    /// Lately.
+    /// Recent waits and wakes, with older ones decayed.
     recent_waits: f64,
     recent_wakes: f64,
-    /// Whether any of its waits may be passed over.
+    /// Whether any of its waits may be skipped.
     thinned: bool,
     gap: u64,
-    /// The waits that it was in at the last look, by their beginnings.
+    /// The waits that it was in at the last look, identified by their beginnings.
     on: [Option<u64>; activity::DEPTH as usize],
 }
 
 impl Thinning {
-    /// Of a plan; `None` where waits are not watched, or cost what they may.
+    /// Makes the state of a plan; `None` if waits are not watched, or their cost is unlimited.
     pub fn of(plan: &Plan) -> Option<Thinning> {
         let share = plan.share.filter(|_| plan.locks)?;
         let now = clock::ticks();
@@ -86,12 +86,12 @@ impl Thinning {
         })
     }
 
-    /// Leaves a part of the budget to others in the same process.
+    /// Leaves a part of the budget to other users in the same process.
     pub(super) fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
 
-    /// Looks what the threads did, and says how many of their waits are to be timed.
+    /// Reads what the threads did, and sets how many of their waits are timed.
     fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
         let mut known = self.known.borrow_mut();
@@ -123,7 +123,7 @@ impl Thinning {
 }
 
 impl Known {
-    /// How many of its latest waits each thread may have had timed, at this price.
+    /// Returns how many of its recent waits each thread may have had timed, at this price.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
         let counted = waiters()
@@ -135,8 +135,8 @@ impl Known {
     }
 }
 
-/// What each of them gets at most, so that together they have no more than `all`; whoever wants less
-/// leaves it to the others.
+/// Returns the most that each may get, so that together they get at most `all`. What a thread does
+/// not want is shared among the others.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());
@@ -159,8 +159,8 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Notes of waits that were found before that they go on. Those began between the two looks of
-    /// `before`, most likely in the middle.
+    /// Marks waits that were already there at the last look as in progress. Such a wait began
+    /// between the two looks of `before`; the middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
             return;
@@ -183,7 +183,7 @@ impl Waiter {
 
     fn widen(&mut self, words: Words, fair: f64) {
         let gap = gap(self.recent_waits, fair);
-        // A slab that is another thread's by now has none.
+        // A slab that now belongs to another thread starts without a gap.
         if gap != self.gap || gap > 0 {
             Gaps::new(words).widen(gap);
         }
@@ -192,7 +192,8 @@ impl Waiter {
     }
 }
 
-/// How many are passed over on average where this many of so many are timed.
+/// Returns how many waits are skipped on average for each timed one, if `fair` of `waits` are
+/// timed.
 fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
         true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,
@@ -201,7 +202,7 @@ fn gap(waits: f64, fair: f64) -> u64 {
 }
 
 impl Tracee {
-    /// Says how many of its threads' waits are timed.
+    /// Sets how many of its threads' waits are timed.
     pub(super) fn thin(&self) {
         if let (Some(thinning), Some(link)) = (&self.thinning, &self.link) {
             thinning.look(self.cpu_time(), link);
@@ -216,7 +217,7 @@ mod tests {
     use tiptoe_wire::futex::ENTRY_WORDS;
 
     #[test]
-    fn who_wants_little_gets_it_and_the_others_the_same() {
+    fn a_thread_that_wants_little_gets_it_and_the_others_share_equally() {
         let check = |wanted: &[f64], all, each: f64| {
             assert_eq!(level(wanted.to_vec(), all), each, "{wanted:?} {all}");
         };
@@ -257,16 +258,16 @@ mod tests {
         }
     }
 
-    /// Of a second in which one CPU was used, at 1 %.
+    /// One second in which one CPU was used, at 1 %.
     #[test]
-    fn only_who_waits_over_and_over_is_thinned() {
+    fn only_a_thread_that_waits_over_and_over_is_thinned() {
         assert_eq!(known(1e7, &[1000.0; 64]).fair(20.0), f64::INFINITY);
         let fair = known(1e7, &[700_000.0, 700_000.0, 100.0]).fair(20.0);
         assert!((100.0..100_000.0).contains(&fair), "{fair}");
     }
 
     #[test]
-    fn what_is_found_twice_goes_on() {
+    fn a_wait_that_is_found_twice_is_in_progress() {
         let room: Vec<_> = (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect();
         let words = Words::new(&room);
         let since = (head::ACTIVITIES + activity::SINCE) as usize;

@@ -1,11 +1,14 @@
-//! The kernel's probes are paid for. A hit costs a microsecond and more there, also where nobody reads the count, so
-//! a probe that passes the budget is closed, and opened again once the budget has been earned: it counts in windows.
+//! Keeps the kernel's probes within the budget. A hit there costs at least a microsecond, even if
+//! its count is never read. So a probe that exceeds the budget is closed, and opened again once the
+//! budget has been earned: it counts in windows.
 //!
-//! Within a window a program runs slower by the hits themselves, by how much depends on them: no factor leads from a
-//! window's count to that of the whole. So such a count is a lower bound, never scaled.
+//! Within a window the hits themselves slow the program, by an amount that depends on them, so that
+//! no factor leads from a window's count to the whole. Such a count is a lower bound and must never
+//! be scaled.
 //!
-//! INVARIANT: over any time, hits times their price are at most the share of the CPU time that the process used (or of
-//! [`LEAST_USED`] of one CPU), one second's share more, and what is hit within one [`LOOK`] and the 0.2 ms of a closing.
+//! INVARIANT: over any time, hits times their price are at most the share of the CPU time that the
+//! process used (or of [`LEAST_USED`] of one CPU), plus one second's share, plus the hits within
+//! one [`LOOK`] and the 0.2 ms of a closing.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,26 +19,28 @@ use crate::driver::TICK;
 
 /// A process that uses less of a CPU may cost as if it used this part of one.
 const LEAST_USED: f64 = 0.1;
-/// No more than this time's share of one CPU is saved up.
+/// The most that is saved up: the share of this time of one CPU.
 const SAVED: Duration = Duration::from_secs(1);
-/// What there is at the start, and what must be there before a probe is opened again, as a part of that.
+/// The savings at the start, and those needed before a probe is opened again, as a part of the
+/// most.
 const ENOUGH: f64 = 0.5;
-/// What was so long ago says nothing of how often a probe is hit.
+/// Older hits are forgotten, because they do not predict how often a probe is hit.
 const MEMORY: Duration = Duration::from_millis(200);
-/// How soon the counts are looked at after a probe was opened, of which it is not known how often it is hit.
+/// The pause between two looks after a probe was opened, because its rate of hits is not known yet.
 const LOOK: Duration = Duration::from_millis(1);
-/// For how long after that.
+/// How long looks are that frequent.
 const FRESH: Duration = Duration::from_millis(20);
-/// Looking takes no more than one part in so many of one CPU's time.
+/// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
 
-/// What the kernel's probes of a process may cost, and did.
+/// The budget and spending of the kernel's probes of one process.
 pub struct Throttle {
-    /// The files of the probes, which are opened again by these descriptors.
+    /// The files of the probes: they must stay open, because probes are opened again by their
+    /// descriptors.
     _files: Vec<File>,
     /// The next look.
     next: Instant,
-    /// When a probe was opened last.
+    /// When a probe was last opened.
     opened: Instant,
     account: Account,
 }
@@ -46,20 +51,20 @@ struct Account {
     share: f64,
     /// What a hit of each probe costs, in nanoseconds.
     prices: Vec<f64>,
-    /// At the last look: when it was, the process's CPU time, the probes' counts.
+    /// At the last look: its time, the process's CPU time, the probes' counts.
     at: Instant,
     used: Duration,
     counts: Vec<u64>,
-    /// What may be spent; less than nothing after a flood.
+    /// What may be spent; negative after a burst of hits.
     saved_ns: f64,
-    /// What was earned lately, and what each probe spent.
+    /// What was earned recently, and what each probe spent.
     earned_ns: f64,
     spent_ns: Vec<f64>,
-    /// Probes that are closed, the one that was closed first in front.
+    /// The closed probes, the first closed first.
     closed: VecDeque<usize>,
 }
 
-/// What is to be done after a look.
+/// What to do after a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Turn {
     close: Vec<usize>,
@@ -67,7 +72,7 @@ struct Turn {
 }
 
 impl Throttle {
-    /// For probes whose hits cost this much, by their place in the set.
+    /// Makes the throttle of probes with these prices, by their index in the set.
     pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>) -> Throttle {
         let now = Instant::now();
         Throttle {
@@ -78,17 +83,17 @@ impl Throttle {
         }
     }
 
-    /// Leaves a part of the budget to others in the same process.
+    /// Leaves a part of the budget to other users in the same process.
     pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }
 
-    /// When the counts are to be looked at next.
+    /// Returns the time of the next look.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Sets the time of the next look, after one that took so long.
+    /// Sets the time of the next look, after one that took `took`.
     fn plan(&mut self, now: Instant, took: Duration) {
         let is_fresh = now.saturating_duration_since(self.opened) < FRESH;
         let pause = if is_fresh { LOOK } else { TICK };
@@ -111,7 +116,8 @@ impl Account {
         }
     }
 
-    /// Takes what was spent since the last look, and says which probes are to be closed and opened.
+    /// Takes what was spent since the last look from the savings, and returns which probes to close
+    /// and open.
     fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> Turn {
         let passed = now.saturating_duration_since(self.at);
         let ran = used.saturating_sub(self.used).as_nanos() as f64;
@@ -137,8 +143,9 @@ impl Account {
         turn
     }
 
-    /// The open probes that spend most, as many as leave to the others no more than is earned: not those that were hit a
-    /// few times before much was earned, unless the debt is beyond `deep`.
+    /// Returns the open probes that spend most, as many as needed so that the others spend no more
+    /// than is earned. Ignores probes that were hit a few times before much was earned, unless the
+    /// debt is beyond `deep`.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -161,8 +168,8 @@ impl Account {
 }
 
 impl Tracee {
-    /// Closes the kernel's probes that pass the budget, and opens one that may be hit again. What to tell the user, at the
-    /// first that is closed.
+    /// Closes the kernel's probes that exceed the budget, and opens one that may be hit again.
+    /// Returns a note at the first that is closed.
     pub fn throttle(&mut self, now: Instant) -> Option<String> {
         if self.is_gone() {
             return None;
@@ -172,7 +179,7 @@ impl Tracee {
         if now < throttle.next {
             return None;
         }
-        // What cannot be read is looked at again.
+        // Counts that cannot be read are read at the next look.
         let counts = set.counts().ok()?;
         let is_first = !self.is_throttled;
         let Turn { close, open } = throttle.account.settle(now, used, counts);
@@ -208,12 +215,12 @@ impl Tracee {
         })
     }
 
-    /// When [`Tracee::throttle`] is to be called next, if at all.
+    /// Returns when [`Tracee::throttle`] must be called next, if at all.
     pub fn next_throttle(&self) -> Option<Instant> {
         self.throttle.as_ref().map(Throttle::next)
     }
 
-    /// Closes all of the kernel's probes: their counts stay.
+    /// Closes all of the kernel's probes; their counts stay.
     pub fn close_probes(&mut self) {
         if let Some(set) = &mut self.kernel {
             set.close_all();
@@ -232,7 +239,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Spends on probes of 1 us a hit, one look each 10 ms in which one CPU was used.
+    /// Simulates probes of 1 us a hit, with a look every 10 ms in which one CPU was used.
     struct Run {
         account: Account,
         start: Instant,
@@ -273,7 +280,7 @@ mod tests {
     #[test]
     fn only_the_probe_that_passes_the_budget_is_closed_and_then_opened_again() {
         let mut run = Run::of(3);
-        // 0.1 ms is earned in 10 ms; 5 ms are there.
+        // 0.1 ms is earned in 10 ms; 5 ms are available.
         assert_eq!(run.hit(&[40, 1_000, 2]), Turn::default());
         assert_eq!(run.hit(&[40, 9_000, 2]), close(&[1]));
         let mut quiet = 0;
@@ -292,7 +299,7 @@ mod tests {
             }
             assert_eq!(turn, Turn::default(), "{quiet}");
         }
-        // 4.884 ms of debt and 5 ms anew, at 58 us in each look.
+        // 4.884 ms of debt and 5 ms to save, at 58 us in each look.
         assert_eq!(quiet, 171);
         assert_eq!(run.hit(&[40, 500, 2]), Turn::default());
     }
@@ -307,7 +314,8 @@ mod tests {
             let turn = run.hit(&[hits]);
             is_open = (is_open || turn.open.is_some()) && turn.close.is_empty();
         }
-        // 100 s: one is earned, half of a second's share was there, and one look may be too much.
+        // 100 s earn one second; half of a second's share was available, and one look may
+        // overspend.
         let most_us = 1_000_000 + 5_000 + 10_000;
         assert!((900_000..=most_us).contains(&spent), "{spent}");
     }

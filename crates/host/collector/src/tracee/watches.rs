@@ -1,4 +1,4 @@
-//! Breakpoints that the agent has in the program's own threads.
+//! The agent's breakpoints in the program's own threads.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use super::Tracee;
 use crate::link::Link;
 use crate::request::Error;
 
-/// How the threads got their events.
+/// The result of opening events for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// So many were given some.
+    /// The number of threads that were given events.
     pub threads: u32,
-    /// Of these so many came while that was done.
+    /// The number of these that started while events were opened.
     pub late: u32,
 }
 
@@ -29,13 +29,13 @@ impl Tracee {
             .ok_or_else(gone)
     }
 
-    /// What is shared of hits.
+    /// Returns the shared memory of hits.
     pub fn hits(&self) -> Option<Hits<'_>> {
         let link = self.link.as_ref()?;
         Hits::new(link.data().slab_words(0, slot(link), WORDS)?)
     }
 
-    /// Opens breakpoints for all threads, and whatever comes of them.
+    /// Opens breakpoints for all threads, and for those that they will start.
     pub fn observe(&self, cpus: u32, watched: &[Watched]) -> Result<Opened, Error> {
         let link = self.watching()?;
         let head = [u64::from(slot(link)), cpus.into()];
@@ -51,7 +51,7 @@ impl Tracee {
         }
     }
 
-    /// Asks for something that is not waited for.
+    /// Sends a request without waiting for it.
     pub fn ask(&self, what: Asked) {
         if let (Some(link), Some(hits)) = (&self.link, self.hits()) {
             hits.ask(what);
@@ -59,7 +59,7 @@ impl Tracee {
         }
     }
 
-    /// Has a breakpoint watch something else.
+    /// Makes a breakpoint watch something else.
     pub fn turn(&self, number: usize, watched: Watched) -> Result<(), Error> {
         let link = self.watching()?;
         let words = [number as u64].into_iter().chain(watched.words());
@@ -69,13 +69,13 @@ impl Tracee {
         link.ask(Request::Turn, 1)
     }
 
-    /// Lets a command that the agent holds go on.
+    /// Lets a command run that the agent holds.
     pub fn go(&self) -> Result<(), Error> {
         self.watching()?.go()
     }
 }
 
-/// Where hits lie: behind everything else.
+/// Returns the first slot of hits, which are stored after everything else.
 fn slot(link: &Link) -> u32 {
     link.geometry().slots.saturating_sub(WORDS)
 }
@@ -85,7 +85,7 @@ fn opened(link: &Link) -> Opened {
     Opened { threads, late }
 }
 
-/// Why the kernel would not give an event to a thread.
+/// Explains why the kernel refused an event to a thread.
 fn refused(errno: i32, tid: u32, watched: &[Watched]) -> Error {
     const OLD: &str = "breakpoints that raise signals need Linux 5.13 or later";
     let why = io::Error::from_raw_os_error(errno);

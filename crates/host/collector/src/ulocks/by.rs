@@ -1,12 +1,12 @@
-//! What rows of waits are made of.
+//! What waits are grouped by.
 
-/// What rows are made of.
+/// What waits are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByLock {
     /// Each lock.
     #[default]
     Lock,
-    /// Each place from where it was waited for.
+    /// Each call site that waited.
     Callsite,
     /// Each thread.
     Thread,
@@ -17,7 +17,7 @@ pub enum ByLock {
 }
 
 impl ByLock {
-    /// As the user has it.
+    /// Returns the user's word for it.
     pub fn word(self) -> &'static str {
         match self {
             ByLock::Lock => "lock",

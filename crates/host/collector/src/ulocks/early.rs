@@ -1,10 +1,12 @@
-//! Waits that were on when the trace began: no hook has seen their beginning, and none tells of their end.
+//! Waits that were in progress when the trace began. No hook has seen their beginning, and none
+//! reports their end.
 //!
-//! tiptoe looks at the process once before it touches anything in it, as `--now` does, and again from time to time. A wait
-//! counts up to the last look that found its thread in the same call, without a switch to that thread since the look
-//! before. So its time is a lower bound.
+//! tiptoe looks at the process once before it patches anything, as `--now` does, and again from
+//! time to time. A wait counts up to the last look that found its thread in the same call, without
+//! a switch to that thread since the look before. So its time is a lower bound.
 //!
-//! A hold of the lock of `--hold` that was on counts for as long as nobody was seen to take the lock or to give it back.
+//! A hold of the lock of `--hold` that was in progress counts as long as the same thread is seen to
+//! own the lock.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +16,17 @@ use tiptoe_sys::host::procfs::Process;
 use super::now::{Asleep, Look, owner};
 use super::{Key, Names, Noted};
 
-/// No more waits are followed: a process may have tens of thousands of idle threads.
+/// The most waits to follow, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
 
-/// Those of one process.
+/// The early waits of one process.
 #[derive(Default)]
 pub struct EarlyWaits {
     waits: Vec<EarlyWait>,
     hold: Option<EarlyHold>,
 }
 
-/// The thread that held the lock.
+/// The hold that was in progress.
 struct EarlyHold {
     lock: u64,
     tid: u32,
@@ -39,17 +41,19 @@ struct EarlyWait {
     thread: String,
     key: Key,
     asleep: Asleep,
-    /// How long it had been on when it was first seen.
+    /// How long it had lasted when it was first seen.
     before: Duration,
     first: Instant,
     last: Instant,
-    /// How often its thread had left a CPU, at the first look after the attach, which wakes it.
+    /// The thread's number of switches at the first look after the attach, because the attach
+    /// itself wakes it.
     switches: Option<u64>,
     is_on: bool,
 }
 
 impl EarlyWaits {
-    /// Looks at a process in which nothing was touched yet, and at the lock of `--hold`; sees none where it may not look.
+    /// Looks at a process before anything in it is patched, and at the lock of `--hold`. Returns no
+    /// waits if it may not look.
     pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
         let Ok(look) = Look::new(process, names) else {
             return EarlyWaits::default();
@@ -96,7 +100,7 @@ impl EarlyWaits {
         }
     }
 
-    /// Looks which of them go on.
+    /// Checks which of them are still in progress.
     pub fn look_again(&mut self, process: Process) {
         if let Some(hold) = self.hold.as_mut().filter(|hold| hold.is_on) {
             let owner = owner(process, hold.lock, &[hold.tid]);
@@ -118,7 +122,7 @@ impl EarlyWaits {
         }
     }
 
-    /// Adds them to what was noted, by thread or without.
+    /// Adds them to `noted`, by thread or without.
     pub fn add_to(&self, noted: &mut Noted, by_thread: bool) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if let Some(hold) = &self.hold {

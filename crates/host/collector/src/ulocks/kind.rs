@@ -1,5 +1,5 @@
-//! What kind of lock a wait is for: by the function of libc that the user called, and the
-//! operation that the kernel was asked for.
+//! The kind of lock of a wait: by the function of libc that the user called, and by the operation
+//! of the system call.
 
 use tiptoe_futex::rwlock;
 use tiptoe_port::mode;
@@ -11,9 +11,9 @@ pub struct Kind {
     pub name: &'static str,
     /// "read" or "write".
     pub mode: Option<&'static str>,
-    /// Whether a thread waits there for something to happen.
+    /// Whether a thread waits there for an event, not for a holder.
     pub idle: bool,
-    /// Whether a library tells of it by itself: the address is the lock's.
+    /// Whether a library reports it: then the address is the lock's own.
     pub told: bool,
 }
 
@@ -41,8 +41,8 @@ const fn rwlock(mode: &'static str) -> Kind {
 }
 
 impl Kind {
-    /// By the name of the function in libc, the operation, and whether that function itself
-    /// asked the kernel for it, or had another one do so.
+    /// Returns the kind by the name of the function in libc and the operation. `itself` says
+    /// whether that function made the system call, or had another one make it.
     pub fn of(function: &str, operation: u32, itself: bool) -> Kind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -53,7 +53,7 @@ impl Kind {
                 // It takes its mutex again.
                 0 | 6 | 13 if !itself => lock("mutex"),
                 _ if has("wait") => idle("condition"),
-                // For those who wait to have gone on.
+                // It waits until the waiters have continued.
                 _ => lock("condition"),
             },
             _ if has("mutex") || has("mtx_") => lock("mutex"),
@@ -64,13 +64,13 @@ impl Kind {
             "" => lock("futex"),
             _ if bare.starts_with("runtime.lock") => lock("Go's own"),
             _ if bare.starts_with("runtime.") => Kind::PARKED,
-            // Where musl makes all its calls, and glibc's callers are not known.
+            // All of musl's calls are made here; in glibc the function's caller is not known.
             _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
             _ => lock(LIBCS_OWN),
         }
     }
 
-    /// Of a lock that a library tells of, by how it is taken.
+    /// Returns the kind of a lock that a library reports, by how it is taken.
     pub const fn told(mode: u64) -> Kind {
         let kind = match mode {
             mode::MUTEX => lock("mutex"),
@@ -83,10 +83,10 @@ impl Kind {
         Kind { told: true, ..kind }
     }
 
-    /// A thread of Go's runtime has nothing to run.
+    /// A thread of Go's runtime that has nothing to run.
     pub const PARKED: Kind = idle("parked M");
 
-    /// The same of a function that is not libc's.
+    /// Returns the kind if the function is not libc's.
     pub fn of_the_users(self) -> Kind {
         match self.name {
             LIBCS_OWN => lock("futex"),
@@ -96,7 +96,7 @@ impl Kind {
 }
 
 const LIBCS_OWN: &str = "libc's own";
-/// Functions of libc that make futex calls for whatever lock.
+/// Functions of libc that make futex calls for any kind of lock.
 const CALLS: [&str; 6] = [
     "syscall",
     "lll_lock_wait",
@@ -107,7 +107,7 @@ const CALLS: [&str; 6] = [
 ];
 
 impl Kind {
-    /// One address for a lock of which threads wait at several words.
+    /// Returns one address for a lock whose threads wait at several words.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
             "rwlock" if !self.told => rwlock::beginning(waited_at),
@@ -117,10 +117,11 @@ impl Kind {
         }
     }
 
-    /// How far behind its variable's beginning an object is, if `offset` is what is between.
+    /// Returns how far after its variable's beginning an object is, if a wait is `offset` bytes
+    /// after it.
     pub fn within(&self, offset: u64) -> u64 {
         match (self.name, offset) {
-            // Where the groups are depends on the version.
+            // The groups' offsets depend on the version.
             ("condition", 0..48) => 0,
             _ => offset,
         }
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_function_tells_the_kind() {
+    fn the_function_determines_the_kind() {
         let check = |function: &str, operation: u32, want: (&str, Option<&str>, bool)| {
             let kind = Kind::of(function, operation, false);
             assert_eq!((kind.name, kind.mode, kind.idle), want, "{function}");

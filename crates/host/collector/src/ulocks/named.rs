@@ -1,11 +1,12 @@
-//! A lock's address by its name, as [`super::Names`] tells it.
+//! Finds a lock's address by its name, as [`super::Names`] prints it.
 
 use tiptoe_sys::host::procfs::Mapping;
 
 use crate::module::Module;
 
-/// The address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`. Else what
-/// is wrong with it. What stands behind an address is passed over, as it only says where that is.
+/// Returns the address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`;
+/// otherwise what is wrong with it. Text after an address is ignored, because it only says where
+/// that is.
 pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, String> {
     let first = lock.split_whitespace().next().unwrap_or_default();
     let (word, address) = match number(first) {

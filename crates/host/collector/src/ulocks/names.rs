@@ -1,4 +1,4 @@
-//! What stands at an address: code, and locks.
+//! Names addresses: code, and locks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,15 +20,15 @@ const ADDRESS: u64 = (1 << 47) - 1;
 /// Where the stacks of threads are.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    /// An address in each, with the thread.
+    /// An address in each stack, with its thread.
     frames: BTreeMap<u64, String>,
-    /// Of the threads that were looked at and live, by their numbers.
+    /// The stack pointers of living threads that were looked at, by thread id.
     looked_at: BTreeMap<u32, u64>,
 }
 
 impl Stacks {
-    /// Adds the stacks of threads that sleep and whose stacks are not known. The kernel does not say where a thread that
-    /// runs has its stack, so such a thread has to be looked at again.
+    /// Adds the stacks of sleeping threads that are not known yet. The kernel does not report the
+    /// stack of a running thread, so such a thread must be looked at again.
     pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
         let living: BTreeSet<u32> = threads.iter().copied().collect();
         self.looked_at.retain(|tid, _| living.contains(tid));
@@ -53,7 +53,7 @@ impl Stacks {
         self.frames.retain(|frame, _| kept.contains(frame));
     }
 
-    /// Forgets who had the memory around an address before, because stacks are used again.
+    /// Forgets which thread had the memory around an address before, because stacks are reused.
     fn forget_those_in(&mut self, sp: u64, maps: &[Mapping]) {
         let behind = maps.partition_point(|mapping| mapping.start <= sp);
         let mapping = behind.checked_sub(1).map(|index| &maps[index]);
@@ -68,14 +68,14 @@ impl Stacks {
         }
     }
 
-    /// A thread has a frame here.
+    /// Records that a thread has a frame here.
     pub fn add(&mut self, frame: u64, thread: &str) {
         self.frames.insert(frame, thread.to_owned());
     }
 
-    /// Whose stack a mapping is.
+    /// Returns whose stack a mapping is.
     fn whose(&self, mapping: &Mapping) -> Option<&str> {
-        // What has a name of its own may hold the stacks of several: the heap does.
+        // A mapping with another name, such as the heap, may contain several threads' stacks.
         let is_stack = mapping.path.as_deref().is_none_or(|path| path == "[stack]");
         let mut within = self.frames.range(mapping.start..mapping.end);
         let (_, thread) = within.next().filter(|_| is_stack)?;
@@ -83,24 +83,25 @@ impl Stacks {
     }
 }
 
-/// What a process has where, as it was looked at last.
+/// What a process has mapped, as of the last look.
 #[derive(Default)]
 pub struct Names {
     /// Its files with code.
     pub modules: Vec<Module>,
     /// Its mappings.
     pub maps: Vec<Mapping>,
-    /// Where our own trampolines are, by whom they stand.
+    /// The sites of our own trampolines.
     pub sites: Vec<Site>,
-    /// By a module's place: who jumps to its functions that have no name, where it was asked for.
+    /// By a module's bias: the names of functions that jump to its nameless ones, if they were
+    /// needed.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
-    /// Where threads slept.
+    /// The stacks of threads that slept.
     pub stacks: Stacks,
 }
 
 impl Names {
-    /// The kind of lock, by where in libc the user's call led; `itself` says that the call is
-    /// made there, which our own trampoline, if that is the place, says too.
+    /// Returns the kind of lock, by where in libc the user's call led. `itself` says that the
+    /// system call is made there; our own trampoline at that place says so as well.
     pub fn kind(&self, via: u64, itself: bool) -> Kind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -118,13 +119,13 @@ impl Names {
         }
     }
 
-    /// Whether an address is in the code of a program of Go's.
+    /// Returns whether an address is in the code of a Go program.
     fn is_in_go(&self, address: u64) -> bool {
         let mut modules = self.modules.iter();
         modules.any(|m| m.is_go() && m.text.iter().any(|text| text.contains(&address)))
     }
 
-    /// Whether a system call stands in front of an address.
+    /// Returns whether a system call instruction is right before an address.
     fn is_behind_a_call(&self, address: u64) -> bool {
         let Some((module, function)) = self.function(address.wrapping_sub(1)) else {
             return false;
@@ -139,8 +140,8 @@ impl Names {
         })
     }
 
-    /// The name of the runtime's function at an address, or of the one that jumps to it where it has none:
-    /// that is the one that was called.
+    /// Returns the name of the runtime's function at an address. If it has no name, returns that of
+    /// the function that jumps to it, because the user called that one.
     fn entered(&self, address: u64) -> Option<String> {
         let found = self.function(address);
         let (module, function) =
@@ -156,7 +157,7 @@ impl Names {
         Some(jumps.get(&function.address).cloned().unwrap_or(name))
     }
 
-    /// The module and its function.
+    /// Returns the module and its function.
     pub(super) fn function(&self, address: u64) -> Option<(&Module, &Function)> {
         let mut modules = self.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
@@ -165,8 +166,8 @@ impl Names {
         Some((module, function))
     }
 
-    /// One more than the address where a trampoline of ours, if this address is in one, stands for
-    /// what is patched.
+    /// Returns the address after the first patched byte, if this address is in a trampoline of
+    /// ours.
     fn patched(&self, address: u64) -> Option<u64> {
         let ours = self.sites.iter().find(|site| {
             let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
@@ -175,13 +176,13 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// A call site, by the address that it returns to.
+    /// Names a call site, by its return address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.place(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// An instruction, by its own address.
+    /// Names an instruction, by its own address.
     pub fn instruction(&self, address: u64) -> String {
         self.place(address, self.function(address))
     }
@@ -199,7 +200,8 @@ impl Names {
         }
     }
 
-    /// A lock, by the address that is waited at. More is known of where `stacks` are.
+    /// Names a lock, by the address of the wait. `stacks` adds stacks that are not in
+    /// `self.stacks`.
     pub fn lock(&self, waited_at: u64, kind: &Kind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
@@ -219,7 +221,7 @@ impl Names {
         }
     }
 
-    /// Returns the module in whose data, or code, an address is.
+    /// Returns the module whose data, or code, contains an address.
     pub(super) fn module_of(&self, address: u64) -> Option<&Module> {
         let mut modules = self.modules.iter();
         modules.find(|module| self.is_of(module, address))
@@ -237,8 +239,8 @@ impl Names {
         })
     }
 
-    /// Whether an address is in a mapping of a module's file, or in the zeroed memory that
-    /// stands right behind one.
+    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right
+    /// after one.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         let behind = self
             .maps
@@ -254,11 +256,11 @@ impl Names {
         here.contains(address) && (of_file(here) || zeroed)
     }
 
-    /// What is mapped at an address, and how far behind its beginning that is.
+    /// Returns the mapping at an address, and the offset in it.
     fn mapping(&self, address: u64) -> Option<(String, u64)> {
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address))?;
         let name = match mapping.path.as_deref() {
-            // What the kernel calls memory that processes share without a file of theirs.
+            // The kernel's name of shared memory without a file of the processes.
             Some(path) if path.starts_with("/dev/zero") => "[shared memory]".to_owned(),
             Some(path) if mapping.inode != 0 => name(path),
             Some(path) => path.display().to_string(),
@@ -268,7 +270,8 @@ impl Names {
     }
 }
 
-/// The names of functions that end with a jump to one that has none, by the address of this.
+/// Returns the names of functions that end with a jump to a nameless one, by the address of the
+/// latter.
 fn jumps_to_nameless(module: &Module) -> BTreeMap<u64, String> {
     let functions = module.object.image.functions();
     let named = functions

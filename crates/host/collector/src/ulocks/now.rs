@@ -1,9 +1,8 @@
-//! Who waits for which lock at this moment, and who holds it: read from outside. Nothing is
-//! patched and nobody stopped, so a process that hangs can be asked, too.
+//! Which thread waits for which lock at this moment, and which one holds it, read from outside.
+//! Nothing is patched and no thread is stopped, so that even a hung process can be read.
 //!
-//! The kernel tells of each thread that sleeps in a system call which one it is, with what
-//! arguments, and where its stack is; a mutex and a write-held rwlock have their holder's
-//! number in them.
+//! For each thread that sleeps in a system call the kernel reports its number, its arguments, and
+//! the stack pointer. A mutex and a write-held rwlock contain their holder's thread id.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,16 +22,16 @@ use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
 use crate::resident::agent_code;
 
-/// The number of futex calls.
+/// The system call number of futex.
 const FUTEX: u64 = 202;
-/// So many functions stand between a wait and the user, at most.
+/// The most functions between a wait and the user's code.
 const MOST: usize = 24;
-/// Where a mutex has its holder.
+/// The offset of a mutex's holder.
 const MUTEX_OWNER: u64 = 8;
 /// The bits of a priority inheriting mutex's word that are its holder.
 const PI_OWNER: u32 = 0x3fff_ffff;
 
-/// What the threads of a process wait for now.
+/// Returns what the threads of a process wait for now.
 pub fn now(pid: u32) -> Result<Session, Error> {
     let process = Process::new(pid)?;
     let maps = process.maps()?;
@@ -60,7 +59,8 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     Ok(session)
 }
 
-/// Returns the threads of a process that wait for each other in a ring now; none where it may not be looked at.
+/// Returns the threads of a process that wait for each other in a cycle now; empty if the process
+/// may not be read.
 pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
     let waits = Look::new(process, names).and_then(|look| look.waits());
     let waits = waits.unwrap_or_default();
@@ -74,7 +74,7 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
         .collect()
 }
 
-/// Returns which of these threads a mutex, or a rwlock that is held to write, says that it is held by.
+/// Returns which of these threads holds a mutex or a write-held rwlock, according to its words.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -91,12 +91,12 @@ fn denied(pid: u32, error: &std::io::Error) -> Error {
         .with_hint("be root or its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
 }
 
-/// A look at a process, which it does not disturb.
+/// Reads a process without disturbing it.
 pub(super) struct Look<'n> {
     process: Process,
     names: &'n Names,
     memory: File,
-    /// The code of an agent, whose waits are none of the program's.
+    /// The agent's code, whose waits do not belong to the program.
     agent: [u64; 2],
 }
 
@@ -122,12 +122,12 @@ impl Asleep {
         }
     }
 
-    /// Returns the operation where a wait's place in libc has it.
+    /// Returns the operation in the bits of a wait's place in libc.
     pub(super) fn operation_bits(&self) -> u64 {
         u64::from(self.operation & 0x7f) << OPERATION_SHIFT
     }
 
-    /// From /proc/PID/task/TID/syscall: number, six arguments, stack pointer, where.
+    /// Parses /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
     fn parse(text: &str) -> Option<Asleep> {
         let mut words = text.split_whitespace();
         let number: u64 = words.next()?.parse().ok()?;
@@ -161,7 +161,7 @@ impl<'n> Look<'n> {
         })
     }
 
-    /// How a thread waits; nothing where it does not, or is no more.
+    /// Returns how a thread waits; `None` if it does not, or has ended.
     pub(super) fn asleep(&self, tid: u32) -> Result<Option<Asleep>, Error> {
         let asleep = Asleep::read(self.process, tid)?;
         let is_agents = |pc| (self.agent[0]..self.agent[1]).contains(&pc);
@@ -182,7 +182,7 @@ impl<'n> Look<'n> {
         Ok(waits)
     }
 
-    /// What a thread waits for; nothing where it is no more.
+    /// Returns what a thread waits for; `None` if it has ended.
     fn tell(&self, tid: u32, asleep: &Asleep) -> Option<Waiting> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via) = self.walk(asleep);
@@ -206,8 +206,8 @@ impl<'n> Look<'n> {
         })
     }
 
-    /// The user's call site, and the last place in libc. The kernel does not tell %rbp: where
-    /// a function goes by it the walk ends.
+    /// Returns the user's call site, and the last place in libc. The kernel does not report %rbp:
+    /// if a function's frame needs it, the walk ends.
     pub(super) fn walk(&self, asleep: &Asleep) -> (u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -234,8 +234,8 @@ impl<'n> Look<'n> {
         (innermost.unwrap_or(at.pc), via)
     }
 
-    /// The module of the runtime in which an address is, or the one into which such a function was compiled; and whether
-    /// it is the C library.
+    /// Returns the runtime's module that contains an address, or the module into which such a
+    /// function was compiled, and whether it is the C library.
     fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;
@@ -263,7 +263,7 @@ impl<'n> Look<'n> {
         (owner != 0).then_some(owner)
     }
 
-    /// Of a rwlock.
+    /// Returns the number of readers of a rwlock.
     fn readers(&self, asleep: &Asleep, kind: &Kind) -> Option<u32> {
         let word = || self.word(rwlock::beginning(asleep.address));
         let readers = (kind.name == "rwlock").then(word)??;
@@ -271,7 +271,7 @@ impl<'n> Look<'n> {
     }
 }
 
-/// Rings of threads of which each waits for what the next one holds.
+/// Returns cycles of threads each of which waits for what the next one holds.
 fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
     let held = waits.iter().filter(|wait| !wait.idle);
     let next: BTreeMap<u32, u32> = held
@@ -286,7 +286,7 @@ fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
             way.push(tid);
             at = next.get(&tid).copied();
         }
-        // Back where this way has been: from there on it is a ring.
+        // The path is back at a thread that it visited: from there on it is a cycle.
         let ring = at.and_then(|tid| way.iter().position(|on| *on == tid));
         found.extend(ring.map(|first| way.split_off(first)));
     }
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_of_a_thread() {
+    fn a_thread_that_sleeps_in_a_futex_call_is_parsed() {
         let text = "202 0x5580 0x80 0x2 0x0 0x0 0x0 0x7ffd10 0x7f0012\n";
         let asleep = Asleep::parse(text).expect("it waits");
         let found = (asleep.address, asleep.operation, asleep.sp, asleep.pc);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_found_once() {
+    fn cycles_are_found_once() {
         let wait = |tid, holder| Waiting {
             tid,
             holder,

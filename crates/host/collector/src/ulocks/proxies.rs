@@ -1,19 +1,21 @@
-//! Waits for atomics of C++20 that are no futex themselves (`std::atomic<long>`, `atomic_flag`, `std::barrier`):
-//! libstdc++ waits in their place at a word of a table, which it finds by a hash of the atomic's address.
+//! Names waits for atomics of C++20 that are no futex themselves (`std::atomic<long>`,
+//! `atomic_flag`, `std::barrier`): libstdc++ waits at a word of a table instead, which it finds by
+//! a hash of the atomic's address.
 //!
-//! What waits there is no lock of this name, and several atomics share a word. So the user's call says which one
-//! it is, by its first argument; if that is no constant, the user's function stands for it.
+//! The word has no name of the program's, and several atomics share it. So the atomic is identified
+//! by the first argument of the user's call. If that is no constant, the user's function is named
+//! instead.
 
 use tiptoe_patch::first_argument;
 
 use super::Names;
 
-/// The table, which each program has once, by the name that the linker has for it.
+/// The table's linker symbol; each program has it once.
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {
-    /// Returns the name of an atomic that is waited for from `site` at a word of the table; `None` if the
-    /// address is none of the table's.
+    /// Returns the name of an atomic that is waited for from `site` at a word of the table; `None`
+    /// if the address is not in the table.
     pub(super) fn atomic(&self, waited_at: u64, site: u64) -> Option<String> {
         let module = self.module_of(waited_at)?;
         let linked = waited_at.wrapping_sub(module.bias);

@@ -1,4 +1,4 @@
-//! What threads noted, summed up.
+//! Tests of the sums of what threads recorded.
 
 use super::*;
 use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
@@ -13,7 +13,7 @@ fn names() -> Names {
     }
 }
 
-/// A thread's words, with an entry of waits.
+/// Returns a thread's words, with an entry of waits.
 fn thread(episodes: u64) -> Vec<u64> {
     let mut words = vec![0; WIDTH as usize];
     words[head::WAITS as usize] = 5;
@@ -47,7 +47,7 @@ fn thread(episodes: u64) -> Vec<u64> {
 }
 
 #[test]
-fn what_threads_noted_is_summed_up() {
+fn the_records_of_threads_are_summed_up() {
     let mut noted = Noted::default();
     noted.add_thread("1 a", &thread(2), None);
     noted.add_thread("2 b", &thread(1), None);
@@ -93,7 +93,7 @@ fn rows_whose_waits_were_not_all_timed_say_so() {
 }
 
 #[test]
-fn whatever_a_target_wrote_is_only_told() {
+fn hostile_words_of_a_target_are_only_reported() {
     let mut noted = Noted::default();
     noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
     noted.add_thread("2 b", &[u64::MAX; 5], None);

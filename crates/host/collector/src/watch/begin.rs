@@ -1,5 +1,5 @@
-//! The process whose variables are watched: one that runs, or a command that is held where it has just called
-//! exec, when it is mapped and nothing of it has run.
+//! The process whose variables are watched: a running one, or a command that is held right after
+//! exec, when it is mapped and none of its code has run.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -26,27 +26,27 @@ use crate::stops::{self, Stop};
 use crate::ulocks::{Names, Stacks};
 use crate::words::few_processes;
 
-/// What is mapped is not read more often, whatever strange code a program runs.
+/// The shortest time between two reads of the maps, however much unknown code a program runs.
 const SELDOM: Duration = Duration::from_millis(5);
 /// The numbers of %rsp and %rbp.
 const SP: usize = 4;
 const BP: usize = 5;
-/// More callers are not looked for.
+/// The most callers to look for.
 const DEEPEST: usize = 16;
 
-/// A process, and what is where in it.
+/// A process, and what is mapped in it.
 pub(super) struct Target {
     pub(super) process: Process,
     pub(super) comm: String,
     pub(super) command: Vec<String>,
     pub(super) names: Names,
     cache: Cache,
-    /// Addresses that led nowhere.
+    /// Addresses at which no code was found.
     strange: HashSet<u64>,
-    /// When it was last looked what is mapped.
+    /// When the maps were last read.
     looked: Instant,
     memory: File,
-    /// A command that is held.
+    /// The command, if it is held.
     held: Option<Child>,
     before: Duration,
     after: Duration,
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// One that the agent is in, who holds it where it is a command.
+    /// Takes a process with the agent in it; the agent holds it if it is a command.
     pub(super) fn within(
         process: Process,
         held: Option<Child>,
@@ -113,7 +113,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Reads what it has mapped.
+    /// Reads what the process has mapped.
     fn look(&mut self) -> Result<(), Error> {
         self.looked = Instant::now();
         let maps = self.process.maps()?;
@@ -127,7 +127,7 @@ impl Target {
         Ok(())
     }
 
-    /// Looks again where nothing that is known has code at an address: libraries come later.
+    /// Reads the maps again if no known code is at an address, because libraries are loaded later.
     pub(super) fn know(&mut self, address: u64) {
         let is_soon = self.looked.elapsed() < SELDOM;
         if !is_soon && self.module(address).is_none() && self.strange.insert(address) {
@@ -135,8 +135,8 @@ impl Target {
         }
     }
 
-    /// Looks again where more code is mapped than before: a command that has just begun may end before a hit in a
-    /// library says so.
+    /// Reads the maps again if more code is mapped than before, because a new command may end
+    /// before a hit in a library would cause it.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -145,7 +145,8 @@ impl Target {
         }
     }
 
-    /// The same again; where it has ended, or runs another program, what was known of it stays.
+    /// Reads the maps again. If the process has ended, or runs another program, the old state
+    /// stays.
     fn look_again(&mut self) {
         let maps = self.process.maps().unwrap_or_default();
         let is_same = |mapping: &Mapping| {
@@ -159,24 +160,24 @@ impl Target {
         }
     }
 
-    /// Reads its memory; whether all of it could be.
+    /// Reads its memory; returns whether all of it could be read.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         self.memory.read_exact_at(bytes, at).is_ok()
     }
 
-    /// The file with code at an address, as far as it is one that can be read here: of 64 bits.
+    /// Returns the module with code at an address, if it is a 64-bit one.
     pub(super) fn module(&self, address: u64) -> Option<&Module> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Whether it is a command that has not begun.
+    /// Returns whether it is a command that has not begun.
     pub(super) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Lets a command that is held begin; one that the agent holds is let go by that.
+    /// Lets a held command begin. If the agent holds it, `go` has already released it.
     pub(super) fn go_on(&mut self, is_agents: bool) -> Result<Option<Child>, Error> {
         if self.held.is_some() && !is_agents {
             let pid = of(self.process.pid());
@@ -186,13 +187,14 @@ impl Target {
         Ok(self.held.take())
     }
 
-    /// Its CPU time counts from here.
+    /// Starts counting its CPU time.
     pub(super) fn mark(&mut self) {
         self.before = self.process.cpu_time().unwrap_or_default();
         self.after = self.before;
     }
 
-    /// Whether it is still there, whose CPU time is read. Its parent may not have asked for its end yet.
+    /// Returns whether it still runs, and reads its CPU time. It may be a zombie that its parent
+    /// has not reaped.
     pub(super) fn is_there(&mut self) -> bool {
         let now = self.process.cpu_time();
         self.after = now.as_ref().copied().unwrap_or(self.after);
@@ -206,12 +208,12 @@ impl Target {
         now.is_ok() && !has_ended()
     }
 
-    /// The CPU time since the mark.
+    /// Returns the CPU time since the mark.
     pub(super) fn cpu_ns(&self) -> u64 {
         self.after.saturating_sub(self.before).as_nanos() as u64
     }
 
-    /// Why a variable is not there any more, though the process is.
+    /// Returns why a variable no longer exists, if the process still does.
     pub(super) fn gone(&self, place: &Place) -> Option<&'static str> {
         if place
             .of_thread()
@@ -228,7 +230,8 @@ impl Target {
         is_gone.then_some("it was unmapped")
     }
 
-    /// Walks the stack that a hit left, as far as it was kept: the return addresses.
+    /// Unwinds the stack that a hit saved, as far as it was saved, and returns the return
+    /// addresses.
     pub(super) fn unwind(&self, ip: u64, first: &Snapshot) -> Vec<u64> {
         let sp = first.registers[SP];
         let word = |at: u64| {
@@ -259,7 +262,7 @@ impl Target {
     }
 }
 
-/// The one process that is asked for.
+/// Returns the only process of the request.
 pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
     match pids {
         [pid] => Ok(*pid),
@@ -271,7 +274,7 @@ pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
 }
 
 impl Drop for Target {
-    /// A command that is still held was not to run.
+    /// A command that is still held must not run.
     fn drop(&mut self) {
         if let Some(child) = &mut self.held {
             let _ = child.kill();
@@ -290,10 +293,11 @@ fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a command call exec that this thread traces, and holds it there.
+/// Lets a command that this thread traces call exec, and holds it there.
 ///
-/// It is joined only then: any signal stops it before exec, also one that it ignores, such as that of a terminal whose size
-/// changed. Nobody but this thread ends that stop, and the starter, whom a join waits for, waits for exec: a deadlock.
+/// It must be joined only after that, otherwise there is a deadlock: any signal stops it before
+/// exec, even an ignored one such as that of a resized terminal. Only this thread can end that
+/// stop, but a join waits for the starter, which waits for exec.
 fn proceed_to_exec(mut started: Started) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
@@ -303,7 +307,8 @@ fn proceed_to_exec(mut started: Started) -> io::Result<Child> {
     }
     let at_exec = until_exec(pid);
     if at_exec.is_err() {
-        // SAFETY: takes two numbers. Nobody waits for a child that has not failed to call exec, so the number is its own.
+        // SAFETY: takes two numbers. Nothing waits for a child that has not failed to call exec, so
+        // the number is its own.
         unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
     }
     let mut child = started.join()?;
@@ -316,15 +321,16 @@ fn proceed_to_exec(mut started: Started) -> io::Result<Child> {
     )))
 }
 
-/// Waits until a process that was seized has called exec; whether it did, or ended before. There is no deadline, because a
-/// file may be on a slow disk; meanwhile a signal ends tiptoe ([`crate::phase`]).
+/// Waits until a seized process has called exec; returns whether it did, or ended first. There is
+/// no deadline, because the file may be on a slow disk; during the wait a signal ends tiptoe
+/// ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::next_of_child(pid) {
             Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
             Ok(Stop::Signal(signal)) => signal,
             Ok(Stop::Event(_) | Stop::None) => 0,
-            // Its starter waits for one whose exec failed.
+            // Its starter reaps a child whose exec failed.
             Ok(Stop::Ended) | Err(Errno::ECHILD) => return Ok(false),
             Err(errno) => return Err(errno),
         };
@@ -345,7 +351,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn of_several_processes_one_is_to_be_named() {
+    fn one_of_several_processes_must_be_named() {
         let pid = std::process::id();
         assert_eq!(one(&[pid]).unwrap(), pid);
         let hint = one(&[pid; 10]).unwrap_err().hint().unwrap();
@@ -353,7 +359,7 @@ mod tests {
         assert!(hint.ends_with(" and 2 more"), "{hint}");
     }
 
-    /// Runs what traces a command in a thread of its own, which is the tracer; fails the test where that hangs.
+    /// Runs `trace` on a thread of its own, which is the tracer; fails the test if it hangs.
     fn with_deadline<T: Send + 'static>(
         trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
     ) -> T {
@@ -370,7 +376,8 @@ mod tests {
             })
     }
 
-    /// Sends a signal to a command that is traced and has not called exec; what became of it.
+    /// Sends a signal to a command that is traced and has not called exec; returns what became of
+    /// it.
     fn signalled(program: &str, signal: i32) -> Result<bool, String> {
         let program = program.to_owned();
         with_deadline(move |tell| {
@@ -379,7 +386,7 @@ mod tests {
             let pid = started.pid;
             tell.send(pid).expect("the test waits");
             seize(pid).expect("it is ours");
-            // SAFETY: takes two numbers; nobody has waited for the child.
+            // SAFETY: takes two numbers; nothing has waited for the child yet.
             assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
             let mut child = proceed_to_exec(started).map_err(|error| error.to_string())?;
             let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is held");
@@ -389,7 +396,7 @@ mod tests {
         })
     }
 
-    /// Its stop and the join waited for each other.
+    /// Regression: its stop and the join waited for each other.
     #[test]
     fn a_signal_before_exec_is_no_deadlock() {
         for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {

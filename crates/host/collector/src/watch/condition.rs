@@ -11,9 +11,9 @@ use tiptoe_kernel::watchpoints::{Condition, MOST_CONDITIONS, Operand, Operator};
 
 use crate::request::Error;
 
-/// What is understood.
+/// The hint of an error.
 const GRAMMAR: &str = "such as 'new == 0', 'new < old' or 'old != 0 && new & 0x8000'";
-/// The longer ones first: `<` is a part of `<=`.
+/// Longer ones must be first, because `<` is a part of `<=`.
 const OPERATORS: [(&str, Operator); 7] = [
     ("==", Operator::Equal),
     ("!=", Operator::Different),
@@ -80,7 +80,7 @@ fn value(word: &str) -> Option<Operand> {
     }
 }
 
-/// The same with its sides exchanged.
+/// Returns the operator for exchanged sides.
 fn turned(operator: Operator) -> Operator {
     match operator {
         Operator::Less => Operator::Greater,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn malformed_conditions_are_refused() {
         for text in [
             "",
             "new",

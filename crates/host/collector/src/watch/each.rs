@@ -1,15 +1,15 @@
-//! Accesses one by one, as they come.
+//! Reports single accesses as they happen.
 
 use tiptoe_session::Access;
 
 use super::Run;
 use crate::request::Observer;
 
-/// Names that are looked up once.
+/// Names of instructions, looked up once.
 pub(super) type Places = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {
-    /// Tells of the accesses since the last time, where that is wanted.
+    /// Reports the accesses since the last call, if the request wants them.
     pub(super) fn tell_each(&mut self, observer: &mut dyn Observer) {
         if !self.request.trace {
             return;
@@ -41,7 +41,7 @@ impl Run<'_> {
             })
         });
         let mut accesses: Vec<Access> = accesses.collect();
-        // Each CPU tells its own in order.
+        // Each CPU reports only its own accesses in order.
         accesses.sort_by_key(|access| access.at_ns);
         if !accesses.is_empty() {
             observer.accesses(&accesses);

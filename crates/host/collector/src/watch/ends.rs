@@ -1,7 +1,8 @@
-//! What ends a watch before its process ends: another program, or that what was watched is not there any more.
+//! Ends a watch before its process ends: because it runs another program, or the watched variable
+//! no longer exists.
 //!
-//! Only the report says so: it comes at once, or, of a command that goes on, once that is said. Where of several variables
-//! one is gone the others are watched on.
+//! Only the report says so. It is printed at once, or for a command that continues, once that is
+//! said. If one of several variables no longer exists, the others are still watched.
 
 use std::time::Duration;
 
@@ -12,17 +13,18 @@ use super::begin::Target;
 use super::place::Place;
 use crate::request::{Error, Observer};
 
-/// Here, for a page's length, no program has anything: breakpoints that are not needed any more wait there.
+/// An address where, for a page's length, no program has memory: unused breakpoints are moved
+/// there.
 pub(super) const NOWHERE: u64 = 0x1000;
 
-/// Whether a variable is still there.
+/// Whether a variable still exists.
 #[derive(Default)]
 pub(super) struct Life {
-    /// When it was last seen, after the start.
+    /// When it was last seen, from the start.
     seen: Duration,
     /// The last look did not find it.
     is_missed: bool,
-    /// For how long it was watched, where that has ended.
+    /// For how long it was watched, if its watch has ended.
     ended: Option<u64>,
 }
 
@@ -31,23 +33,24 @@ impl Life {
         self.ended.is_some()
     }
 
-    /// For how long it was watched, where that has ended.
+    /// Returns for how long it was watched, if its watch has ended.
     pub(super) fn watched_ns(&self) -> Option<u64> {
         self.ended
     }
 
-    /// Takes down a look; whether it is gone for certain.
+    /// Records a look; returns whether the variable is certainly removed, which takes two misses.
     fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;
         }
-        // An exec takes memory and threads away just before it is told.
+        // An exec removes memory and threads just before it is reported, so that one miss is no
+        // proof.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }
 
 impl Run<'_> {
-    /// Says it where another program runs at the addresses that were watched.
+    /// Returns a note if another program runs at the watched addresses.
     pub(super) fn has_execed(&self) -> Option<String> {
         let (pid, comm) = (self.target.process.pid(), &self.target.comm);
         let after = self.start.elapsed().as_secs_f64();
@@ -57,10 +60,11 @@ impl Run<'_> {
         ))
     }
 
-    /// Ends the watches of what is not there any more, though the process is; whether none is left.
+    /// Ends the watches of variables that no longer exist, if the process does. Returns whether
+    /// none is left.
     pub(super) fn end_gone(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         for index in 0..self.places.len() {
-            // What is seen was there before it was looked at.
+            // The time must be taken first, because what is seen existed before the look.
             let now = self.start.elapsed();
             let place = &self.places[index];
             let why = match place.life.has_ended() {
@@ -88,8 +92,8 @@ impl Run<'_> {
     }
 }
 
-/// What is to be said of a thread's variable that was watched longer than the thread was seen: its memory may be another
-/// thread's at once, as stacks are used again.
+/// Returns a note about a thread's variable that was watched after its thread was last seen. Stacks
+/// are reused, so that its memory may at once belong to another thread.
 pub(super) fn told(place: &Place, rows: &[Accesses], target: &Target) -> Option<String> {
     let owner = place.of_thread()?;
     let is_first = owner.tid == target.process.pid();
@@ -120,7 +124,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn what_is_missed_twice_is_gone() {
+    fn a_variable_that_is_missed_twice_has_ended() {
         let mut life = Life::default();
         assert!(!life.look(true, MS(10)));
         assert!(!life.look(false, MS(20)));

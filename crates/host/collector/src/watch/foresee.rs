@@ -1,5 +1,5 @@
-//! What can be told of the code before its first hit: the stores that name a variable's address, and how to step from
-//! there to their callers, as far as these call them directly.
+//! Gives the kernel's program what it needs of code before its first hit: the stores that name a
+//! variable's address, and how to step to their callers along direct calls.
 
 use std::collections::HashSet;
 
@@ -12,17 +12,17 @@ use super::place::Place;
 use crate::module::Module;
 use crate::request::Error;
 
-/// Bytes of an address in an instruction, and how many may follow it: an immediate value.
+/// The bytes of an address in an instruction, and how many may follow it: an immediate value.
 const ADDRESS: usize = 4;
 const BEHIND: [usize; 4] = [0, 1, 2, 4];
 /// `call` with an address.
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
-/// Callers are followed so far, and to so many places at most: the rest is learnt.
+/// The most levels of callers, and the most rules; the rest is learnt from hits.
 const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 
-/// Tells of all that names one of these.
+/// Gives the set everything that names one of these places.
 pub(super) fn foresee(
     learned: &mut Learned,
     set: &mut Watchpoints,
@@ -55,7 +55,8 @@ pub(super) fn foresee(
     Ok(())
 }
 
-/// Tells how to step from the calls of these functions, from the calls of those that have them in them, and so on.
+/// Gives the rules of how to step from the calls of these functions, then from the calls of their
+/// callers, and so on.
 fn foresee_callers(
     learned: &mut Learned,
     set: &mut Watchpoints,
@@ -90,14 +91,14 @@ fn foresee_callers(
     Ok(())
 }
 
-/// Where the function begins that has this address in it.
+/// Returns the start of the function that contains this address.
 fn function(module: &Module, address: u64) -> Option<u64> {
     let linked = address.wrapping_sub(module.bias);
     let function = module.object.image.function_containing(linked)?;
     Some(function.address.wrapping_add(module.bias))
 }
 
-/// What looks like direct calls: where to, and where they return to.
+/// Returns what looks like direct calls: the target, and the return address.
 fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let within = start..start + code.len() as u64;
     let windows = code.windows(CALL_LEN).enumerate();
@@ -109,7 +110,8 @@ fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Where instructions may end that have an address in them, relative to their end: the code begins at `start`.
+/// Returns the ends of possible instructions that contain an address relative to their end; the
+/// code begins at `start`.
 fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {

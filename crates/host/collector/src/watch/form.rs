@@ -1,8 +1,9 @@
-//! Where the breakpoints of a watch are: on all CPUs, at the threads of the process, or in them.
+//! Chooses where the breakpoints of a watch are: on all CPUs, at the threads of the process, or
+//! inside them.
 //!
-//! On all CPUs is the better form: it sees threads that begin later without any inheritance, and adds nothing to a
-//! switch between threads. The other one is for those who may not have it, and for addresses that other processes use,
-//! too, as each of their hits would cost them a trap.
+//! All CPUs is the better form: it sees later threads without inheritance, and adds nothing to a
+//! context switch. The form of threads is for users who may not watch all CPUs, and for addresses
+//! that other processes use as well, because each of their hits would cost them a trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, Stats, WatchWanted, Watchpoint};
@@ -15,10 +16,10 @@ use super::holders;
 use super::set::Set;
 use crate::request::Error;
 
-/// Why the kernel's breakpoints cannot be had.
+/// Why the kernel's breakpoints cannot be used.
 pub(super) struct Refused {
     pub(super) error: Error,
-    /// This user may not have them: the program's own threads may.
+    /// This user may not open them, but the program's own threads may.
     pub(super) is_denied: bool,
 }
 
@@ -43,10 +44,10 @@ impl From<Error> for Refused {
     }
 }
 
-/// The breakpoints, and why not those of all CPUs.
+/// The breakpoints, and why they are not those of all CPUs.
 pub(super) type Chosen = (Set, Option<String>);
 
-/// Opens a watch of the kernel's in the form that is asked for, or the better one of those that can be had.
+/// Opens a watch in the kernel, in the requested form or the better one of those available.
 pub(super) fn open(
     wanted: WatchWanted,
     points: &[Watchpoint],
@@ -91,7 +92,7 @@ pub(super) fn open(
     Ok((Set::of_kernel(set, Form::Tasks), why))
 }
 
-/// Whether threads may have what CPUs have not.
+/// Returns whether threads may be watched if CPUs cannot.
 fn may_be_had_otherwise(error: &KernelError) -> bool {
     matches!(
         error,
@@ -99,7 +100,8 @@ fn may_be_had_otherwise(error: &KernelError) -> bool {
     )
 }
 
-/// How many other processes run the same program at the same place, with something mapped at one of these addresses.
+/// Returns how many other processes run the same program at the same place, with something mapped
+/// at one of these addresses.
 fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     let own = target.process;
     let Ok(exe) = own.exe() else { return 0 };
@@ -119,7 +121,7 @@ fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     all.into_iter().filter(|other| shares(other)).count()
 }
 
-/// As it stands in a session.
+/// Returns the placement for a session.
 pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
     Placement {
         by: match set {
@@ -142,7 +144,7 @@ pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
     }
 }
 
-/// What the accounting of debug registers tells.
+/// Returns the counts of the accounting of debug registers.
 pub(super) fn told(sides: [Stats; 2]) -> Vec<Reservations> {
     let told = ["thread", "cpu"]
         .into_iter()

@@ -1,15 +1,17 @@
-//! Whether an object that is watched by its plain address, or behind a pointer, was given back meanwhile.
+//! Notices that an object which is watched by its plain address, or through a pointer, may have
+//! been freed.
 //!
-//! Which object an address is in only the allocator knows, and it tells nobody. But it writes what its lists need into
-//! an object that it takes back, at least into its beginning, or into memory that it hands out: these are accesses as any
-//! other, and whose they are their callers say. An object that lives no allocator writes into.
+//! Only the allocator knows which object contains an address, and it reports nothing. But it writes
+//! its lists into an object that is freed, at least into its beginning, or into memory that it
+//! allocates. These writes are accesses like any other, and their callers show that they are the
+//! allocator's. No allocator writes into a live object.
 
 use tiptoe_session::Accesses;
 
 use super::begin::Target;
 use super::place::Place;
 
-/// Functions that take an object back, or hand out memory.
+/// Functions that free an object, or allocate memory.
 const FUNCTIONS: [&str; 11] = [
     "free",
     "cfree",
@@ -23,10 +25,11 @@ const FUNCTIONS: [&str; 11] = [
     "operator delete",
     "operator new",
 ];
-/// What may stand in front: the names within glibc, jemalloc, tcmalloc and mimalloc.
+/// Possible prefixes: the internal names of glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
-/// Whether an address is in no file's data, nor in what is zeroed behind it: there allocators keep what is their own.
+/// Returns whether an address is in no file's data and not in the zeroed memory after it, because
+/// allocators keep their own state there.
 pub(super) fn is_object(target: &Target, address: u64) -> bool {
     let maps = target.process.maps().unwrap_or_default();
     let Some(at) = maps.iter().position(|map| map.contains(address)) else {
@@ -37,7 +40,7 @@ pub(super) fn is_object(target: &Target, address: u64) -> bool {
     !is_files(at) && !is_behind
 }
 
-/// What is to be said of a place that an allocator accessed, and when it did first.
+/// Returns a note about a place that an allocator accessed, with the time of the first access.
 pub(super) fn told(place: &Place, rows: &[Accesses]) -> Option<String> {
     let name = Some(place.name()).filter(|_| place.is_object())?;
     let mine = rows.iter().filter(|row| row.variable == name);
@@ -50,7 +53,7 @@ pub(super) fn told(place: &Place, rows: &[Accesses]) -> Option<String> {
     ))
 }
 
-/// The outermost function of an allocator that an access came from.
+/// Returns the outermost function of an allocator that made an access.
 fn allocator(row: &Accesses) -> Option<&str> {
     let callers = row
         .stacks
@@ -67,7 +70,7 @@ fn allocator(row: &Accesses) -> Option<&str> {
     })
 }
 
-/// Of `BINARY:FUNCTION+0x12 (FILE:LINE)`, the function.
+/// Returns the function of `BINARY:FUNCTION+0x12 (FILE:LINE)`.
 fn function(place: &str) -> &str {
     let name = place.split_once(':').map_or(place, |(_, name)| name);
     name.split_once("+0x").map_or(name, |(name, _)| name)

@@ -1,27 +1,29 @@
-//! What a variable held before a hit, where threads write hits down themselves: the value of the hit before it, or what
-//! memory said, if no store was missed since.
+//! The value of a variable before a hit, if threads record hits themselves: the value of the hit
+//! before, or one read from memory if no store was missed since.
 
 use std::ops::Range;
 
 use tiptoe_wire::hits::{Epoch, Hit};
 
-/// A hit is written down some microseconds behind its store: memory that is read meanwhile has that already.
+/// A hit is recorded some microseconds after its store, so that a read of memory in between already
+/// has the new value.
 const DELAY_NS: u64 = 100_000;
 
-/// What a variable holds.
+/// The value of a variable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     value: u64,
     since: Since,
 }
 
-/// From where that is known; the numbers are those of epochs.
+/// The source of the value, with the number of its epoch.
 #[derive(Clone, Copy, Debug, Default)]
 enum Since {
     #[default]
     Unknown,
     Hit(u64),
-    /// Memory was read between these two times: a store that came in between may be in the value or not.
+    /// Memory was read between these two times; the value may or may not include a store in
+    /// between.
     Read {
         number: u64,
         begin_ns: u64,
@@ -30,7 +32,7 @@ enum Since {
 }
 
 impl Held {
-    /// The value that memory had in this epoch, at a time within `ns`.
+    /// Makes the value that memory had in this epoch, at a time within `ns`.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> Held {
         let since = match epoch.is_gap {
             true => Since::Unknown,
@@ -43,16 +45,18 @@ impl Held {
         Held { value, since }
     }
 
-    /// Takes the value that a hit left, `None` where nobody knows it; what there was before, if that is known.
+    /// Records the value that a hit stored, `None` if it is unknown. Returns the value before the
+    /// hit, if it is known.
     pub(super) fn replace(&mut self, hit: &Hit, new: Option<u64>) -> Option<u64> {
         let Epoch { number, is_gap } = hit.epoch;
         let is_known = match self.since {
             Since::Unknown => false,
             Since::Hit(since) => since == number,
-            // Memory had its value already, because a store comes before its hit.
+            // Memory already had this hit's value, because a store precedes its hit.
             Since::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
-            // A hit that stores what memory said may be the one whose store memory had: nothing bounds how much later a
-            // hit is written down, where a virtual machine stops its CPU in between.
+            // A hit that stores the value read from memory may be the one whose store memory
+            // already had. The delay of its record has no bound, because a virtual machine may stop
+            // its CPU in between.
             Since::Read {
                 number: since,
                 end_ns,
@@ -98,10 +102,10 @@ mod tests {
         assert_eq!(held.replace(&hit(7, 1, false), Some(1)), Some(9));
     }
 
-    /// The hit came after memory was read, and before the time was taken: its value was thrown away, and the next hit
-    /// found the one from before it.
+    /// Regression: the hit was recorded after memory was read but before the time was taken. Its
+    /// value was discarded, and the next hit reported the value before it.
     #[test]
-    fn a_store_while_memory_is_read_is_what_the_next_hit_finds() {
+    fn a_store_while_memory_is_read_is_the_old_value_of_the_next_hit() {
         let mut held = Held::read(5, Epoch::default(), 900..1_000);
         assert_eq!(held.replace(&hit(950, 0, false), Some(6)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
@@ -109,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_believed_of_hits_that_came_later() {
+    fn a_value_read_from_memory_is_used_only_for_later_hits() {
         let epoch = Epoch::default();
         let read = Held::read(5, epoch, 900..1_000);
         let mut held = read;
         assert_eq!(held.replace(&hit(899, 0, false), Some(4)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
         assert_eq!(held.replace(&later, Some(6)), Some(5));
-        // Memory may have had this very store, whose hit came late.
+        // Memory may already have had this very store, whose hit was recorded late.
         let mut held = read;
         assert_eq!(held.replace(&later, Some(5)), None);
         let mut held = read;

@@ -1,4 +1,5 @@
-//! Who may have the debug registers that a watch found taken: the kernel does not tell.
+//! Lists which processes may hold the debug registers that a watch found taken, because the kernel
+//! does not say.
 
 use tiptoe_kernel::Error as KernelError;
 use tiptoe_sys::host::Process;
@@ -6,7 +7,7 @@ use tiptoe_sys::host::tracers::foreign_tracers;
 
 use crate::request::Error;
 
-/// Why breakpoints could not be had, with those who may have them.
+/// Makes an error of why breakpoints could not be opened, with the possible holders.
 pub(crate) fn explain(error: KernelError) -> Error {
     if !matches!(error, KernelError::NoSlot { .. }) {
         return error.into();

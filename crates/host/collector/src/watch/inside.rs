@@ -1,8 +1,8 @@
-//! Breakpoints in the program's own threads, which write down what they hit: nobody else has to be asked, and no right
-//! is needed that the program's user has not.
+//! Breakpoints in the program's own threads, which record their hits themselves. This needs no
+//! right that the program's user does not have.
 //!
-//! The agent opens them for the threads that there are, while births of others wait, and what begins later inherits
-//! them.
+//! The agent opens them for the existing threads while it blocks thread creation; later threads
+//! inherit them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -29,19 +29,19 @@ use crate::module::Cache;
 use crate::request::{Error, RequestTarget};
 use crate::tracee::{Opened, Plan, Tracee};
 
-/// Threads are looked through so often for those that have ended.
+/// The pause between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A watch from within.
+/// A watch from inside the program.
 pub(super) struct Inside {
     tracee: Tracee,
     points: Vec<Watchpoint>,
-    /// Which variable is at an address, or was until its watch went elsewhere.
+    /// Which variable is at an address, or was until its watch moved.
     known: HashMap<u64, usize>,
     serving: Vec<usize>,
     sums: Sums,
     reader: Reader,
-    /// Hits that were never told whole.
+    /// Hits whose records were never complete.
     holes: u64,
     cpus: u32,
     opened: Opened,
@@ -49,14 +49,14 @@ pub(super) struct Inside {
     next_look: Instant,
     allowance: Option<u64>,
     hit_cost: Cost,
-    /// A bit for each variable that came to rest in this window.
+    /// A bit for each variable whose events were disabled in this window.
     rested: u64,
-    /// The epoch for which values were read.
+    /// The epoch in which values were last read.
     read_in: Option<Epoch>,
     has_ended: bool,
 }
 
-/// Brings the agent into the process, or starts it with that.
+/// Brings the agent into the process, or starts the command with it.
 pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
     if let RequestTarget::Pids(pids) = &request.target {
         super::begin::one(pids)?;
@@ -102,7 +102,7 @@ impl Inside {
     ) -> Result<Inside, Error> {
         let start = Instant::now();
         let cpus = SharedSlots::cpus()?;
-        // Before the program's registers are taken.
+        // Must be before the program's registers are taken, because it needs one.
         let hit_cost = signal_cost().map_err(holders::explain)?;
         let allowance = wanted
             .allowed_ns
@@ -146,14 +146,14 @@ impl Inside {
         Ok(SharedSlots::new(words.atomics(), self.cpus)?)
     }
 
-    /// Counts from now on, and lets a command begin.
+    /// Starts counting, and lets a command begin.
     pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
         self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
         self.read_values(target);
         Ok(())
     }
 
-    /// Reads what is served where stores were missed, all of whose events are on by now.
+    /// Reads the served variables if stores were missed and all events are enabled now.
     fn read_values(&mut self, target: &Target) {
         let epoch = self.tracee.hits().map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
@@ -183,7 +183,8 @@ impl Inside {
         self.tracee.go()
     }
 
-    /// Reads what was hit, and looks after threads that come; whether there was much.
+    /// Reads the hits, and makes the agent release the registers of ended threads. Returns whether
+    /// there were many hits.
     pub(super) fn take(&mut self, target: &mut Target) -> bool {
         let now = Instant::now();
         if now >= self.next_look && !self.has_ended {
@@ -203,7 +204,7 @@ impl Inside {
         let (known, points) = (&self.known, &self.points);
         self.holes += self.reader.read(&hits, is_end, |read| {
             count += 1;
-            // Of an address that was never watched no agent tells.
+            // The agent reports no address that was never watched.
             if let Some(index) = known.get(&read.hit().address) {
                 sums.add(read, (*index, &points[*index]), target);
             }
@@ -211,7 +212,8 @@ impl Inside {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // No more than find room: the others would take all the time to no avail.
+            // Wakes only as many threads as find room, because the others would use CPU time in
+            // vain.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH
@@ -225,7 +227,7 @@ impl Inside {
         self.hit_cost
     }
 
-    /// Begins the next window; what became of the one before.
+    /// Begins the next window; returns the result of the last one.
     pub(super) fn refresh(&mut self) -> Window {
         let window = self.window();
         self.rested = 0;
@@ -239,7 +241,7 @@ impl Inside {
         window
     }
 
-    /// What has become of the window so far.
+    /// Returns the result of the window so far.
     pub(super) fn window(&mut self) -> Window {
         let Some(hits) = self.tracee.hits() else {
             return Window::default();
@@ -258,7 +260,7 @@ impl Inside {
         self.tracee.hits().is_some_and(|hits| hits.is_resting())
     }
 
-    /// Has a slot watch another variable, or the same elsewhere.
+    /// Makes a slot watch another variable, or the same one elsewhere.
     pub(super) fn serve(
         &mut self,
         slot: usize,
@@ -315,8 +317,8 @@ impl Inside {
         self.sums.take_accesses()
     }
 
-    /// What is not among the hits: those that came too fast, those of threads that blocked the signal, how often there
-    /// was nobody to see any, and traps without a reason.
+    /// Returns what the hits do not include: lost ones, those of threads that blocked the signal,
+    /// the number of gaps without an agent, and traps without a reason.
     pub(super) fn missed(&self) -> [u64; 4] {
         let [lost, gaps, strays] = self
             .tracee
@@ -325,23 +327,23 @@ impl Inside {
         [lost + self.holes, self.sums.late(), gaps, strays]
     }
 
-    /// Why the agent is not there any more, though the process is; and what follows.
+    /// Returns why the agent is no longer there, if the process is, and what follows.
     pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         let ended = self.tracee.ended_by();
         ended.or_else(|| {
-            // The other program was over before anybody looked.
+            // The other program ended before tiptoe looked.
             let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
             (has_execed && self.tracee.is_gone())
                 .then_some(("called exec", "the watch ended there"))
         })
     }
 
-    /// Whether the program has ended all of its threads.
+    /// Returns whether the program has ended all of its threads.
     pub(super) fn is_over(&self) -> bool {
         self.tracee.only_agent_left()
     }
 
-    /// Ends counting, and leaves the process; what was counted can still be read.
+    /// Stops counting, and leaves the process; the counts stay readable.
     pub(super) fn stop(&mut self, target: &mut Target) {
         if let Some(hits) = self.tracee.hits() {
             hits.set_on(false);
@@ -353,7 +355,8 @@ impl Inside {
 
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.has_ended, true) {
-            // Where it does not answer it is gone, or leaves by itself once the link is dropped.
+            // An agent that does not answer has ended, or leaves by itself once the link is
+            // dropped.
             let _ = self.tracee.detach();
         }
     }
@@ -365,14 +368,14 @@ impl Drop for Inside {
     }
 }
 
-/// So many hits at a time, and there will soon be more.
+/// This many hits in a turn mean that more will follow soon.
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
 
 fn no_hits() -> Error {
     Error::new("the agent shares no memory for hits")
 }
 
-/// As the agent is told of it.
+/// Returns a watchpoint in the agent's form.
 fn watched(point: &Watchpoint) -> Watched {
     Watched {
         address: point.at.address,

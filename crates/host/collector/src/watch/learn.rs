@@ -1,7 +1,9 @@
-//! What the program at the breakpoints is told of the code that hits: where a store's value comes from, and how to
-//! step from a place to its caller. Both are read from the program's files, once for each place.
+//! Gives the BPF program at the breakpoints what it needs of the code that hits: the source of a
+//! store's value, and how to step from a place to its caller. Both are read from the program's
+//! files, once for each place.
 //!
-//! Some of it is told before the watch begins ([`foresee`](super::foresee)), the rest after the first hit of a place.
+//! Some of it is given before the watch begins ([`foresee`](super::foresee)), the rest after the
+//! first hit of a place.
 
 use std::collections::HashSet;
 
@@ -14,20 +16,20 @@ use super::begin::Target;
 use crate::module::Module;
 use crate::request::Error;
 
-/// More than this is never told: there is no room for it.
+/// The most that is given, because there is no room for more.
 const MOST: usize = 12_000;
 
-/// What was told already.
+/// What was already given.
 #[derive(Default)]
 pub(super) struct Learned {
-    /// Behind which instructions.
+    /// The ends of store instructions.
     stores: HashSet<u64>,
-    /// How to leave which places.
+    /// The places with rules of how to step to their caller.
     rules: HashSet<u64>,
 }
 
 impl Learned {
-    /// Tells what the rows that there are by now show to be missing; whether anything was.
+    /// Gives what the present rows show to be missing; returns whether anything was.
     pub(super) fn learn(
         &mut self,
         set: &mut Watchpoints,
@@ -50,7 +52,7 @@ impl Learned {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    /// Whether it is a store of which something is known.
+    /// Gives a store's source; returns whether it is new and known.
     pub(super) fn tell_store(
         &mut self,
         set: &mut Watchpoints,
@@ -67,8 +69,8 @@ impl Learned {
         Ok(true)
     }
 
-    /// Rules for the place that a walk ended at, and for all that its stack looks as if it led to, as
-    /// the next walk would end there.
+    /// Gives rules for the place where a walk ended, and for all possible return addresses on its
+    /// stack, because the next walk would end there.
     fn tell_rules(
         &mut self,
         set: &mut Watchpoints,
@@ -77,7 +79,7 @@ impl Learned {
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.tell_rule(set, target, *last, 1)?,
-            // Not where it returns to but where it stands.
+            // The hit itself: its own address, not a return address.
             None => self.tell_rule(set, target, row.key.ip, 0)?,
         }
         for word in &row.first.stack {
@@ -103,7 +105,7 @@ impl Learned {
         self.tell_rule_in(set, module, at, behind)
     }
 
-    /// The same where it is known what has code there.
+    /// Gives a rule if the module at its place is known.
     pub(super) fn tell_rule_in(
         &mut self,
         set: &mut Watchpoints,
@@ -119,13 +121,13 @@ impl Learned {
         Ok(set.tell_rule(at, rule.bits())?)
     }
 
-    /// How many rules were told.
+    /// Returns how many rules were given.
     pub(super) fn rules(&self) -> usize {
         self.rules.len()
     }
 }
 
-/// What the instruction that ends at an address stores.
+/// Returns what the instruction that ends at an address stores.
 pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let linked = end.wrapping_sub(module.bias);
     let image = &module.object.image;

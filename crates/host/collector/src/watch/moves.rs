@@ -1,5 +1,5 @@
-//! Variables behind pointers: where these lead elsewhere, as another object has taken the place of that which was
-//! watched, the watch goes there.
+//! Follows variables behind pointers: if the pointers lead to another object, the watch moves
+//! there.
 
 use tiptoe_symbol::variable::{Place as Here, Plan, Step, check_alignment};
 
@@ -8,26 +8,26 @@ use super::begin::Target;
 use super::place::Place;
 use crate::request::{Error, Observer};
 
-/// The way to a variable through pointers.
+/// The path to a variable through pointers.
 pub(super) struct Way {
     plan: Plan,
     here: Here,
-    /// How often it has led elsewhere.
+    /// How often it has led to another address.
     pub(super) moves: u32,
-    /// How often in a row it led nowhere.
+    /// How many looks in a row it has led nowhere.
     lost: u32,
 }
 
 /// What has changed since the last look.
 enum Change {
-    /// The way leads to this address now.
+    /// The path now leads to this address.
     Moved(u64),
-    /// It leads nowhere any more.
+    /// The path no longer leads anywhere.
     Lost,
 }
 
 impl Way {
-    /// `None` where no pointer is followed: such a variable stays where it is.
+    /// Returns `None` if no pointer is followed, because such a variable never moves.
     pub(super) fn new(plan: &Plan, here: Here) -> Option<Way> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
@@ -41,7 +41,7 @@ impl Way {
 }
 
 impl Place {
-    /// How often it was found at another address.
+    /// Returns how often it was found at another address.
     pub(super) fn moves(&self) -> u32 {
         self.way.as_ref().map_or(0, |way| way.moves)
     }
@@ -61,7 +61,8 @@ impl Place {
         };
         match found {
             Some(now) if now != address => Some(Change::Moved(now)),
-            // At its end a process has no memory just before it is gone.
+            // An exiting process has no memory just before its end, so that one failed look is no
+            // proof.
             None if way.lost == 3 => Some(Change::Lost),
             _ => None,
         }
@@ -69,7 +70,7 @@ impl Place {
 }
 
 impl Run<'_> {
-    /// Looks where the pointers lead, and goes there.
+    /// Looks where the pointers lead, and moves the watches.
     pub(super) fn follow_pointers(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         for index in 0..self.places.len() {
             let told = match self.places[index].look(&self.target) {
@@ -84,7 +85,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches a variable at another address; what is to be said of it, the first time.
+    /// Watches a variable at another address; returns a note at the first move.
     fn move_to(&mut self, index: usize, to: u64) -> Result<Option<String>, Error> {
         if self.places.iter().any(|place| place.address() == to) {
             return Ok(None);
@@ -102,7 +103,7 @@ impl Run<'_> {
         Ok((place.moves() == 1).then(told))
     }
 
-    /// Has the breakpoint of a variable, if it has one now, go from an address to where it is to be watched.
+    /// Moves the breakpoint of a variable, if it has one now, from an address to its present one.
     pub(super) fn watch_from(&mut self, from: u64, index: usize) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {
@@ -123,7 +124,7 @@ impl Run<'_> {
         )
     }
 
-    /// What is to be said in the end of variables that were elsewhere.
+    /// Returns notes at the end about variables that moved.
     pub(super) fn moves_told(&self) -> Vec<String> {
         let moved = self.places.iter().filter(|place| place.moves() > 0);
         let told = moved.map(|place| {

@@ -1,4 +1,4 @@
-//! Where instructions come from: the functions that were put into others, and lines of source.
+//! The source of instructions: inlined functions, and lines.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,11 +8,11 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::place::Place;
 
-/// What is known of the instructions of some rows, by an address within each.
+/// The sources of the instructions of some rows, by an address within each.
 pub(super) struct Known(HashMap<u64, Origin>);
 
 impl Known {
-    /// Asks each file once for all that is of it.
+    /// Asks each file once for all of its addresses.
     pub(super) fn of(found: &[WatchRow], places: &[Place], target: &Target) -> Known {
         let mut addresses = BTreeSet::new();
         for row in found {
@@ -39,7 +39,8 @@ impl Known {
         Known(known)
     }
 
-    /// Behind an instruction's name: `(f < g inlined, file.c:12)`; nothing where nothing is known.
+    /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing
+    /// is known.
     pub(super) fn behind(&self, at: u64) -> String {
         let Some(origin) = self.0.get(&at) else {
             return String::new();
@@ -57,7 +58,7 @@ impl Known {
         }
     }
 
-    /// The functions in front of a caller that were put into it, the innermost first.
+    /// Returns the functions that were inlined into a caller, the innermost first.
     pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
         let origin = self.0.get(&back.wrapping_sub(1));
         let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);

@@ -1,4 +1,4 @@
-//! Variables by their names, found in a process.
+//! Finds variables by their names in a process.
 
 use tiptoe_event::Store;
 use tiptoe_event::store::AccessValues;
@@ -16,14 +16,14 @@ use super::thread::{OfThread, Owner};
 use crate::request::Error;
 use crate::resolve;
 
-/// How a variable is named.
+/// The grammar of a variable.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
-/// Why a variable may not be there, and what helps.
+/// Why a variable may not exist yet, and what helps.
 const NOT_BEGUN: &str = "of a command that has not begun libraries are not there yet, nor pointers set: -p PID watches one that runs";
-/// Behind one that keeps its debug register where others take turns.
+/// The suffix of a variable that keeps its debug register while others take turns.
 const PINNED: &str = "/pinned/";
 
-/// What is to be watched.
+/// A requested variable.
 pub(super) struct Asked {
     watch: Watch,
     is_pinned: bool,
@@ -36,16 +36,16 @@ pub(super) struct Place {
     len: u8,
     access: Access,
     is_pinned: bool,
-    /// The thread that it goes with.
+    /// The thread that it belongs to.
     of_thread: Option<Owner>,
     pub(super) life: Life,
     value: Type,
-    /// It was named by its address, and is in no file's data.
+    /// It is named by its address, or through pointers, and is in no file's data.
     is_object: bool,
     pub(super) way: Option<Way>,
 }
 
-/// Reads what is to be watched, before anything is started.
+/// Parses the variables, before anything is started.
 pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Asked>, Error> {
     let asked = |text: &String| {
         let pinned = text.strip_suffix(PINNED);
@@ -62,8 +62,7 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Asked>, Error> {
 }
 
 impl Target {
-    /// Finds variables.
-    /// Those that each thread has are of `thread`, by its number or name.
+    /// Finds variables. Thread-local ones are those of `thread`, a number or name.
     pub(super) fn find(&self, asked: &[Asked], thread: Option<&str>) -> Result<Vec<Place>, Error> {
         let thread = thread
             .map(|thread| OfThread::find(thread, self))
@@ -73,7 +72,7 @@ impl Target {
             .map(|asked| self.find_one(asked, thread.as_ref()))
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
-            // The kernel tells hits by their address.
+            // The kernel identifies hits by their address.
             if let Some(same) = places[..index]
                 .iter()
                 .find(|other| other.address == place.address)
@@ -177,7 +176,7 @@ impl Place {
         self.len
     }
 
-    /// It is at another address from now on; where it was.
+    /// Changes its address; returns the old one.
     pub(super) fn move_to(&mut self, address: u64) -> u64 {
         if let Some(way) = &mut self.way {
             way.moves += 1;
@@ -189,27 +188,27 @@ impl Place {
         self.access
     }
 
-    /// Whether it may be in what an allocator gave out.
+    /// Returns whether it may be in memory from an allocator.
     pub(super) fn is_object(&self) -> bool {
         self.is_object
     }
 
-    /// The thread that it ends with.
+    /// Returns the thread whose end is its own.
     pub(super) fn of_thread(&self) -> Option<Owner> {
         self.of_thread
     }
 
-    /// It is run, and has no value.
+    /// Returns whether it is code, which has no value.
     pub(super) fn is_code(&self) -> bool {
         self.access == Access::Execute
     }
 
-    /// Whether it keeps its debug register.
+    /// Returns whether it keeps its debug register.
     pub(super) fn is_pinned(&self) -> bool {
         self.is_pinned
     }
 
-    /// As the kernel is to watch it.
+    /// Returns it in the kernel's form.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -235,7 +234,7 @@ impl Place {
         }
     }
 
-    /// Whether conditions on its values can be kept to.
+    /// Fails if conditions on its values cannot be evaluated.
     pub(super) fn comparable(&self) -> Result<(), Error> {
         match self.value.kind {
             ValueKind::Float => {
@@ -249,12 +248,12 @@ impl Place {
         }
     }
 
-    /// What the registers behind an access tell of the values.
+    /// Returns what the registers after an access say of the values.
     pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> AccessValues {
         store.known(&behind.registers, behind.flags, self.address, self.len)
     }
 
-    /// As it stands in a session.
+    /// Returns it in a session's form.
     pub(super) fn variable(
         &self,
         hits: Hits,
@@ -273,7 +272,7 @@ impl Place {
         }
     }
 
-    /// In the event grammar.
+    /// Returns it in the event grammar.
     pub(super) fn event(&self) -> String {
         format!("mem:{}:{}:{}", self.name, self.len, self.access_word())
     }
@@ -286,7 +285,7 @@ impl Place {
         }
     }
 
-    /// An address within the instruction of a hit.
+    /// Returns an address within the instruction of a hit.
     pub(super) fn within(&self, ip: u64) -> u64 {
         match self.access {
             Access::Execute => ip,
@@ -294,7 +293,7 @@ impl Place {
         }
     }
 
-    /// The instruction of a hit. The processor stops behind an access, and in front of code.
+    /// Returns the instruction of a hit. The processor stops after a data access, but before code.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
             Access::Execute => target.names.instruction(ip),
@@ -302,7 +301,7 @@ impl Place {
         }
     }
 
-    /// A value as its type has it; of code there is none.
+    /// Returns a value by its type; code has none.
     pub(super) fn value(&self, value: u64) -> String {
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::from(self.len)];
@@ -312,7 +311,7 @@ impl Place {
         }
     }
 
-    /// The value before an access, where that is known.
+    /// Returns the value before an access, if it is known.
     pub(super) fn old_value(&self, value: Option<u64>) -> String {
         value.map_or_else(|| "?".to_owned(), |value| self.value(value))
     }

@@ -1,4 +1,5 @@
-//! From what the kernel kept to the rows of a session: merged by instruction and thread, named, and sorted.
+//! Turns what the kernel recorded into the rows of a session: merged by instruction and thread,
+//! named, and sorted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,16 @@ use super::learn;
 use super::origins::Known;
 use super::place::Place;
 
-/// What rows are told apart by: variable, instruction, whether it was the kernel, thread and name.
+/// The key of a row: variable, instruction, whether it was the kernel, thread and name.
 type Key<'r> = (u32, u64, bool, u32, &'r str);
 
-/// One row that is being put together.
+/// The parts of one row.
 #[derive(Default)]
 struct Sum<'r> {
     rows: Vec<&'r WatchRow>,
 }
 
-/// The rows, the most accesses first.
+/// Returns the rows, those with the most accesses first.
 pub(super) fn rows(
     found: &[WatchRow],
     places: &[Place],
@@ -95,7 +96,7 @@ impl Sum<'_> {
         }
     }
 
-    /// The thread, where all were of one.
+    /// Returns the thread, if all accesses were of one.
     fn tid(&self, tid: u32) -> Option<u32> {
         let mut tids = self.rows.iter().map(|row| row.tid);
         let first = tids.next().flatten()?;
@@ -103,7 +104,8 @@ impl Sum<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// The value of the only hit, of which more is known by now than when it was.
+    /// Returns the value of a single hit, because more is known of its instruction now than at the
+    /// hit.
     fn only_hit(&self, place: &Place, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;
@@ -138,7 +140,8 @@ impl Sum<'_> {
                 add(row.callers.clone(), false, row.count);
                 continue;
             }
-            // The first one's stack was kept; others of the row came from elsewhere, unless there is no elsewhere.
+            // Only the stack of the first hit was saved. The other hits had other callers, unless
+            // only one stack exists.
             let callers = target.unwind(row.key.ip, &row.first);
             let is_only = whole.len() == 1 && whole.contains(&*callers);
             let others = if is_only {

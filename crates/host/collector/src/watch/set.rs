@@ -1,4 +1,5 @@
-//! The breakpoints of a watch, wherever they are: in the kernel, with a program of ours, or in the threads themselves.
+//! The breakpoints of a watch, in either place: in the kernel, with a BPF program of ours, or in
+//! the threads themselves.
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
@@ -24,7 +25,7 @@ pub(super) enum Set {
         form: Form,
         attached: Option<Attached>,
     },
-    /// Those that the agent has.
+    /// The agent's.
     Agent(Box<Inside>),
 }
 
@@ -38,7 +39,7 @@ impl Set {
         }
     }
 
-    /// Who counts.
+    /// Returns which side counts.
     pub(super) fn via(&self) -> Via {
         match self {
             Set::Kernel { .. } => Via::Kernel,
@@ -46,12 +47,12 @@ impl Set {
         }
     }
 
-    /// Tells of the code before its first hit, where that has to be.
+    /// Gives the BPF program what it needs of the code before its first hit.
     pub(super) fn foresee(&mut self, target: &Target, places: &[Place]) -> Result<(), Error> {
         match self {
             Set::Kernel { set, learned, .. } => foresee::foresee(learned, set, target, places),
             Set::Agent(_) => {
-                // They take a while to be made, and the first hits may come all at once.
+                // Unwind tables take long to build, and the first hits may come all at once.
                 for module in &target.names.modules {
                     module.object.unwind_table();
                 }
@@ -60,7 +61,7 @@ impl Set {
         }
     }
 
-    /// Tells of the code that hits, where that has to be; whether anything was new.
+    /// Gives the BPF program what it needs of the code that hits; returns whether anything was new.
     pub(super) fn learn(&mut self, target: &mut Target) -> Result<bool, Error> {
         match self {
             Set::Kernel { set, learned, .. } => learned.learn(set, target),
@@ -68,7 +69,7 @@ impl Set {
         }
     }
 
-    /// Takes what has to be fetched; whether there will soon be more.
+    /// Reads the recorded hits; returns whether more will follow soon.
     pub(super) fn take(&mut self, target: &mut Target) -> bool {
         match self {
             Set::Kernel { .. } => false,
@@ -105,7 +106,7 @@ impl Set {
         }
     }
 
-    /// What a hit costs, its own work for the process included.
+    /// Returns the cost of a hit, with that of its BPF program.
     pub(super) fn hit_cost(&self) -> Result<Cost, Error> {
         match self {
             Set::Kernel { set, .. } => {
@@ -131,8 +132,8 @@ impl Set {
         }
     }
 
-    /// Has those rest that must be told to, where the allowance is used up; whether they rest. `None` where nobody has
-    /// to look for that.
+    /// Disables the events of threads if the allowance is used up; returns whether they are
+    /// disabled. `None` if the events disable themselves.
     pub(super) fn rest(&mut self) -> Result<Option<bool>, Error> {
         match self {
             Set::Kernel {
@@ -145,7 +146,7 @@ impl Set {
         }
     }
 
-    /// Watches the threads of the process from now on, where it is all CPUs that are watched.
+    /// Watches the threads of the process from now on, if all CPUs are watched.
     pub(super) fn move_to_threads(&mut self) -> Result<(), Error> {
         if let Set::Kernel {
             set,
@@ -174,11 +175,11 @@ impl Set {
         }
     }
 
-    /// Nothing is watched at an address any more.
+    /// Forgets an address that is no longer watched.
     pub(super) fn forget(&mut self, address: u64) -> Result<(), Error> {
         match self {
             Set::Kernel { set, .. } => Ok(set.forget(address)?),
-            // What was hit there before is still to be read.
+            // Hits recorded there before must still be read.
             Set::Agent(_) => Ok(()),
         }
     }
@@ -247,7 +248,7 @@ impl Set {
         }
     }
 
-    /// What the process did that ends the watch, and what follows from it.
+    /// Returns what the process did that ended the watch, and what follows.
     pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Set::Kernel { set, .. } => set
@@ -260,7 +261,7 @@ impl Set {
         }
     }
 
-    /// Whether nothing of the program runs any more, though its process is there.
+    /// Returns whether no thread of the program runs any more, though its process exists.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Set::Kernel { .. } => false,

@@ -1,9 +1,10 @@
-//! Variables in memory that other processes may write to, too: their breakpoints, if any, are their own.
+//! Notices variables in memory that other processes may also write. Their stores are not seen,
+//! because a breakpoint belongs to one process.
 
 use super::begin::Target;
 use super::place::Place;
 
-/// What is to be said of those that are.
+/// Returns notes about such variables.
 pub(super) fn told(target: &Target, places: &[Place]) -> Vec<String> {
     let maps = target.process.maps().unwrap_or_default();
     let is_shared = |place: &&Place| {

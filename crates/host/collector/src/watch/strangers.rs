@@ -1,4 +1,4 @@
-//! Other processes that hit the addresses of a watch of all CPUs so often that the watch rests.
+//! Handles other processes whose hits at the addresses of a watch of all CPUs use up its allowance.
 
 use tiptoe_event::Via;
 
@@ -8,15 +8,15 @@ use crate::request::Observer;
 /// What was done about them.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// Windows in which the watch rested because of them.
+    /// Windows in which the watch was disabled because of them.
     windows: u64,
-    /// What the watch did, and why it did not do it.
+    /// Whether the watch moved to threads, or why it could not.
     moved: Option<Result<(), String>>,
 }
 
 impl Strangers {
-    /// They have used up what they may: the watch goes on at the threads of its process, where it was not asked for
-    /// all CPUs.
+    /// The other processes used up the allowance: moves the watch to the threads of its process,
+    /// unless all CPUs were requested.
     pub(super) fn meet(&mut self, via: Via, set: &mut Set, observer: &mut dyn Observer) {
         self.windows += 1;
         if via != Via::Auto || self.moved.is_some() {

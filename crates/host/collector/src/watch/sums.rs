@@ -1,7 +1,8 @@
-//! Accesses that threads of the program wrote down themselves, put together as the BPF program at breakpoints of the
-//! kernel does it: each by its instruction, callers and thread name, with the values.
+//! Aggregates accesses that the program's threads recorded, as the BPF program at the kernel's
+//! breakpoints does: by instruction, callers and thread name, with the values.
 //!
-//! Here the registers of every access are at hand, so that no instruction has to be learnt first.
+//! The registers of every access are recorded here, so that no instruction needs to be learnt
+//! first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -19,7 +20,7 @@ use super::begin::Target;
 use super::held::Held;
 use super::learn;
 
-/// There are no more rows, nor values in each.
+/// The most rows, and the most values in each.
 const ROWS: usize = 4096;
 const VALUES: usize = 8;
 
@@ -27,13 +28,13 @@ const VALUES: usize = 8;
 pub(super) struct Sums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchRow>,
-    /// By variable: how often it was hit, and what it holds.
+    /// For each variable, its hits and its present value.
     variables: Vec<(Hits, Held)>,
-    /// What is known of the instructions that end at these addresses.
+    /// The store instructions that end at these addresses.
     stores: HashMap<u64, Option<Store>>,
     drops: Drops,
     accesses: Vec<Access>,
-    /// Told when the thread was elsewhere.
+    /// Hits that were recorded after their thread had moved on.
     late: u64,
 }
 
@@ -58,7 +59,7 @@ impl Sums {
         }
     }
 
-    /// A variable holds this now.
+    /// Sets the present value of a variable.
     pub(super) fn holds(&mut self, index: usize, now: Held) {
         if let Some((_, held)) = self.variables.get_mut(index) {
             *held = now;
@@ -164,7 +165,8 @@ impl Sums {
         }
     }
 
-    /// From the instruction, as far as that tells; else from memory, and what was there last.
+    /// Returns the values by the instruction if it says them; else by memory, and by the last
+    /// value.
     fn values(
         &mut self,
         (index, point): (usize, &Watchpoint),
@@ -210,7 +212,7 @@ impl Sums {
     }
 }
 
-/// As many bytes as a variable has.
+/// Returns as many low bytes as a variable has.
 fn cut(value: u64, len: u8) -> u64 {
     match len {
         8.. => value,

@@ -1,4 +1,4 @@
-//! The thread whose variables are meant, of those that each thread has.
+//! The thread whose thread-local variables are watched.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::module::Module;
 use crate::request::Error;
 use crate::words::few;
 
-/// A thread, and where its own variables begin to be counted from.
+/// A thread, and the base address of its own variables.
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
     pub(super) owner: Owner,
-    /// As it is told: its number and name.
+    /// Its number and name, as displayed.
     pub(super) told: String,
     pointer: u64,
 }
 
-/// A thread, as long as it lives: its number may be another's later.
+/// A thread, identified with its start time because its number may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) tid: u32,
@@ -34,14 +34,14 @@ impl Owner {
         Ok(Owner { tid, started })
     }
 
-    /// Whether it has ended. The first one stays as long as its process.
+    /// Returns whether it has ended. A process's first thread stays as long as the process.
     pub(super) fn has_ended(&self, process: Process) -> bool {
         Owner::of(process, self.tid).ok() != Some(*self)
     }
 }
 
 impl OfThread {
-    /// The one with this number or name.
+    /// Finds the thread with this number or name.
     pub(super) fn find(asked: &str, target: &Target) -> Result<OfThread, Error> {
         let process = target.process;
         let named = |tid: u32| Some((tid, process.thread_comm(tid).ok()?));
@@ -82,7 +82,7 @@ impl OfThread {
         })
     }
 
-    /// Where it keeps its own variables of a file.
+    /// Returns the address of its thread-local block of a file.
     pub(super) fn block(&self, module: &Module, target: &Target) -> Result<u64, VariableError> {
         let mut modules = target.names.modules.iter();
         let thread = Thread {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_ends_and_its_number_may_be_anothers() {
+    fn a_thread_ends_and_its_number_may_be_reused() {
         let me = Process::current();
         let of = |tid| Owner::of(me, tid).ok();
         let (told, tids) = std::sync::mpsc::channel();
@@ -121,7 +121,7 @@ mod tests {
         assert!(before.has_ended(me), "another of its number");
         drop(end);
         thread.join().unwrap();
-        // The kernel may still be at it.
+        // The kernel may still be removing it.
         let mut looks = 0;
         while !owner.has_ended(me) && looks < 1000 {
             std::thread::sleep(Duration::from_millis(10));

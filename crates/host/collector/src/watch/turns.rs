@@ -1,4 +1,4 @@
-//! Watches that take turns, as there are more than debug registers.
+//! Lets watches take turns if there are more than debug registers.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use super::place::Place;
 use super::set::Set;
 use crate::request::Error;
 
-/// A turn that is shorter would be taken up by moving breakpoints.
+/// In shorter turns most of the time would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Who has a register, and until when.
+/// Which variables have a register, and until when.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
     next: Option<Instant>,
 }
 
-/// The registers, with what goes into them.
+/// The registers, and what is needed to fill them.
 struct Registers<'a> {
     set: &'a mut Set,
     target: &'a Target,
     places: &'a [Place],
-    /// A bit for each variable whose events came to rest.
+    /// A bit for each variable whose events were disabled.
     rested: u64,
 }
 
@@ -42,7 +42,8 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Without turns all have to have a register: who has not is told by the accounting.
+    /// Without turns each variable must have a register; otherwise the accounting reports which
+    /// have none.
     pub(super) fn new(
         places: &[Place],
         each: Option<Duration>,
@@ -59,7 +60,7 @@ impl Turns {
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = places.iter().map(Place::is_pinned).collect();
         let (slots, first) = match each {
-            // Any number: whose turn is first is not to be the same each time.
+            // An arbitrary number, so that not the same variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),
             None => (places.len(), 0),
         };
@@ -75,28 +76,29 @@ impl Turns {
         })
     }
 
-    /// The variables that have a register.
+    /// Returns the variables that have a register.
     pub(super) fn serving(&self) -> &[usize] {
         self.rotation.slots()
     }
 
-    /// Whether not all have one all the time.
+    /// Returns whether some variables have no register at times.
     pub(super) fn are_needed(&self) -> bool {
         self.each.is_some()
     }
 
-    /// Times count from here.
+    /// Starts counting times.
     pub(super) fn start(&mut self) {
         self.rotation.start(monotonic_ns());
         self.next = self.each.map(|each| Instant::now() + each);
     }
 
-    /// When the next turn begins, where there are turns.
+    /// Returns when the next turn begins, if there are turns.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Begins the next turn where it is time; a bit for each variable that came to rest before.
+    /// Begins the next turn if it is due; returns a bit for each variable whose events were
+    /// disabled before.
     pub(super) fn rotate(
         &mut self,
         set: &mut Set,
@@ -118,7 +120,7 @@ impl Turns {
         Ok(registers.rested)
     }
 
-    /// For how long a variable had a register, until then.
+    /// Returns for how long a variable had a register, until `until_ns`.
     pub(super) fn watched_ns(&self, variable: usize, until_ns: u64) -> u64 {
         self.rotation.ran_ns(variable, until_ns)
     }

@@ -1,5 +1,5 @@
-// A stand-in for the agent: no library, one entry. It counts its calls, maps the data segment
-// and leaves the count there.
+// The test's agent: no library, one entry. It counts its calls, maps the data segment and writes
+// the count there.
 static long calls;
 
 static long call6(long n, long a, long b, long c, long d, long e, long f) {
@@ -11,7 +11,7 @@ static long call6(long n, long a, long b, long c, long d, long e, long f) {
     return n;
 }
 
-// An agent may use any register: these must come back all the same.
+// An agent may use any register, but these must be restored.
 static void scribble(void) {
     __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm7, %%xmm7\n pcmpeqd %%xmm15, %%xmm15\n"
                      "fld1\n fstp %%st(0)\n std\n cld" ::: "xmm0", "xmm7", "xmm15", "cc");

@@ -1,11 +1,11 @@
-//! What is refused, with its reason, and what is told.
+//! What is refused, with which reason.
 
 use super::waits::signal;
 use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_is_reached() {
-    // That thread may just be ending, and be refused as if it were another user's.
+    // The thread may just be ending, and then be refused with the error for another user's.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -13,9 +13,9 @@ fn a_process_whose_first_thread_has_ended_is_reached() {
     }
 }
 
-/// It showed the memory until then, and was taken for the process.
+/// Regression: the first thread showed the memory until it ended, and was taken for the process.
 #[test]
-fn a_process_whose_first_thread_ends_meanwhile_lives_on() {
+fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
     let target = Target::start("loops", &["leaves"], 3);
     let pid = target.pid();
     let injected = inject_with(pid, &agent().0, &mut |_, _| {
@@ -31,7 +31,7 @@ fn a_process_whose_first_thread_ends_meanwhile_lives_on() {
 }
 
 #[test]
-fn a_target_that_dies_is_said_to_have_died() {
+fn a_target_that_dies_is_reported_as_died() {
     let target = Target::start("loops", &["spin"], 3);
     let pid = target.pid();
     let error = inject_with(pid, &agent().0, &mut |_, _| {
@@ -42,9 +42,10 @@ fn a_target_that_dies_is_said_to_have_died() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Its memory was the old program's, in which nothing can be done any more: that was tried until the deadline.
+/// Regression: the opened memory was the old program's, in which nothing can run any more, and
+/// tiptoe retried until the deadline.
 #[test]
-fn a_target_that_calls_exec_is_said_to_have_done_so() {
+fn a_target_that_calls_exec_is_reported_as_died() {
     let target = Target::start("loops", &["becomes"], 3);
     let (agent, entry_offset) = agent();
     let exec = || {
@@ -65,7 +66,7 @@ fn a_target_that_calls_exec_is_said_to_have_done_so() {
     target.finish();
 }
 
-/// How often a thread has stopped, and gone on.
+/// Returns the number of a thread's context switches.
 fn switches(pid: u32, tid: i64) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -73,9 +74,9 @@ fn switches(pid: u32, tid: i64) -> u64 {
     counts.sum()
 }
 
-/// The old program's memory was still there, as another process shared it. So the stub was written to the old memory and
-/// a thread of the next program sent to its address: a program that may call exec of one with more rights chose where that
-/// goes on.
+/// Regression: another process shared the old program's memory and kept it alive. So the stub was
+/// written to the old memory and a thread of the next program was sent to its address. A program
+/// that may call exec of one with more rights could so choose where that one continues.
 #[test]
 fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     let mut target = Target::start("loops", &["keeps"], 3);
@@ -85,7 +86,7 @@ fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // It is stopped, and let go, by each look for a thread to be borrowed.
+            // Each look for a thread to borrow stops it once.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);
@@ -103,7 +104,8 @@ fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Registers, masks and words of the next program were changed, at addresses which the one before had chosen.
+/// Regression: registers, masks and words of the next program were changed, at addresses that the
+/// program before it had chosen.
 #[test]
 fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -130,9 +132,9 @@ fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
     target.finish();
 }
 
-/// Whoever may read a process's list of mappings could keep tiptoe out by a lock of that.
+/// Regression: any process that may read the list of mappings could block tiptoe by a lock of it.
 #[test]
-fn a_lock_of_the_list_of_mappings_keeps_nobody_out() {
+fn a_lock_of_the_list_of_mappings_does_not_block_an_injection() {
     let target = Target::start("loops", &["spin"], 3);
     let maps = File::open(format!("/proc/{}/maps", target.pid())).expect("maps");
     maps.lock().expect("nobody else has it");
@@ -141,7 +143,7 @@ fn a_lock_of_the_list_of_mappings_keeps_nobody_out() {
 }
 
 #[test]
-fn who_holds_the_lock_is_named() {
+fn the_holder_of_the_lock_is_named() {
     let target = Target::start("loops", &["spin"], 3);
     let memory = File::open(format!("/proc/{}/mem", target.pid())).expect("mem");
     memory.lock().expect("nobody else has it");
@@ -170,7 +172,7 @@ fn a_refused_agent_leaves_the_target_as_it_was() {
     target.finish();
 }
 
-/// Whether each of its threads has taken its stop.
+/// Returns whether each of its threads is stopped.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let stats =
@@ -208,7 +210,7 @@ fn a_traced_or_stopped_target_is_left_alone() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn refusals_name_their_reason() {
     let gone = {
         Command::new("true")
             .spawn()

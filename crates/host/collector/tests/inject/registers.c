@@ -6,7 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-// 0 when every register kept its value. The red zone is checked too.
+// Returns 0 if every register kept its value. Checks the red zone as well.
 long round_of_registers(void);
 
 __asm__(
@@ -62,7 +62,7 @@ __attribute__((target("avx"))) static long round_of_ymm(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
-    // It has no end of its own, and a test that is killed ends nothing.
+    // It never ends by itself, and a test that is killed cannot end it.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

@@ -1,4 +1,4 @@
-// One blocking call, and what came of it. argv: the control page's file, the call, milliseconds.
+// Makes one blocking call, and records its result. argv: the control page's file, the call, milliseconds.
 // Words of the page: done, result, errno, elapsed milliseconds, ready, handler runs.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -88,7 +88,7 @@ static long wait_for(const char *call, int ms) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    // A wait may have no end, and a test that is killed ends nothing.
+    // A wait may never end, and a test that is killed cannot end it.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

@@ -1,8 +1,8 @@
-//! Threads that are borrowed out of a system call: it ends as it would have.
+//! Threads that are borrowed out of a system call: the call must end as it would have.
 
 use super::*;
 
-/// Injects while the target waits, and hands over what its call came to.
+/// Injects while the target waits, and returns the result and errno of its call.
 fn wait_in(call: &str, ms: i64, deadline: Duration, wake: impl Fn(&mut Target)) -> (i64, i64) {
     let mut target = Target::start("waits", &[call, &ms.to_string()], 4);
     target.wait_asleep();
@@ -41,7 +41,7 @@ fn waits_with_a_time_out_end_when_they_should() {
         ("recv", (-1, again)),
         ("sigtimedwait", (-1, again)),
     ];
-    // Three at once: each waits for two seconds.
+    // Three at once, because each waits for two seconds.
     for some in cases.chunks(3) {
         std::thread::scope(|scope| {
             for &(call, expected) in some {
@@ -86,7 +86,7 @@ fn waits_for_a_signal_still_get_it() {
     assert_eq!(got, (i64::from(libc::SIGUSR2), 0));
 }
 
-/// A signal that comes while the thread runs the stub interrupts the call that it left.
+/// A signal that arrives while the thread runs the stub must interrupt the call that it left.
 #[test]
 fn a_signal_during_the_injection_is_not_lost() {
     let (agent, _) = agent();

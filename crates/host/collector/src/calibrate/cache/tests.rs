@@ -15,10 +15,10 @@ use crate::calibrate::waits::Calls;
 
 const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 
-/// What somebody does to a file.
+/// A change of a file by another user or program.
 type Change = fn(&Path);
 
-/// A cache in a folder of its own, which is removed when the test is over.
+/// A cache in a folder of its own, which is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -29,7 +29,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// What a run with this key sees, whose yardstick takes so long.
+    /// Makes the cache of a run with this key and yardstick.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         PriceCache {
             folder: Some(self.0.join("tiptoe")),
@@ -50,7 +50,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A run's price of a trap, where one that is measured is this one; and whether it was.
+/// Returns a run's price of a trap, which would be measured as `measured_ns`, and whether it was
+/// measured.
 fn trap(run: &PriceCache, measured_ns: f64) -> (f64, bool) {
     let mut count = 0;
     let price = run.take(|| {
@@ -68,7 +69,7 @@ fn a_second_run_does_not_measure() {
     let scratch = Scratch::new("second");
     assert_eq!(trap(&scratch.run(KEY, 2.0), 100.0), (100.0, true));
     assert_eq!(trap(&scratch.run(KEY, 2.0), 200.0), (100.0, false));
-    // Each kind is kept by itself.
+    // Each kind is kept separately.
     let run = scratch.run(KEY, 2.0);
     assert_eq!(trap(&run, 200.0), (100.0, false));
     let steps = || {
@@ -87,7 +88,7 @@ fn a_second_run_does_not_measure() {
 }
 
 #[test]
-fn a_price_of_other_circumstances_is_measured_anew() {
+fn a_price_of_another_state_or_key_is_measured_again() {
     let scratch = Scratch::new("others");
     assert_eq!(trap(&scratch.run(KEY, 2.0), 100.0), (100.0, true));
     let near = [2.0 * FAMILY, 2.0 / FAMILY];
@@ -118,7 +119,8 @@ fn a_price_of_other_circumstances_is_measured_anew() {
     }
 }
 
-/// Each run measured, where a busy machine's CPUs were in another state than at the last one.
+/// Regression: each run measured if a busy machine's CPUs were in another state than at the last
+/// one.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");
@@ -135,7 +137,7 @@ fn each_state_of_the_cpus_has_a_price() {
     }
 }
 
-/// What cannot be kept is measured each time, and nothing is said.
+/// Without a cache each run measures, and reports nothing.
 #[test]
 fn a_cache_that_cannot_be_used_is_no_error() {
     let scratch = Scratch::new("none");
@@ -156,7 +158,7 @@ fn a_cache_that_cannot_be_used_is_no_error() {
             assert_eq!(trap(&run, ns), (ns, true));
         }
     }
-    // What no later run would take is not kept.
+    // A price that no later run would accept is not kept.
     for ns in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
         let run = scratch.run(KEY, 2.0);
         assert!(run.take(|| Some(Trap(ns))).is_some());
@@ -168,7 +170,7 @@ fn a_cache_that_cannot_be_used_is_no_error() {
 }
 
 #[test]
-fn what_others_may_have_written_is_not_read() {
+fn files_that_other_users_may_write_are_not_read() {
     let odd: [(&str, Change); 6] = [
         ("for all to write", |path| {
             fs::set_permissions(path, Permissions::from_mode(0o666)).expect("ours");
@@ -291,7 +293,7 @@ fn numbers_out_of_order_are_no_price() {
         assert!(!calls(numbers), "{numbers:?}");
     }
     assert!(Calls::of_numbers(&[1.0; 8]).is_none() && Calls::of_numbers(&[1.0; 10]).is_none());
-    // The gaps of a curve: each loop of more functions takes longer.
+    // The gaps of a curve must rise: each loop of more functions takes longer.
     let mut counts = [[2.0, 1.0, 1.0]; 15].concat();
     assert!(InProcess::of_numbers(&counts).is_some());
     assert!(InProcess::of_numbers(&counts[..42]).is_none());
@@ -313,7 +315,7 @@ fn numbers_out_of_order_are_no_price() {
 }
 
 #[test]
-fn the_folder_is_this_users() {
+fn the_folder_belongs_to_this_user() {
     let check = |xdg: Option<&str>, home: Option<&str>, is_root, want: Option<&str>| {
         let got = folder(xdg.map(OsString::from), home.map(OsString::from), is_root);
         assert_eq!(got, want.map(PathBuf::from), "{xdg:?} {home:?} {is_root}");
@@ -365,7 +367,7 @@ fn cost() -> impl Strategy<Value = Cost> {
     })
 }
 
-/// Whether what is written of a price is read as that price.
+/// Returns whether the text of a price is read as the same price.
 fn comes_back<P: Price>(yardstick: f64, price: &P) -> bool {
     let text = encode(KEY, yardstick, price);
     assert!(
@@ -384,7 +386,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // The times of loops, of 8 or 4 times as many functions each, stay in order.
+        // The times of loops, each of 8 or 4 times as many functions, stay sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));
@@ -399,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_read_as_a_price_that_is_none(text in vec(proptest::num::u8::ANY, 0..200), at in 0_usize..60) {
+    fn text_that_is_no_price_is_not_read_as_one(text in vec(proptest::num::u8::ANY, 0..200), at in 0_usize..60) {
         let mut whole = encode(KEY, 2.0, &Trap(100.0)).into_bytes();
         let at = at.min(whole.len());
         whole.splice(at.., text);

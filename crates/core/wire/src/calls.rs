@@ -14,7 +14,7 @@ pub mod words {
     pub const UNTIMED: u32 = 4;
     /// Nanoseconds from entry to return.
     pub const TOTAL: u32 = 4;
-    /// The same without the time in followed callees.
+    /// Nanoseconds from entry to return, less those in followed callees.
     pub const OWN: u32 = 5;
     /// The longest call.
     pub const LONGEST: u32 = 6;

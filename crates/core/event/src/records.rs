@@ -18,7 +18,7 @@ impl Records {
         numbers.into_iter().fold(self.recorded, u64::wrapping_add)
     }
 
-    /// Returns the sum of two threads or two processes.
+    /// Returns the sum of the records of two threads or two processes.
     #[must_use]
     pub fn plus(self, other: Records) -> Records {
         self.each(other, u64::wrapping_add)

@@ -173,7 +173,7 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
+        // SAFETY: the entry is ready: its key is initialised (INVARIANT of `key`), and stays as is.
         Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
@@ -183,7 +183,7 @@ impl Entry {
         if claimed.is_err() {
             return false;
         }
-        // SAFETY: only who claimed it writes, once, and nobody reads before it is ready.
+        // SAFETY: only the thread that claimed the entry writes the key; none reads it until ready.
         self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
@@ -422,7 +422,7 @@ impl Entry {
         // Acquire: pairs with the Release in `claim` (edge K).
         match self.state.load(Acquire) {
             FREE => self.claim(key),
-            // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
+            // SAFETY: as in `owner`.
             READY => self
                 .key()
                 .with(|own| unsafe { (*own).assume_init() })

@@ -68,7 +68,7 @@ impl Group {
         self.phase == Phase::Waiting
     }
 
-    /// Returns whether it competes for slots: neither off nor in error.
+    /// Returns whether the group competes for slots: neither off nor in error.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_running() || self.is_waiting()
     }

@@ -120,7 +120,7 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {
-    /// Returns those of a `jmp rel32` that have a byte of `traps` on each head (1 to 4).
+    /// Returns the displacements of a `jmp rel32` with a byte of `traps` on each head (1 to 4).
     pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
         let mut bytes = [ByteSet::ALL; 4];
         for &head in heads {

@@ -85,8 +85,8 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether it changes what the decoder calls flags, and nothing else that the decoder
-    /// knows. Earlier versions executed such instructions twice.
+    /// Returns whether the instruction changes what the decoder calls flags, and nothing else that
+    /// the decoder knows. Earlier versions executed such instructions twice.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());

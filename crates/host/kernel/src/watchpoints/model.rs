@@ -129,7 +129,7 @@ pub struct WatchRow {
     /// Hits with an unknown old value, which may have changed it: the first hit after each gap in which stores were
     /// missed.
     pub old_unknown: u64,
-    /// The time of the first, by CLOCK_MONOTONIC.
+    /// The time of the first hit, by CLOCK_MONOTONIC.
     pub first_ns: u64,
     /// The time of the last.
     pub last_ns: u64,

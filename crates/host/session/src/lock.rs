@@ -109,7 +109,7 @@ pub struct Early {
 }
 
 impl Early {
-    /// Adds others.
+    /// Adds the early waits of another row.
     pub fn add(&mut self, more: &Early) {
         self.waits = self.waits.saturating_add(more.waits);
         self.unfinished = self.unfinished.saturating_add(more.unfinished);

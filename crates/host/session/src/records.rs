@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
 
-/// The calls of one event with `--record`; each is in one of these.
+/// The calls of one event with `--record`. Each call is in exactly one of these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
     /// Recorded calls.

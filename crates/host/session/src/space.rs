@@ -11,7 +11,7 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups without a certain result; the code's bytes decided.
+    /// Lookups without a certain result. The agent then judged by the bytes at the trap.
     pub missed: u64,
     /// Calls of the program that changed the mappings, and were seen.
     pub changes: u64,

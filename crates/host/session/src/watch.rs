@@ -47,9 +47,9 @@ pub struct Variable {
     pub hits: u64,
     /// Accesses that meet the conditions; the rows add up to these.
     pub count: u64,
-    /// Whether "count" is a lower bound, because it was not watched all the time.
+    /// Whether "count" is a lower bound, because the variable was not watched all the time.
     pub at_least: bool,
-    /// The time that it was watched, if it took turns with others.
+    /// The time for which the variable was watched, if it took turns with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched_ns: Option<u64>,
 }
@@ -78,9 +78,9 @@ pub struct Accesses {
     /// Accesses whose value was read from memory, after the store. In a race it may be another
     /// thread's value.
     pub racy: u64,
-    /// The time of the first, since the start of the session.
+    /// The time of the first access, since the start of the session.
     pub first_ns: u64,
-    /// The time of the last.
+    /// The time of the last access.
     pub last_ns: u64,
     /// The last access's old value; `?` if unknown.
     pub last_old: String,
@@ -89,7 +89,7 @@ pub struct Accesses {
     /// Values, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
-    /// The number of all other values.
+    /// The number of accesses with a value that is not in "values".
     pub other_values: u64,
     /// The callers, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -43,7 +43,7 @@ pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Arguments of a hook at a function's entry, in place of a system call's number.
 pub mod intercepted {
-    /// Set in all of these.
+    /// The bit that is set in each argument of this module.
     pub const FUNCTION: u32 = 1 << 30;
     /// `_dl_find_object`.
     pub const FIND_OBJECT: u32 = 0;

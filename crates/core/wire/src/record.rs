@@ -34,7 +34,7 @@ impl SiteFlags {
     pub const TRAP: SiteFlags = SiteFlags(4);
     /// Its trampoline follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// Its trampoline also times them.
+    /// Its trampoline also times the followed calls.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
     /// Stays armed between sessions.

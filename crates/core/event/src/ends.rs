@@ -1,6 +1,6 @@
 //! How followed calls ended.
 
-/// The calls of one event. Each entered call is in one of these.
+/// The calls of one event by how they ended. Each entered call is in exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.

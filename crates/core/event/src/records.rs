@@ -1,6 +1,6 @@
 //! How many calls were recorded.
 
-/// The calls of one event. Each is in one of these.
+/// The calls of one event by whether they were recorded. Each call is in exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.

@@ -169,7 +169,8 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// Windows that end with a pair have one more phase each way; none may be left out or swapped.
+/// A window whose last two bytes trap only together has one more phase, to arm and to disarm. No
+/// phase may lack its refetch, or be swapped with the next.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {

@@ -33,7 +33,8 @@ const PLAIN: [u8; 12] = [
 ];
 
 impl Encoding {
-    /// Returns whether its effect is the same each time, and the thread can continue.
+    /// Returns whether the instruction has the same effect each time, and the thread can continue
+    /// after it.
     fn is_plain(&self, factory: &mut InstructionInfoFactory) -> bool {
         use Mnemonic::{
             Cpuid, Rdpid, Rdpmc, Rdpru, Rdrand, Rdseed, Rdtsc, Rdtscp, Wrfsbase, Wrpkru,

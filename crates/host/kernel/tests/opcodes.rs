@@ -302,7 +302,7 @@ fn is_ours(code: &Code) -> bool {
     !code.windows(3).any(hypervisor) && !code.windows(2).any(to_itself)
 }
 
-/// Returns every `1 / TIPTOE_TEST_SCALE`th of them.
+/// Returns every 101st instruction; all if `TIPTOE_TEST_SCALE` is at least 1.
 fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()

@@ -47,7 +47,7 @@ impl Tree {
         self.root
     }
 
-    /// Returns whether the kernel's paths start at our root.
+    /// Returns whether our mount point shows the whole tree. In a container the kernel's paths are longer than ours.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }

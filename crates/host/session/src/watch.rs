@@ -135,7 +135,7 @@ pub struct Value {
 pub struct Stack {
     /// The callers, innermost first.
     pub callers: Vec<String>,
-    /// Whether there are more, beyond code that could not be unwound yet.
+    /// Whether there are more callers, beyond code that could not be unwound.
     pub is_partial: bool,
     /// The number of accesses.
     pub count: u64,
@@ -159,12 +159,12 @@ pub struct Allowance {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
-    /// On each "cpu", at each "thread", or by the "agent" in each thread.
+    /// What each breakpoint is opened for: "cpu" or "thread"; "agent" if the agent opens it for each thread.
     pub by: String,
-    /// Why they are not on all CPUs, unless that was requested.
+    /// Why the breakpoints are not on all CPUs, unless the user requested that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How the threads got theirs.
+    /// How the threads got their breakpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<Attached>,
 }
@@ -173,13 +173,13 @@ pub struct Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attached {
-    /// The number of threads.
+    /// The number of threads for which breakpoints were opened.
     pub threads: u32,
     /// Openings that were repeated, because a birth raced with them.
     pub again: u32,
-    /// Threads left without, because they lived too briefly.
+    /// Threads that got no breakpoints, because they lived too briefly.
     pub without: u32,
-    /// The time that it took.
+    /// The time that opening took.
     pub took_ns: u64,
 }
 
@@ -187,13 +187,13 @@ pub struct Attached {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reservations {
-    /// A reservation for a "thread" excludes few others, one for a "cpu" all.
+    /// The side of the lock: a "thread" reservation excludes those of the same shard, a "cpu" one all others.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,
     /// How often the side's lock was taken, for any reason.
     pub holds: u64,
-    /// How many of these had to wait.
+    /// How many of these locks had to wait.
     pub waited: u64,
     /// The time of these waits.
     pub waited_ns: u64,

@@ -130,7 +130,7 @@ pub struct Table<const N: usize> {
 pub struct Row {
     /// The lock's address. A later lock at the same address continues its rows.
     pub lock: usize,
-    /// Its class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
     /// The mode in which it was taken.
     pub mode: Mode,
@@ -197,8 +197,8 @@ impl Entry {
         self.add(ns, outcome);
     }
 
-    /// Stores the time of a wait that now holds its lock, for the thread's next wait to add. Adding
-    /// it now would prolong a short critical section. Returns `false` if there is one already.
+    /// Stores the time of a wait whose thread now holds the lock; its next wait adds the time.
+    /// Adding it now would prolong a short critical section. `false` if a time is stored already.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {

@@ -34,7 +34,7 @@ pub(crate) const BANDS: [u8; 24] = [
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// The number of [`BANDS`] below the site that trap with one byte.
+/// How many of the first [`BANDS`] are below the site; all of these trap with one byte.
 pub(crate) const BELOW: usize = 6;
 
 /// The length of a line of the instruction cache.

@@ -21,9 +21,9 @@ const GONE: u64 = 3;
 /// The counts of one cgroup's own tasks on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// Their run time.
+    /// The run time of these tasks.
     pub runtime_ns: u64,
-    /// Switches from one of them to another task.
+    /// Switches from one of these tasks to any other task.
     pub switches: u64,
     /// Switches among these to a task of another cgroup.
     pub cgroup_switches: u64,

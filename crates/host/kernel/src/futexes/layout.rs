@@ -42,7 +42,7 @@ pub struct Waker {
     pub site: u64,
     /// The number of waits.
     pub count: u64,
-    /// Their time.
+    /// The time of these waits.
     pub total_ns: u64,
 }
 

@@ -81,9 +81,9 @@ pub enum Operator {
 /// A variable to watch.
 #[derive(Clone, Debug)]
 pub struct Watchpoint {
-    /// Its name in messages about conflicts.
+    /// The variable's name in messages about conflicts.
     pub name: String,
-    /// Whether it keeps its debug register.
+    /// Whether the variable keeps its debug register at all times.
     pub is_pinned: bool,
     /// The address and the kind of access.
     pub at: Breakpoint,

@@ -16,8 +16,8 @@ pub struct Scopes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scope {
-    /// Its name after its parents', such as `checkout/payment`. `(no scope)` is the time outside all scopes, and
-    /// `(other scopes)` the scopes that found no room.
+    /// The scope's name after its parents', such as `checkout/payment`. `(no scope)` is the time outside all scopes;
+    /// `(other scopes)` are the scopes that found no room.
     pub name: String,
     /// How often the scope was entered.
     pub entries: u64,

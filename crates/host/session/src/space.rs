@@ -21,6 +21,6 @@ pub struct AddressSpace {
     pub corrected: u64,
     /// Mappings at the end; adjacent parts of one file count as one.
     pub mappings: u64,
-    /// Their bytes.
+    /// The size of these mappings in bytes.
     pub bytes: u64,
 }

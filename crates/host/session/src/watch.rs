@@ -37,7 +37,7 @@ pub struct Watch {
 pub struct Variable {
     /// The requested name, resolved.
     pub name: String,
-    /// Its address.
+    /// The variable's address.
     pub address: u64,
     /// The number of watched bytes.
     pub len: u8,
@@ -99,9 +99,9 @@ pub struct Accesses {
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access<'a> {
-    /// Its time, since the start of the session.
+    /// The time of the access, since the start of the session.
     pub at_ns: u64,
-    /// Its thread.
+    /// The accessing thread.
     pub tid: u32,
     /// The thread's name.
     pub comm: &'a str,

@@ -28,9 +28,9 @@ pub struct Trapped {
     pub is_late: bool,
     /// The thread's instruction pointer.
     pub ip: u64,
-    /// Its flags.
+    /// The thread's flags.
     pub flags: u64,
-    /// Its registers by their numbers in machine code.
+    /// The thread's registers by their numbers in machine code.
     pub registers: [u64; 16],
 }
 

@@ -30,7 +30,7 @@ impl Held {
     /// Waits until creations in progress have ended, if there can be any.
     pub fn new(shared: &Shared) -> Held {
         // SeqCst: the store must precede the readings of the list in `settle`. A thread that misses the store in
-        // `before` is already creating its thread, so these readings wait until that thread appears.
+        // `before` creates its thread at once, so that these readings can wait for it.
         HELD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

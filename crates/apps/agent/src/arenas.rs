@@ -52,7 +52,7 @@ pub struct Told {
 /// The calls that a trampoline follows by itself.
 #[derive(Clone, Copy)]
 pub struct Direct {
-    /// Their return addresses in the trampoline.
+    /// The return addresses of these calls in the trampoline.
     pub backs: [u64; WAYS],
     /// The first of the probe's words.
     pub slot: u64,

@@ -308,7 +308,7 @@ fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
         let frame = region.frames().take_from_other(region.height(), wanted)?;
-        // The same value may have another place among this thread's own.
+        // This thread's slab may have the call's value at another index than the other thread's slab.
         let slabs = [index as u32 + 1, here.slab];
         let part = timed_values::same_value(&here.data, call.slot, slabs, frame.part);
         Some(Frame { part, ..frame })

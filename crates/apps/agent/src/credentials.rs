@@ -62,8 +62,8 @@ fn give_up_ids() {
     take_ids(nr::SETRESUID, nr::GETUID, unowned);
 }
 
-/// Takes ids that own nothing, `unowned` and the next, or [`MAPPED`] and the next. Otherwise it takes the real one as
-/// all three.
+/// Sets the real and the effective id to `unowned`, which owns nothing, and the saved id to the next. If that is not
+/// allowed, uses [`MAPPED`] and the next. If neither is, sets all three to the real id.
 fn take_ids(set: usize, get: usize, unowned: usize) {
     // SAFETY: the raw calls change and return ids of this thread only.
     let take = |id, saved| unsafe { call(set, [id, id, saved, 0, 0, 0]) };
@@ -107,7 +107,7 @@ mod landlock {
     /// Denies all that this kernel knows, except reading the folder of threads. If the kernel has no Landlock, the
     /// program cannot use it either.
     pub(super) fn confine() -> Result<(), Errno> {
-        // SAFETY: it only asks for the version, without a record.
+        // SAFETY: with these flags the call only returns Landlock's version, and reads no memory.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;
         let known = VERSIONS.iter().take(version).next_back();
         let denied = known.ok_or(Errno(95))?;

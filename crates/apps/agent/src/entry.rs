@@ -46,7 +46,7 @@ struct Turn;
 impl Turn {
     fn take() -> Result<Turn, Errno> {
         let pid = getpid();
-        // Relaxed: the exchange decides. The number of another process was copied by a fork, so nobody here holds
+        // Relaxed: the exchange decides. The number of another process was copied by a fork, so no thread here holds
         // that turn.
         let before = BEGINNING.load(Ordering::Relaxed);
         let taken = (before != pid).then(|| {

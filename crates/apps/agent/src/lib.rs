@@ -19,7 +19,7 @@
 //! | [`files`] | the agent's thread, the borrowed thread | read /proc/self |
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
-//! | [`locks`] | any thread of the program | record waits for locks, and who ended them |
+//! | [`locks`] | any thread of the program | record waits for locks, and the threads that ended them |
 //! | [`ports`] | the agent's thread | open the ports of libraries that the program links |
 //! | [`scopes`] | any thread of the program | record the thread's scope |
 //! | [`watches`] | both | breakpoints: the agent's thread opens them, any thread of the program hits them |

@@ -190,7 +190,7 @@ impl Libraries {
         all.filter(|(_, library)| library.task.load(Acquire) == PATCH)
     }
 
-    /// Returns whether there are any. (agent's thread)
+    /// Returns whether there are any tasks. (agent's thread)
     pub fn has_tasks(&self) -> bool {
         self.tasks.load(Relaxed) != 0 // Relaxed: the tasks themselves are acquired
     }

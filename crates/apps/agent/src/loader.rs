@@ -87,7 +87,7 @@ impl Entry {
         self.0 as u64
     }
 
-    /// Returns whether it is libgcc's unwinder, by its name.
+    /// Returns whether the entry is libgcc's unwinder, judged by the file's name.
     pub fn is_unwinder(&self) -> bool {
         const NAME: &[u8] = b"/libgcc_s.so";
         // SAFETY: as in `Record::entries`.

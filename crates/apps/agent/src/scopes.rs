@@ -50,7 +50,7 @@ pub fn end() {
     SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
-/// Returns the functions for a port: `begin`, and `end`.
+/// Returns the addresses of the functions that a port of scopes calls: as a scope is entered and as it is left.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }

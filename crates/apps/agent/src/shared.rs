@@ -114,7 +114,7 @@ struct Room {
 }
 
 impl Room {
-    /// Returns the bytes of `count` of `T`, in whole pages.
+    /// Returns the size in bytes of `count` values of `T`, rounded up to whole pages.
     const fn of<T>(count: usize) -> usize {
         (count * size_of::<T>()).next_multiple_of(PAGE)
     }

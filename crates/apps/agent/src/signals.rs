@@ -364,7 +364,7 @@ fn note_mask(signal: usize, mask: u64) {
     }
 }
 
-/// Returns the owned bits that the program has in a handler's mask.
+/// Returns which of our signals the program put into the mask of its handler for a signal.
 pub fn noted_mask(signal: usize) -> u64 {
     MASKS
         .get(signal)

@@ -56,7 +56,7 @@ const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
 /// The word for `tiptoe_clone_cleared`, in parent and child, which share it or have a copy each.
 pub const CLONED: i64 = 144;
 
-/// The number of times the signals were taken over.
+/// How often the agent took the signals over from the program.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// The frames of a thread without any. The thread's end points to the end of this page, so that trampolines ask for
 /// more memory, and the frame before it is empty.
@@ -121,7 +121,7 @@ pub fn set_descriptor(descriptor: &'static Descriptor) {
     store(0, core::ptr::from_ref(descriptor) as u64);
 }
 
-/// Returns the initial values of the words 0 and 17.
+/// Returns the initial values of the words 0 (the descriptor) and 17 (the end of the frames). All others begin as 0.
 pub fn beginnings() -> [u64; 2] {
     [
         core::ptr::from_ref(&NOBODY) as u64,
@@ -294,7 +294,7 @@ impl Mask {
         address_of(self.at)
     }
 
-    /// Returns the address of the mask's address and length, as pselect6 takes them.
+    /// Returns the address of a pair that pselect6 takes: the mask's address and its length.
     pub fn pair(&self) -> u64 {
         address_of(self.at + 8)
     }

@@ -1,5 +1,5 @@
 //! Records that a thread waits for a lock of a library's own, which the library reports through [`crate::ports`].
-//! Also in signal handlers, so this code must not lock, wait, or call libc.
+//! This code may run in signal handlers, so it must not lock, wait, or call libc.
 //!
 //! The records are with those of futex waits, see [`crate::locks`].
 
@@ -12,7 +12,7 @@ use tiptoe_port::{Label, MODE_SHIFT};
 use crate::clockwork;
 use crate::locks::Here;
 
-/// Returns the functions for a port: `begin`, and `end`.
+/// Returns the addresses of the functions that a port of locks calls: at the begin and at the end of a wait.
 pub fn calls() -> [u64; 2] {
     let begin = begins_entry as unsafe extern "C" fn(*const Label, u64) -> u64;
     [begin as usize as u64, ends as *const () as u64]

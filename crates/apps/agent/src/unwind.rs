@@ -336,7 +336,8 @@ impl Bytes {
         self
     }
 
-    /// Pushes the address of a thunk's record, or of a word of it: breg16(0) const1s(-32) and
+    /// Pushes the address of a thunk's record, or of a word of it: the code address (register 16),
+    /// rounded down to the thunk's 32 bytes, plus `behind`. In DWARF: breg16(0) const1s(-32) and
     /// const4s(behind) plus.
     fn record(&mut self, behind: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);

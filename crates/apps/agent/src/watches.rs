@@ -1,11 +1,11 @@
 //! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
 //! The agent's thread opens the events, for each thread, while no thread may be created ([`births`]). Threads that
-//! start later inherit them. Only the agent's thread has their descriptors, so they end with it, at an exec, and when
-//! tiptoe is gone. A forked child has none.
+//! start later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread,
+//! at an exec, and when tiptoe ends. A forked child has none.
 //!
 //! Debug registers are accounted for in memory that is shared with tiptoe. A thread that exists before its events are
-//! opened is accounted for then; a thread that inherits them does so itself, at its first hit.
+//! opened is accounted for then. A thread that inherits events accounts for its registers itself, at its first hit.
 //!
 //! | state | kept by | changes when |
 //! |---|---|---|

@@ -207,7 +207,7 @@ impl Open {
         Some(Place { at, told })
     }
 
-    /// Returns whether it has room for many trampolines.
+    /// Returns whether the arena has room for many trampolines.
     fn is_roomy(&self) -> bool {
         self.free.iter().any(|run| run.end - run.start >= ROOMY)
     }

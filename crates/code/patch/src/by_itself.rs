@@ -59,16 +59,17 @@ const TAKE_BOTH: [u8; 10] = [
 
 /// The offsets at which the rest of the trampoline joins.
 pub(crate) struct Itself {
-    /// Where calls of each way are made, with all registers restored and the return address on the
-    /// stack.
+    /// For each of the two callers, where the call is made. At that offset all registers must be
+    /// restored, and the return address must be on the stack.
     pub(crate) gone: [usize; WAYS],
-    /// The calls of the copy.
+    /// For each of the two callers, the call of the copy, whose target is not bound yet.
     pub(crate) calls: [Ahead; WAYS],
-    /// Where they continue, with the return address on the stack.
+    /// Where these calls return to, with their return address on the stack again.
     pub(crate) exit: usize,
 }
 
-/// A rarely written word of the frame: the jump to the write, the write, and where it returns to.
+/// The code that writes a word of the frame if it differs: the jump to the write, the write, and
+/// the offset at which the trampoline continues.
 type Unwritten = (Ahead, Vec<u8>, usize);
 
 impl Trampoline {
@@ -124,17 +125,17 @@ impl Trampoline {
 /// The code of [`follow`] that is not bound yet.
 struct Followed {
     itself: Itself,
-    /// Taken by calls that are not of the first way.
+    /// Taken by calls that are not from the first caller.
     others: Ahead,
-    /// Where calls of the second way continue.
+    /// Where calls from the second caller continue.
     known: usize,
-    /// Taken by calls of either way that are not followed here.
+    /// Taken by calls from either caller that are not followed here.
     general: [Ahead; 2],
 }
 
 /// Follows a call for which credit is left.
 fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
-    // Over many functions each taken branch costs, so that the first way has none.
+    // A probe over many functions pays for each taken branch, so the first caller's path has none.
     let others = unless_from(code, 0);
     let known = code.len();
     let general = enter(code, call, abi);
@@ -165,7 +166,7 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
     }
 }
 
-/// Jumps unless the call is of this way; destroys %rax.
+/// Jumps unless the call is from caller number `way`; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> Ahead {
     code.relative(&[0x48, 0x8b, 0x05], To::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)

@@ -97,7 +97,7 @@ impl Code {
         self.field_ahead(&[0xe8])
     }
 
-    /// Returns the offsets of these calls, and their probes' words.
+    /// Returns the offset of each call of [`Code::call_ahead`], and the slot of its probe's words.
     pub(crate) fn followed(&self) -> &[(usize, u32)] {
         &self.followed
     }

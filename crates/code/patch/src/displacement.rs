@@ -34,7 +34,7 @@ pub(crate) const BANDS: [u8; 24] = [
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// The number of [`BANDS`] below the site that trap with one byte.
+/// How many of the first [`BANDS`] are below the site; all of these trap with one byte.
 pub(crate) const BELOW: usize = 6;
 
 /// The length of a line of the instruction cache.
@@ -120,7 +120,7 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {
-    /// Returns those of a `jmp rel32` that have a byte of `traps` on each head (1 to 4).
+    /// Returns the displacements of a `jmp rel32` with a byte of `traps` on each head (1 to 4).
     pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
         let mut bytes = [ByteSet::ALL; 4];
         for &head in heads {

@@ -137,7 +137,8 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
         .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
-/// Returns whether it sets flags, or writes to the red zone, for later instructions.
+/// Returns whether the instruction leaves something for later ones that a hit would overwrite:
+/// flags, or bytes of the red zone.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];

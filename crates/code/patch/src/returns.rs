@@ -145,7 +145,7 @@ fn touches_frame(instruction: &Instruction) -> bool {
         || instruction.mnemonic() == Mnemonic::Pop
 }
 
-/// Returns whether it reads or writes the return address itself.
+/// Returns whether the instruction reads or writes the stack slot of the return address.
 fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     let (base, cfa) = match frame {
         Cfa::AboveSp(cfa) => (Register::RSP, cfa),

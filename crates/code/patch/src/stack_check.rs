@@ -51,7 +51,7 @@ fn is_with_limit(instruction: &Instruction) -> bool {
         && base != Register::RSP
 }
 
-/// Returns whether it only changes a register that is free at a function's entry.
+/// Returns whether the first operand is a register that is free at a function's entry.
 fn is_scratch(instruction: &Instruction) -> bool {
     const SCRATCH: [Register; 3] = [Register::R12, Register::R13, Register::RCX];
     SCRATCH.contains(&instruction.op0_register())

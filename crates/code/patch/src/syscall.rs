@@ -68,8 +68,9 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.filter_map(Result::ok).collect()
 }
 
-/// Finds the only system call of a function that makes any, by the last instruction before it.
-/// [`SyscallSite::nr`] is `u32::MAX`.
+/// Finds the system call of a function like `syscall(3)`, whose argument is the number. `None` if
+/// the function has several. The site begins at the instruction before it, which must have five
+/// bytes, as a jump has. [`SyscallSite::nr`] is `u32::MAX`.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();

@@ -123,7 +123,7 @@ pub enum Body {
     SyscallAny {
         /// A bit for each number.
         numbers: [u64; 8],
-        /// The same word as in [`Body::Syscall`].
+        /// The %fs offset of the word that sends the thread to the hook again.
         recall: i32,
         /// If set, also notifies the agent of futex calls, as [`Body::Futex`] does.
         futex: Option<Notice>,
@@ -141,7 +141,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns whether it needs a function's return address on the stack.
+    /// Returns whether the body needs a function's return address on the stack.
     pub(crate) fn is_entry_only(&self) -> bool {
         matches!(
             self,
@@ -149,7 +149,7 @@ impl Body {
         )
     }
 
-    /// Returns whether it reads argument `arg` of a hit.
+    /// Returns whether the body reads argument `arg` of a hit.
     pub(crate) fn looks_at(&self, arg: u8) -> bool {
         match self {
             Body::Count { hits, .. } | Body::Call { hits, .. } => hits.look_at(arg),
@@ -197,7 +197,7 @@ pub(crate) struct Trampoline {
     pub(crate) copy: usize,
     /// The number of first bytes that most hits run.
     pub(crate) hot: usize,
-    /// The number of bytes before the site that it executes again first.
+    /// Bytes of the compares before the site; the copy repeats them, because a hit changes flags.
     pub(crate) repeated: usize,
     /// Each inner head, and the offset of its instruction's copy.
     pub(crate) heads: Vec<(u8, usize)>,

@@ -144,7 +144,7 @@ const RELATIVE: u8 = 0x1b;
 const CIE: u64 = 24;
 
 /// The form of a trampoline: a signal's frame, because the caller's address must be looked up
-/// unchanged. def_cfa_sf: -4(%rsp); val_offset_sf of %rsp: 4 more.
+/// unchanged. The CFA is -4(%rsp) (def_cfa_sf), and %rsp is the CFA plus 4 (val_offset_sf).
 static TRAMPOLINE: Form = Form {
     augmentation: b"zRS\0",
     data_factor: 0x7c,
@@ -159,8 +159,8 @@ static CALLED: Form = Form {
 };
 
 /// The form of the return point of a call that a trampoline follows by itself. Like a return
-/// thunk's, it is no frame. def_cfa_sf: -8(%rsp), which no function has; val_offset_sf of %rsp: 8
-/// more.
+/// thunk, it must not count as a frame. So its CFA is -8(%rsp), which no function's frame has
+/// (def_cfa_sf), and the caller's %rsp is the CFA plus 8, that is unchanged (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,

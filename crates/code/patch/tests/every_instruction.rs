@@ -33,7 +33,8 @@ const PLAIN: [u8; 12] = [
 ];
 
 impl Encoding {
-    /// Returns whether its effect is the same each time, and the thread can continue.
+    /// Returns whether the instruction has the same effect each time, and the thread can continue
+    /// after it.
     fn is_plain(&self, factory: &mut InstructionInfoFactory) -> bool {
         use Mnemonic::{
             Cpuid, Rdpid, Rdpmc, Rdpru, Rdrand, Rdseed, Rdtsc, Rdtscp, Wrfsbase, Wrpkru,
@@ -85,8 +86,8 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether it changes what the decoder calls flags, and nothing else that the decoder
-    /// knows. Earlier versions executed such instructions twice.
+    /// Returns whether the instruction changes what the decoder calls flags, and nothing else that
+    /// the decoder knows. Earlier versions executed such instructions twice.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());

@@ -255,7 +255,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
         .collect()
 }
 
-/// Returns whether this text (without spaces) names a demangled function.
+/// Returns whether the user's text, given without spaces, names a demangled function.
 fn is_called(form: &Demangled, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);

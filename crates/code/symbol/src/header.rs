@@ -73,7 +73,7 @@ impl Header {
         }
     }
 
-    /// Returns whether it neither has a dynamic loader nor is loaded by one.
+    /// Returns whether the file is a program, not a library, and has no dynamic loader.
     pub fn is_static_program(&self) -> bool {
         self.program && self.interpreter.is_none()
     }

@@ -7,11 +7,11 @@ use std::ops::Range;
 pub struct Segment {
     /// Link-time address of its first byte.
     pub address: u64,
-    /// Its size in memory.
+    /// The segment's size in memory.
     pub memory_size: u64,
     /// The offset of its bytes in the file.
     pub offset: u64,
-    /// Its size in the file; the rest is zeros.
+    /// The segment's size in the file. The rest of its memory is zeros.
     pub file_size: u64,
     /// Whether it is mapped executable.
     pub executable: bool,

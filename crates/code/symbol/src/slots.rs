@@ -1,4 +1,5 @@
-//! Slots: words in memory with the address of a function that was chosen at run time.
+//! Slots: words that the loader fills by relocations. They hold the address of a function that was
+//! chosen at run time, or a number that leads to the image's thread-local variables.
 //!
 //! An IFUNC symbol names a resolver. After the loader has run, the slots of its callers have the chosen function: in
 //! other images a slot per imported name, in the same image a slot per resolver. So any of these slots gives the
@@ -16,7 +17,7 @@ use crate::tables::Strings;
 /// The most relocations that are read. Sections may overlap, so that the file's size does not bound their sum.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
-/// The run-time slots of an image, by link-time address.
+/// The words of an image that the loader fills, by link-time address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// (resolver, slot), ascending.
@@ -151,7 +152,8 @@ impl Slots {
     }
 }
 
-/// Returns a relocation's symbol's offset in the image's own block; `None` if the symbol is another image's.
+/// Returns the offset in the image's thread-local block of the symbol that a relocation names; 0
+/// if it names none. `None` if another image defines the symbol.
 fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = names.endian;
     if relocation.r_sym(endian, false) == 0 {

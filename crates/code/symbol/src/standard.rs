@@ -67,7 +67,7 @@ fn is_cpp(name: &str) -> bool {
     is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
 }
 
-/// Returns whether it is one by which libstdc++'s headers call pthread functions.
+/// Returns whether the function is a wrapper by which libstdc++'s headers call pthread functions.
 fn is_of_threads(name: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit();
     let bare = name.trim_start_matches('L').trim_start_matches(digits);

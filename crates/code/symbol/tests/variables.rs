@@ -130,7 +130,8 @@ impl Running {
         })
     }
 
-    /// Compares all of these with gdb; each is our text, and gdb's if that differs.
+    /// Compares the address, size and value of each expression with gdb's. A pair is our text, and
+    /// gdb's if that differs.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {

@@ -49,7 +49,7 @@ pub enum CounterKind<'a> {
 }
 
 impl CounterKind<'_> {
-    /// Returns whether it needs one of a CPU's few hardware counters.
+    /// Returns whether the event may need one of a CPU's few hardware counters.
     pub fn needs_slot(&self) -> bool {
         !matches!(self, Self::Software(_) | Self::Tracepoint { .. })
     }
@@ -94,12 +94,12 @@ impl<'a> CounterGroup<'a> {
         })
     }
 
-    /// Returns whether it was given in braces.
+    /// Returns whether the group was written in braces.
     pub fn is_braced(&self) -> bool {
         self.is_braced
     }
 
-    /// Returns whether it is pinned, which its leader decides.
+    /// Returns whether the group is pinned, which its leader decides.
     pub fn is_pinned(&self) -> bool {
         let leader = self.events().next();
         leader.is_some_and(|leader| leader.is_ok_and(|leader| leader.modifiers.pinned))

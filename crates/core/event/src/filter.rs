@@ -29,7 +29,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// Returns how many low bits of the register count.
+    /// Returns how many low bits of the register are compared.
     pub const fn bits(self) -> u32 {
         match self {
             Width::U8 | Width::S8 => 8,

@@ -12,7 +12,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Returns the sum of two threads or two processes.
+    /// Returns the sum of the times of two threads or two processes, and the larger maximum.
     #[must_use]
     pub fn plus(self, other: Latency) -> Latency {
         Latency {

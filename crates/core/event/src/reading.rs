@@ -9,11 +9,12 @@ pub struct Reading {
     pub count: u64,
     /// Hits that happened but were not counted.
     pub lost: u64,
-    /// The count is a lower bound: the event counted for a part of the time, from which nothing follows for the rest.
+    /// The count is a lower bound: the event counted for a part of the time, which says nothing
+    /// about the rest.
     pub at_least: bool,
-    /// How long the event was asked for.
+    /// The time for which the event was requested.
     pub time_enabled_ns: u64,
-    /// How long it counted.
+    /// The time for which the event counted.
     pub time_running_ns: u64,
     /// How the calls ended, if they are followed.
     pub ends: Option<Ends>,
@@ -24,7 +25,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Returns the sum of two threads or two processes.
+    /// Returns the sum of the readings of two threads or two processes.
     pub fn plus(self, other: Reading) -> Reading {
         Reading {
             count: self.count.wrapping_add(other.count),
@@ -65,13 +66,14 @@ impl Reading {
         ends.saturating_add(records)
     }
 
-    /// Returns whether it counted for less time than it was enabled.
+    /// Returns whether the event counted for less time than it was enabled.
     pub fn is_partial(&self) -> bool {
         self.time_running_ns < self.time_enabled_ns
     }
 
-    /// The count as it would be, had the event counted all the time, and as it is where that cannot be known; `None`
-    /// where it never ran, and nothing can be said.
+    /// Returns the count, extrapolated to the time for which the event was enabled. Returns a lower
+    /// bound unchanged, because the time that it counted says nothing about the rest. `None` if the
+    /// event never counted.
     pub fn scaled(&self) -> Option<u64> {
         if !self.is_partial() || self.at_least {
             return Some(self.count);

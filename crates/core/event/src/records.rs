@@ -1,6 +1,6 @@
 //! How many calls were recorded.
 
-/// The calls of one event. Each is in one of these.
+/// The calls of one event by whether they were recorded. Each call is in exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.
@@ -18,7 +18,7 @@ impl Records {
         numbers.into_iter().fold(self.recorded, u64::wrapping_add)
     }
 
-    /// Returns the sum of two threads or two processes.
+    /// Returns the sum of the records of two threads or two processes.
     #[must_use]
     pub fn plus(self, other: Records) -> Records {
         self.each(other, u64::wrapping_add)

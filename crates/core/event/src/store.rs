@@ -25,13 +25,13 @@ pub struct Store {
     pub shift: u8,
     /// The size in bytes.
     pub width: u8,
-    /// The address is the sum of this register,
+    /// The base register. The address is base plus index times `scale`, plus `displacement`.
     pub base: Option<u8>,
-    /// this register times `scale`,
+    /// The index register.
     pub index: Option<u8>,
-    /// which is 1, 2, 4 or 8,
+    /// 1, 2, 4 or 8.
     pub scale: u8,
-    /// and this constant; it is the whole address if that is relative to the instruction.
+    /// The constant; the whole address if the operand is relative to the instruction.
     pub displacement: u64,
     /// A segment is added as well, so the address is unknown.
     pub is_elsewhere: bool,

@@ -34,7 +34,7 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// Removes `edge` from the calling thread from here on.
+/// Makes the calling thread lose `edge`, instead of any edge lost before. `None` restores it.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
@@ -49,7 +49,7 @@ pub fn was_missed() -> bool {
     SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
 }
 
-/// Runs a due handler; called before each access.
+/// Runs the handler of [`interrupt`] if this is its access. Called before each access.
 fn step() {
     let due = SIGNAL.with(|signal| {
         let mut signal = signal.borrow_mut();
@@ -77,7 +77,7 @@ fn access(order: Ordering) -> Ordering {
     }
 }
 
-/// Does what [`core::sync::atomic::fence`] does, unless it is lost.
+/// Does what [`core::sync::atomic::fence`] does, unless the thread has lost fences of this order.
 pub fn fence(order: Ordering) {
     if !has_lost(Edge::Fence(order)) {
         loom::sync::atomic::fence(order);

@@ -122,7 +122,7 @@ impl<'a, W: Wait> Shards<'a, W> {
 pub struct One<'a, W: Wait> {
     word: &'a AtomicU64,
     wait: &'a W,
-    /// How long the thread waited for it, if it did.
+    /// How long the thread waited for the shard; `None` if it was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -138,7 +138,7 @@ impl<W: Wait> Drop for One<'_, W> {
 pub struct All<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     held: usize,
-    /// How long the thread waited for them, if it did.
+    /// How long the thread waited for the shards in all; `None` if each was free.
     pub waited_ns: Option<u64>,
 }
 

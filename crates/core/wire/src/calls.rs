@@ -14,7 +14,7 @@ pub mod words {
     pub const UNTIMED: u32 = 4;
     /// Nanoseconds from entry to return.
     pub const TOTAL: u32 = 4;
-    /// The same without the time in followed callees.
+    /// Nanoseconds from entry to return, less those in followed callees.
     pub const OWN: u32 = 5;
     /// The longest call.
     pub const LONGEST: u32 = 6;
@@ -43,7 +43,7 @@ pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Arguments of a hook at a function's entry, in place of a system call's number.
 pub mod intercepted {
-    /// Set in all of these.
+    /// The bit that is set in each argument of this module.
     pub const FUNCTION: u32 = 1 << 30;
     /// `_dl_find_object`.
     pub const FIND_OBJECT: u32 = 0;

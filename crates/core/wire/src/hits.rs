@@ -78,14 +78,14 @@ mod head {
 mod cell {
     pub(super) const MARK: usize = 0;
     pub(super) const ADDRESS: usize = 1;
-    /// In the upper half whether the hit is late.
+    /// The thread; in the upper half whether the hit is late.
     pub(super) const TID: usize = 2;
     pub(super) const TIME: usize = 3;
     pub(super) const IP: usize = 4;
     pub(super) const FLAGS: usize = 5;
     pub(super) const NAME: usize = 6;
     pub(super) const REGISTERS: usize = 8;
-    /// In the top bit whether it is in a gap.
+    /// The epoch; in the top bit whether the hit is in a gap between epochs.
     pub(super) const EPOCH: usize = 24;
     /// How many bytes of the value and the stack could be read.
     pub(super) const BYTES: usize = 25;
@@ -408,7 +408,8 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the address and size in bytes of the room for the value and the stack after it.
+    /// Returns the address of the value, and the bytes of stack that the cell has room for after
+    /// the value.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }

@@ -58,7 +58,7 @@ pub enum Request {
     /// times. A test of the patcher.
     Toggle = 10,
     /// The last request of a session, after [`crate::State::Unhooked`]: every thread must block
-    /// again what it believes to block. Answered once the last hooks are removed.
+    /// again the signals that it believes to block. Answered once the last hooks are removed.
     Settle = 12,
     /// Prepare to follow calls, with this number of return thunks.
     Thunks = 13,
@@ -395,12 +395,12 @@ impl<'a> Plan<'a> {
         self.put_pair(index, address, 0);
     }
 
-    /// Stores how often to toggle the addresses. For tiptoe.
+    /// Stores how often [`Request::Toggle`] patches and restores. For tiptoe.
     pub fn put_times(&self, times: u64) {
         self.0.store(RECORDS + 1, times);
     }
 
-    /// Returns how often to toggle the addresses. For the agent.
+    /// Returns how often [`Request::Toggle`] patches and restores. For the agent.
     pub fn times(&self) -> u64 {
         self.0.load(RECORDS + 1)
     }

@@ -34,7 +34,7 @@ impl SiteFlags {
     pub const TRAP: SiteFlags = SiteFlags(4);
     /// Its trampoline follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// Its trampoline also times them.
+    /// Its trampoline also times the followed calls.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
     /// Stays armed between sessions.
@@ -73,7 +73,7 @@ pub struct Site {
     /// The number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose
     /// last byte, at [`Site::PAIR`], traps only together with the byte after it).
     pub len: u8,
-    /// What it needs.
+    /// What the site is for, and what its trampoline does.
     pub flags: SiteFlags,
     /// The original bytes.
     pub original: [u8; 8],
@@ -92,7 +92,7 @@ pub struct Site {
     /// Offset in its arena of the trampoline's unwind information, in units of
     /// [`crate::arena::UNIT`].
     pub told: u16,
-    /// Its length in units.
+    /// The length of that information in units.
     pub told_len: u8,
     /// Identifies the trampoline's body (filter and kind), so that a later tiptoe recognizes a
     /// trampoline that it can reuse.
@@ -100,38 +100,40 @@ pub struct Site {
 }
 
 impl Site {
-    /// The head with the first of two bytes that trap together.
+    /// The offset of the first of the two bytes that trap only together.
     pub const PAIR: usize = 4;
 
     /// Aligned bytes that one write changes at once for every processor.
     pub const WORD: u64 = 8;
 
-    /// Returns whether it ends with two bytes that trap only together.
+    /// Returns whether the patch ends with a byte that traps only together with the byte after it.
+    /// Such a patch has six bytes.
     pub fn is_paired(&self) -> bool {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether it is a hook that never has a trap byte. All hooks that keep threads from
-    /// blocking SIGTRAP and SIGILL must be such.
+    /// Returns whether the site is a hook that never has a trap byte. The hooks that keep threads
+    /// from blocking SIGTRAP and SIGILL must be such, because a thread that blocks SIGTRAP dies of
+    /// a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether it displaces one instruction. It then needs no trap byte while no thread
-    /// runs, and has none.
+    /// Returns whether the patch displaces one instruction. Such a site has no trap byte once it is
+    /// patched. If no thread runs during the change, it needs none at all.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether it can be patched without a trap byte while threads run: the patch is in one
-    /// aligned word, and no instruction begins inside.
+    /// Returns whether the site can be patched without a trap byte while threads run: the patch is
+    /// in one aligned word, and no instruction begins inside.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
     }
 
-    /// Returns how many counters it has, from its slot on.
+    /// Returns how many counters the site has, from its slot on.
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,

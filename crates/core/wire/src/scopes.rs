@@ -37,7 +37,7 @@ pub const OTHERS: u32 = NODES - 1;
 /// How many slots are probed for a key, from its hash on.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// Of a thread: up to when its time was charged.
+/// Of a thread: the time up to which its ticks were added to nodes; 0 before its first node.
 pub const SINCE: u32 = 0;
 /// Of a thread: how often it resumed a node without entering it.
 pub const RESUMED: u32 = 1;
@@ -48,7 +48,7 @@ pub const NODE_WORDS: u32 = 2;
 
 /// In slab 0: the number of the session.
 pub const STAMP: u32 = 0;
-/// In slab 0: how many numbers were taken, the first being 1.
+/// In slab 0: how many node numbers were taken; the first is 1.
 pub const COUNT: u32 = 1;
 /// In slab 0: the first key.
 pub const KEYS: u32 = 8;

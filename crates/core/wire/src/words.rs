@@ -100,7 +100,7 @@ impl<'a> Words<'a> {
         word.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Stores a value in such a word if it is 0. Returns whether it was.
+    /// Stores a value in such a word if the word is 0. Returns whether the value was stored.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
         // Relaxed: orders nothing. Atomic, because a signal may interrupt.
@@ -108,8 +108,8 @@ impl<'a> Words<'a> {
         self.at(index).is_some_and(taken)
     }
 
-    /// Stores a value in such a word if it is `seen`, by a single instruction without `lock`.
-    /// Returns whether it was.
+    /// Stores a value in such a word if the word is `seen`, by a single instruction without `lock`.
+    /// Returns whether the value was stored.
     #[inline]
     pub fn exchange_own(&self, index: usize, seen: u64, value: u64) -> bool {
         let Some(word) = self.at(index) else {

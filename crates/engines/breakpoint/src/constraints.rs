@@ -6,7 +6,8 @@
 //! there.
 //!
 //! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most that any
-//! task holds on a CPU is the larger of both maxima, and no count must ever be moved over all CPUs.
+//! task holds on a CPU is the larger of both maxima. A request for all CPUs changes one count in
+//! the shard, and one on each CPU where the task holds more; it never loops over all CPUs.
 
 use crate::cpu::Cpu;
 use crate::error::{Conflict, Error, Holder};

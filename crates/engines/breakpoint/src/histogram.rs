@@ -18,7 +18,8 @@ impl Histogram<'_> {
         }
     }
 
-    /// Does the same by atomic additions, when other threads may change the histogram.
+    /// Moves a task as [`Histogram::shift_alone`] does, but by atomic additions, because other
+    /// threads may change the histogram at the same time.
     pub(crate) fn shift(&self, from: u32, to: u32) {
         let word = |level: u32| self.0.get(level.checked_sub(1)? as usize);
         if let Some(word) = word(from) {

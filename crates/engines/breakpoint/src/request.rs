@@ -28,7 +28,7 @@ pub enum Target {
 pub struct Request {
     /// The target.
     pub target: Target,
-    /// What it stops at.
+    /// Whether the breakpoint stops at data or at instructions.
     pub kind: Kind,
     /// How many slots it takes.
     pub weight: u32,

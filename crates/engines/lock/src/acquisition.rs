@@ -25,16 +25,16 @@ use core::panic::Location;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lock {
-    /// Its address.
+    /// The lock's address.
     pub address: usize,
-    /// Its class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// Its class.
+    /// The lock's class.
     pub class: TypeId,
-    /// Its depth in its class: see [`nested`](crate::MutexExt::lock_nested).
+    /// The lock's depth in its class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// Where the program takes it. For a release it is a line of lock_api's, because destructors do
-    /// not know their caller.
+    /// Where the program takes the lock. For a release this is a line in lock_api, because
+    /// destructors do not know their caller.
     pub site: &'static Location<'static>,
 }
 

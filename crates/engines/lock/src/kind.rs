@@ -28,9 +28,9 @@ pub(crate) trait Kind<R> {
 pub(crate) struct Whole;
 pub(crate) struct Write;
 pub(crate) struct Read;
-/// Takes it to read, perhaps recursively.
+/// Takes the lock to read, perhaps recursively.
 pub(crate) struct ReadAgain;
-/// Takes it to read, with the right to upgrade.
+/// Takes the lock to read, with the right to upgrade.
 pub(crate) struct Upgradable;
 pub(crate) struct Upgrade;
 

@@ -130,7 +130,7 @@ pub struct Table<const N: usize> {
 pub struct Row {
     /// The lock's address. A later lock at the same address continues its rows.
     pub lock: usize,
-    /// Its class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
     /// The mode in which it was taken.
     pub mode: Mode,
@@ -173,7 +173,7 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
+        // SAFETY: the entry is ready: its key is initialised (INVARIANT of `key`), and stays as is.
         Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
@@ -183,7 +183,7 @@ impl Entry {
         if claimed.is_err() {
             return false;
         }
-        // SAFETY: only who claimed it writes, once, and nobody reads before it is ready.
+        // SAFETY: only the thread that claimed the entry writes the key; none reads it until ready.
         self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
@@ -197,8 +197,8 @@ impl Entry {
         self.add(ns, outcome);
     }
 
-    /// Stores the time of a wait that now holds its lock, for the thread's next wait to add. Adding
-    /// it now would prolong a short critical section. Returns `false` if there is one already.
+    /// Stores the time of a wait whose thread now holds the lock; its next wait adds the time.
+    /// Adding it now would prolong a short critical section. `false` if a time is stored already.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -422,7 +422,7 @@ impl Entry {
         // Acquire: pairs with the Release in `claim` (edge K).
         match self.state.load(Acquire) {
             FREE => self.claim(key),
-            // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
+            // SAFETY: as in `owner`.
             READY => self
                 .key()
                 .with(|own| unsafe { (*own).assume_init() })

@@ -23,9 +23,9 @@ pub(crate) struct Group {
     phase: Phase,
     /// The times up to the last change of `phase`; for a running group up to its last removal.
     until: Times,
-    /// Its target's running time when it was enabled.
+    /// The target's running time when the group was enabled.
     enabled_at: u64,
-    /// The part of its times that is too old for its share.
+    /// The part of the group's times that is too old to count for its share.
     forgotten: Times,
 }
 
@@ -68,7 +68,7 @@ impl Group {
         self.phase == Phase::Waiting
     }
 
-    /// Returns whether it competes for slots: neither off nor in error.
+    /// Returns whether the group competes for slots: neither off nor in error.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_running() || self.is_waiting()
     }
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// Stops competing, for `state`. The group must not run.
+    /// Switches a group off or puts it in error, so that it competes for no slots. It must not run.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);

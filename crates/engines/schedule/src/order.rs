@@ -56,9 +56,10 @@ struct Rank {
     is_flexible: bool,
     /// The share of a flexible group.
     share: u32,
-    /// `true` for groups that come later among equals.
+    /// Whether the group is sorted after others of an equal share.
     gives_way: bool,
-    /// The system's, labels' from the outermost inwards, the task's.
+    /// The level of the group's target: the system, then labels from the outermost inwards, then
+    /// the task.
     level: u32,
     number: u32,
 }

@@ -123,7 +123,7 @@ impl Set {
         Some(())
     }
 
-    /// Does the same with a group that does not run.
+    /// Takes a group that does not run out of the competition.
     pub(crate) fn rest_at(&mut self, at: usize, state: State, now_ns: u64) {
         let own_ns = self.own_ns(now_ns);
         let group = &mut self.groups[at];

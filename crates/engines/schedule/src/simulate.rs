@@ -49,11 +49,11 @@ pub struct Machine<'a> {
 pub struct Wanted {
     /// The target.
     pub target: Target,
-    /// Whether it may lose its slots.
+    /// Whether the group may lose its slots.
     pub priority: Priority,
     /// The number of events.
     pub events: u32,
-    /// Whether each event needs a counter. Others are software events, without a limit.
+    /// Whether each event needs a counter. If not, they are software events, which have no limit.
     pub needs_slots: bool,
 }
 

@@ -108,7 +108,8 @@ fn the_system_s_events_and_cgroups_have_equal_shares() {
     }
 }
 
-/// Ordered by the last turn, the cgroups would always be first, because none of them ran for long.
+/// A scheduler that orders groups by the time of their last turn would fail here. Each cgroup runs
+/// seldom, so its last turn is always older than that of the system's groups, which would starve.
 #[test]
 fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     let mut cpu = Cpu::new(2, 2, 300, 2);

@@ -43,9 +43,11 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of its return address.
     pub slot: u64,
-    /// The thunk that it returns to; or a small number, the first of its probe's words.
+    /// The address of the thunk that the call returns to. If its trampoline follows the call by
+    /// itself, the slot of the probe's first word, a number far below any address.
     pub thunk: u64,
-    /// When it was entered, in ticks; or the counters in which it is recorded.
+    /// When the call was entered, in ticks; for a gate's call the address of the counters in which
+    /// it is recorded.
     pub entered: u64,
     /// How long followed callees took, in nanoseconds.
     pub callees: u64,

@@ -184,7 +184,7 @@ impl<'a> Mappings<'a> {
             .any(|piece| piece.place.is_some())
     }
 
-    /// Returns whether this mapping, or a larger one that contains it, is there.
+    /// Returns whether the space has this mapping, or a larger one that contains it.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
         let is_it = |piece: Piece| piece.place == Some(mapping.place_of(piece.range.start));

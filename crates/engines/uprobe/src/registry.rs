@@ -18,7 +18,8 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 /// Slots in a bucket.
 const SLOTS: usize = 4;
 
-/// The places, then the probe at each plus one.
+/// The places in the first half. In the second half the probe at each, plus one, because 0 is a
+/// free slot.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 /// The probes.

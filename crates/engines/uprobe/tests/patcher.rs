@@ -169,7 +169,8 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// Windows that end with a pair have one more phase each way; none may be left out or swapped.
+/// A window whose last two bytes trap only together has one more phase, to arm and to disarm. No
+/// phase may lack its refetch, or be swapped with the next.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -277,7 +278,8 @@ fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -
     None
 }
 
-/// Windows that are safe without their first byte's trap.
+/// Returns the windows that stay safe if a foreign trap in the first byte is removed, so that a
+/// core runs the file's first byte: the first instruction has one byte, or there is a guard.
 fn guarded() -> impl Iterator<Item = Shape> {
     jumps().filter(|shape| shape.first_len() == 1 || shape.guard != Guard::None)
 }
@@ -297,8 +299,8 @@ fn a_foreign_trap_may_go_at_any_moment() {
     }
 }
 
-/// A guard restored too early, together with the bytes that are no heads: other operands of the
-/// first instruction may still be the displacement's.
+/// The guard is restored too early, together with the bytes that are no heads. Then a core may run
+/// the first instruction with operand bytes that are still the jump's displacement.
 #[test]
 fn a_guard_that_goes_early_uncovers_a_mix() {
     let early = |shape: Shape| {
@@ -316,7 +318,8 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// The same for a call of whose displacement more than one byte changes.
+/// A guard that is a call must change only one byte of its displacement; otherwise a core may see
+/// a mix.
 #[test]
 fn a_call_to_anywhere_uncovers_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {

@@ -106,7 +106,7 @@ pub struct Cgroups {
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
-    /// By tasks: the system's switches just before and just after the start.
+    /// If switches are counted by tasks: the system's switches just before and after the start.
     begun: Option<[u64; 2]>,
     /// Tasks whose ends were not reported in time.
     unended: u64,

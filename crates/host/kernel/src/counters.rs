@@ -43,7 +43,8 @@ pub enum Whom {
 /// How often the threads are listed again, because some were created in between.
 const TRIES: usize = 20;
 
-/// The index of a place, and the count there; `None` for an event in error.
+/// The index of the CPU in [`CounterSet::cpus`], and the count there; `None` for an event in error. The index of a
+/// thread means nothing.
 pub type Placed = (usize, Option<Counts>);
 
 /// A set of events.
@@ -60,7 +61,7 @@ struct Event {
     resolved: Resolved,
     is_leader: bool,
     only_user: bool,
-    /// The index of each place, and its event.
+    /// The index of each CPU or thread, and the event there.
     open: Vec<(usize, PerfEvent)>,
 }
 
@@ -141,7 +142,8 @@ impl CounterSet {
             .collect()
     }
 
-    /// Returns those events, by that number, on each of their CPUs.
+    /// Returns the events that every CPU counts by itself, each on all CPUs: its number as in
+    /// [`CounterSet::everywhere`], the CPU, and the event.
     pub(crate) fn on_cpus(&self) -> impl Iterator<Item = (usize, u32, &PerfEvent)> {
         let cpus = self.cpus.as_deref().unwrap_or_default();
         let numbered = self.everywhere().into_iter().zip(&self.events);
@@ -167,8 +169,7 @@ impl CounterSet {
         Ok(())
     }
 
-    /// Returns each event's counts, by the index of the CPU in [`CounterSet::cpus`]; the index of a thread means
-    /// nothing. A pinned event without a counter is in error: `None`.
+    /// Returns each event's counts on each CPU or thread. A pinned event without a counter is in error: `None`.
     pub fn read(&self) -> Result<Vec<Vec<Placed>>, Error> {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),

@@ -155,7 +155,7 @@ impl Error {
         }
     }
 
-    /// Returns whether this user, or this kernel, may not use these means.
+    /// Returns whether the error is a lack of rights, or of a kernel feature, so that other means may work.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::BpfDenied | Self::NoBtf | Self::PermissionDenied | Self::CounterDenied { .. } => {

@@ -11,7 +11,7 @@ use tiptoe_sys::host::tracefs::Tracefs;
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,
-    /// The first exec, of a command that is traced from there on.
+    /// 1 if the process is still our fork, whose exec into the command must not count; else 0.
     own: u64,
 }
 

@@ -179,7 +179,7 @@ fn step_with(instruction: &[u8], optimised: impl Fn() -> Optimised) -> Step {
 
 /// The no-operation of five bytes, `nopl 0(%rax,%rax,1)`.
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-/// The one of ten bytes, `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
+/// The no-operation of ten bytes, `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
 const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
 /// The no-operation that a kernel replaces with a call, if any.

@@ -78,7 +78,7 @@ pub struct WaitRow {
     pub key: RowKey,
     /// The kernel's stack at the begin, innermost first; empty if it was not stored.
     pub stack: Vec<u64>,
-    /// Their number and times.
+    /// The number and times of the waits.
     pub waited: Waited,
 }
 

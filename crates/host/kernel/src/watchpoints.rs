@@ -66,7 +66,7 @@ const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
 const IS_RESTING: u32 = 3;
-/// The same for hits of other processes, and whether these caused the throttling.
+/// Cells of the same map: the hits of other processes in the window, and whether these caused the throttling.
 const STRANGERS: u32 = 4;
 const IS_STRANGE: u32 = 5;
 

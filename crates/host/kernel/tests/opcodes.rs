@@ -208,7 +208,8 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns the bytes after an opcode: each with another operand, for each of the eight meanings that they may select.
+/// Returns each ModRM byte with its displacement and immediate: all register operands, and five forms of memory operand
+/// for each value of the byte's middle field, which selects one of eight instructions for some opcodes.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
@@ -225,7 +226,8 @@ fn operands() -> Vec<Vec<u8>> {
     registers.chain(memory).collect()
 }
 
-/// Returns instructions for whose immediates nops do not serve: near branches, `enter`, and the absolute moves.
+/// Returns instructions whose immediates must have certain values: near branches, `enter`, and the absolute moves. The
+/// others take the bytes of the nops after them.
 fn special() -> Vec<Code> {
     let near = (0x80..=0x8f).map(|opcode| vec![0x0f, opcode, 0x20, 0, 0, 0]);
     let calls = [0xe8, 0xe9].map(|opcode| vec![opcode, 0x20, 0, 0, 0]);
@@ -300,7 +302,7 @@ fn is_ours(code: &Code) -> bool {
     !code.windows(3).any(hypervisor) && !code.windows(2).any(to_itself)
 }
 
-/// Returns every `1 / TIPTOE_TEST_SCALE`th of them.
+/// Returns every 101st instruction; all if `TIPTOE_TEST_SCALE` is at least 1.
 fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()

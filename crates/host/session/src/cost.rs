@@ -60,7 +60,7 @@ pub struct Cost {
     /// When cached prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
-    /// The forks of the target, if it forked: each also copies what is tiptoe's. Their cost is part of the share, not of
+    /// The forks of the target, if it forked: each also copies tiptoe's memory. Their cost is part of the share, not of
     /// the mean cost of a hit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
@@ -75,7 +75,7 @@ pub struct Cost {
 pub struct Forks {
     /// How often the target forked.
     pub count: u64,
-    /// What each cost the target more. The child's end takes about as long, in the child's time.
+    /// The time that tracing added to each fork. The child's exit takes longer by about as much, in the child's time.
     pub unit_ns: f64,
 }
 
@@ -83,12 +83,12 @@ pub struct Forks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Programs {
-    /// How often they ran for the target.
+    /// How often the programs ran for the target.
     pub runs: u64,
     /// The time of these runs, without entry and exit.
     pub run_ns: u64,
-    /// How often they ran for any process, because a tracepoint is system-wide; `None` if the kernel does not report
-    /// it.
+    /// How often the programs ran for any process: more often than for the target, because a tracepoint is
+    /// system-wide. `None` if the kernel does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
     /// The time of these runs, over all CPUs.

@@ -23,17 +23,17 @@ pub struct Event {
     pub at_least: bool,
     /// The time for which the event was requested.
     pub time_enabled_ns: u64,
-    /// The time for which it counted.
+    /// The time for which the event counted.
     pub time_running_ns: u64,
     /// What its hits added to the target's CPU time.
     pub cost_ns: f64,
-    /// The ends of its calls, if they were followed to their return. The keys are beside the event's.
+    /// How the event's calls ended, if they were followed to their return. In JSON the keys are beside the event's own.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// The times of its calls, if they were timed; keys beside the event's.
+    /// The times of the event's calls, if they were timed; keys as above.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
-    /// The records of its calls, if requested; keys beside the event's.
+    /// How many calls were recorded, if requested; keys as above.
     #[serde(flatten)]
     pub records: Option<Records>,
     /// Other names of the same code.

@@ -232,11 +232,11 @@ impl Session {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
-    /// Its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Its name in the kernel.
+    /// The process's name in the kernel.
     pub comm: String,
-    /// Its agent's view of its address space.
+    /// The address space as the process's agent keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }
@@ -245,9 +245,9 @@ pub struct Process {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interval {
-    /// Its end, since the start of the session.
+    /// The interval's end, since the start of the session.
     pub at_ns: u64,
-    /// Its length.
+    /// The interval's length.
     pub duration_ns: u64,
     /// The events that were hit, with their counts.
     pub counts: Vec<Part>,

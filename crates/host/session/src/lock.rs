@@ -38,9 +38,9 @@ pub struct Locks {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Deadlock {
-    /// Their process.
+    /// The process of these threads.
     pub pid: u32,
-    /// Their waits, in the ring's order.
+    /// The threads' waits, in the ring's order.
     pub waits: Vec<Waiting>,
 }
 
@@ -97,7 +97,7 @@ pub struct Lock {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Early {
-    /// Their number.
+    /// The number of these waits.
     pub waits: u64,
     /// How many were in progress at the end of the trace.
     pub unfinished: u64,
@@ -109,7 +109,7 @@ pub struct Early {
 }
 
 impl Early {
-    /// Adds others.
+    /// Adds the early waits of another row.
     pub fn add(&mut self, more: &Early) {
         self.waits = self.waits.saturating_add(more.waits);
         self.unfinished = self.unfinished.saturating_add(more.unfinished);
@@ -128,9 +128,9 @@ pub struct Hold {
     pub callsite: String,
     /// The number of holds.
     pub count: u64,
-    /// Their nanoseconds.
+    /// The sum of the hold times in nanoseconds.
     pub total_ns: u64,
-    /// The histogram of their times.
+    /// The histogram of the hold times.
     pub histogram: Option<Histogram>,
     /// Whether the hold began before the trace. It is not in "count", and "total_ns" is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

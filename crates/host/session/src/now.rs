@@ -17,9 +17,9 @@ pub struct Now {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waiting {
-    /// Its number.
+    /// The thread's number.
     pub tid: u32,
-    /// Its name.
+    /// The thread's name.
     pub comm: String,
     /// The lock's name or address.
     pub lock: String,
@@ -29,12 +29,12 @@ pub struct Waiting {
     /// "read" or "write", for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether it waits for an event rather than for a holder's release.
+    /// Whether the thread waits for an event rather than for a holder's release.
     pub idle: bool,
-    /// Its call site.
+    /// The call site of the wait.
     pub callsite: String,
-    /// Nanoseconds since it last ran, if the kernel reports that. It has waited at least as long: a signal, SIGSTOP
-    /// or a tracer's attach makes a thread run briefly in the middle of a wait.
+    /// Nanoseconds since the thread last ran, if the kernel reports that. It has waited at least as long: a signal,
+    /// SIGSTOP or a tracer's attach makes a thread run briefly in the middle of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,
     /// How many threads hold the lock for reading, for a rwlock.

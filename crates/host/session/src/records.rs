@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
 
-/// The calls of one event with `--record`; each is in one of these.
+/// The calls of one event with `--record`. Each call is in exactly one of these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
     /// Recorded calls.
@@ -38,9 +38,9 @@ impl From<Records> for Reading {
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Call<'a> {
-    /// Its start, since the start of the session.
+    /// The call's start, since the start of the session.
     pub at_ns: u64,
-    /// Its thread, in the program's own PID namespace.
+    /// The calling thread, in the program's own PID namespace.
     pub tid: u32,
     /// The thread's name.
     pub comm: &'a str,

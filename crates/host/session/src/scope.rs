@@ -16,15 +16,15 @@ pub struct Scopes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scope {
-    /// Its name after its parents', such as `checkout/payment`. `(no scope)` is the time outside all scopes, and
-    /// `(other scopes)` the scopes that found no room.
+    /// The scope's name after its parents', such as `checkout/payment`. `(no scope)` is the time outside all scopes;
+    /// `(other scopes)` are the scopes that found no room.
     pub name: String,
-    /// How often it was entered.
+    /// How often the scope was entered.
     pub entries: u64,
-    /// The time that threads were in it, running or not; unknown for `(no scope)`.
+    /// The time that threads were inside the scope, running or not; unknown for `(no scope)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ns: Option<u64>,
-    /// The time that they ran in it, if known.
+    /// The CPU time of threads inside the scope, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
     /// The number of each event, if known.

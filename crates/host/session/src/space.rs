@@ -11,7 +11,7 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups without a certain result; the code's bytes decided.
+    /// Lookups without a certain result. The agent then judged by the bytes at the trap.
     pub missed: u64,
     /// Calls of the program that changed the mappings, and were seen.
     pub changes: u64,
@@ -21,6 +21,6 @@ pub struct AddressSpace {
     pub corrected: u64,
     /// Mappings at the end; adjacent parts of one file count as one.
     pub mappings: u64,
-    /// Their bytes.
+    /// The size of these mappings in bytes.
     pub bytes: u64,
 }

@@ -53,9 +53,9 @@ pub struct Stat {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Its end, since the start.
+    /// The interval's end, since the start.
     pub at_ns: u64,
-    /// Its length.
+    /// The interval's length.
     pub duration_ns: u64,
     /// As in [`Stat`].
     pub counts: Vec<Count>,

@@ -71,7 +71,7 @@ pub enum Outcome {
     /// The thread got the lock.
     #[default]
     Acquired,
-    /// The thread did not get it: a signal, a timeout, or only a try.
+    /// The thread did not get the lock: a signal or a timeout ended its wait, or it only tried.
     Failed,
     /// Not a wait: the writer became a reader.
     Downgraded,

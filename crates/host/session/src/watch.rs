@@ -37,7 +37,7 @@ pub struct Watch {
 pub struct Variable {
     /// The requested name, resolved.
     pub name: String,
-    /// Its address.
+    /// The variable's address.
     pub address: u64,
     /// The number of watched bytes.
     pub len: u8,
@@ -47,9 +47,9 @@ pub struct Variable {
     pub hits: u64,
     /// Accesses that meet the conditions; the rows add up to these.
     pub count: u64,
-    /// Whether "count" is a lower bound, because it was not watched all the time.
+    /// Whether "count" is a lower bound, because the variable was not watched all the time.
     pub at_least: bool,
-    /// The time that it was watched, if it took turns with others.
+    /// The time for which the variable was watched, if it took turns with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched_ns: Option<u64>,
 }
@@ -78,9 +78,9 @@ pub struct Accesses {
     /// Accesses whose value was read from memory, after the store. In a race it may be another
     /// thread's value.
     pub racy: u64,
-    /// The time of the first, since the start of the session.
+    /// The time of the first access, since the start of the session.
     pub first_ns: u64,
-    /// The time of the last.
+    /// The time of the last access.
     pub last_ns: u64,
     /// The last access's old value; `?` if unknown.
     pub last_old: String,
@@ -89,7 +89,7 @@ pub struct Accesses {
     /// Values, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
-    /// The number of all other values.
+    /// The number of accesses with a value that is not in "values".
     pub other_values: u64,
     /// The callers, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -99,9 +99,9 @@ pub struct Accesses {
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access<'a> {
-    /// Its time, since the start of the session.
+    /// The time of the access, since the start of the session.
     pub at_ns: u64,
-    /// Its thread.
+    /// The accessing thread.
     pub tid: u32,
     /// The thread's name.
     pub comm: &'a str,
@@ -135,7 +135,7 @@ pub struct Value {
 pub struct Stack {
     /// The callers, innermost first.
     pub callers: Vec<String>,
-    /// Whether there are more, beyond code that could not be unwound yet.
+    /// Whether there are more callers, beyond code that could not be unwound.
     pub is_partial: bool,
     /// The number of accesses.
     pub count: u64,
@@ -159,12 +159,12 @@ pub struct Allowance {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
-    /// On each "cpu", at each "thread", or by the "agent" in each thread.
+    /// What each breakpoint is opened for: "cpu" or "thread"; "agent" if the agent opens it for each thread.
     pub by: String,
-    /// Why they are not on all CPUs, unless that was requested.
+    /// Why the breakpoints are not on all CPUs, unless the user requested that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How the threads got theirs.
+    /// How the threads got their breakpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<Attached>,
 }
@@ -173,13 +173,13 @@ pub struct Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attached {
-    /// The number of threads.
+    /// The number of threads for which breakpoints were opened.
     pub threads: u32,
     /// Openings that were repeated, because a birth raced with them.
     pub again: u32,
-    /// Threads left without, because they lived too briefly.
+    /// Threads that got no breakpoints, because they lived too briefly.
     pub without: u32,
-    /// The time that it took.
+    /// The time that opening took.
     pub took_ns: u64,
 }
 
@@ -187,13 +187,13 @@ pub struct Attached {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reservations {
-    /// A reservation for a "thread" excludes few others, one for a "cpu" all.
+    /// The side of the lock: a "thread" reservation excludes those of the same shard, a "cpu" one all others.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,
     /// How often the side's lock was taken, for any reason.
     pub holds: u64,
-    /// How many of these had to wait.
+    /// How many of these locks had to wait.
     pub waited: u64,
     /// The time of these waits.
     pub waited_ns: u64,

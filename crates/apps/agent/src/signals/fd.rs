@@ -81,7 +81,7 @@ fn endless_pipe(flags: i32) -> Option<i32> {
     };
     let cloexec = flags as usize & 0o2000000;
     let args = [both as usize, read as usize, cloexec, 0, 0, 0];
-    // SAFETY: both are ours; the lower one is kept.
+    // SAFETY: both descriptors are ours. The pipe's read end, which has the lower number, becomes a copy of the other.
     let kept = unsafe { call(nr::DUP3, args) }.ok();
     close(both);
     kept.map(|fd| fd as i32)

@@ -118,7 +118,7 @@ impl Info {
         }
     }
 
-    /// Returns it as one thread may send it to another. The kernel lets a thread claim only to
+    /// Returns the signal in a form that one thread may send to another. The kernel lets a thread claim only to
     /// itself that kill or tgkill sent a signal, so the code must become sigqueue's.
     pub(super) fn queued(&self) -> Info {
         let kept = self.code < 0 && self.code != SI_TKILL;
@@ -128,7 +128,7 @@ impl Info {
         }
     }
 
-    /// Returns it as [`Info::queued`], with its code saved in it.
+    /// Returns the signal as [`Info::queued`] does, with its own code saved in the value.
     fn passed_on(&self) -> Info {
         let mut info = self.queued();
         if let [_, _, _, code, mark, ..] = &mut info.rest

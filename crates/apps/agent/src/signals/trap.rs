@@ -28,9 +28,9 @@ pub struct Trapped {
     pub is_late: bool,
     /// The thread's instruction pointer.
     pub ip: u64,
-    /// Its flags.
+    /// The thread's flags.
     pub flags: u64,
-    /// Its registers by their numbers in machine code.
+    /// The thread's registers by their numbers in machine code.
     pub registers: [u64; 16],
 }
 
@@ -66,7 +66,7 @@ fn is_of_trap_byte(info: &Info) -> bool {
     [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
 }
 
-/// Returns whether it is a debug trap without a reason from the processor: not a breakpoint, not a single step.
+/// Returns whether the signal is a debug trap without a reason from the processor: no breakpoint, and no single step.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
     (info.signal, info.code) == (5, TRAP_BRKPT)

@@ -23,14 +23,14 @@ const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// Keeps threads from being created until it is dropped.
+/// Makes each thread wait before it creates another, until this is dropped, but at most 250 ms.
 pub struct Held;
 
 impl Held {
     /// Waits until creations in progress have ended, if there can be any.
     pub fn new(shared: &Shared) -> Held {
-        // SeqCst: before the list is read, so that a thread that does not see it in `before` is one that the readings
-        // wait for.
+        // SeqCst: the store must precede the readings of the list in `settle`. A thread that misses the store in
+        // `before` creates its thread at once, so that these readings can wait for it.
         HELD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

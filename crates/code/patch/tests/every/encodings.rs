@@ -44,7 +44,8 @@ type Found = HashMap<(Code, bool), Encoding>;
 /// Registers to try as operands; the stack pointer only if no other works.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
-/// Returns whether such an instruction exists.
+/// Records the instruction of these bytes, unless one of its form was recorded. Returns whether
+/// the bytes are a valid instruction.
 fn keep(found: &mut Found, head: &[u8], operands: &[u8]) -> bool {
     // An immediate, or the displacement of a branch.
     let bytes = [head, operands, &[1, 0, 0, 0, 0, 0, 0, 0]].concat();

@@ -178,8 +178,8 @@ pub fn registers(machine: &Machine, flags: u64) -> Registers {
 /// Makes faults end the code that raises them, and fills in the initial state.
 pub fn prepare() {
     recover();
-    // SAFETY: the tests need a processor with XSAVE, which has both. No code that uses these has
-    // started yet.
+    // SAFETY: the tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`.
+    // No code that uses the two statics has started yet.
     unsafe {
         let mask = _xgetbv(0) & COMPONENTS;
         tiptoe_every_mask = mask;

@@ -60,9 +60,9 @@ struct Foreign {
     site: u64,
     /// The instructions of the file.
     original: Vec<u8>,
-    /// The bytes while no thread executes the first instruction.
+    /// The bytes at the site, except while the thread steps over the file's first instruction.
     armed: Vec<u8>,
-    /// Whether the thread is executing it.
+    /// Whether the thread is stepping over the file's first instruction.
     stepping: bool,
 }
 

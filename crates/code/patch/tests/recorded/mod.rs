@@ -207,7 +207,7 @@ fn only_calls_inside_a_gate_are_recorded() {
 /// Clears a slab, as the end of its session does.
 fn forget(slab: u64) {
     let words = slab as *const [AtomicU64; Geometry::FIRST_SLOT as usize];
-    // SAFETY: the slab of a live recorder, accessed only as atomics.
+    // SAFETY: the slab is memory of a live recorder, and all accesses to it are atomic.
     let words = unsafe { &*words };
     words.iter().for_each(|word| word.store(0, Relaxed));
 }

@@ -26,7 +26,7 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// Returns whether its address is fixed.
+    /// Returns whether the variable has one address, or one in each thread's block.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }

@@ -96,7 +96,8 @@ fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) 
     })
 }
 
-/// Returns whether an entry is of a variable with this name: its own, or its declaration's.
+/// Returns whether an entry describes a variable with this name. The name may be only in the
+/// declaration to which the entry refers.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -222,8 +223,8 @@ fn fit(path: &[Part], name: &Name) -> Option<Fit> {
     }
 }
 
-/// Returns whether this text names a part: functions also with their parameters, classes without
-/// their template arguments.
+/// Returns whether the user's text names a part of a path. A function may be named with its
+/// parameters, and a class without its template arguments.
 fn is(part: &str, wanted: &str) -> bool {
     let same = |part: &str| squeeze(part) == squeeze(wanted);
     let function = wanted.split('(').next().unwrap_or_default();

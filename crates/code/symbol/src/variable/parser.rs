@@ -207,7 +207,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Returns whether a name can begin with it.
+/// Returns whether a name can begin with this character.
 fn is_start(next: char) -> bool {
     is_identifier(next) || ['\'', '(', '<', '{'].contains(&next)
 }

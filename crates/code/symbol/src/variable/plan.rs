@@ -80,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// Returns whether it follows pointers, so that its address may change.
+    /// Returns whether the plan follows pointers, so that the address may change.
     pub fn is_dynamic(&self) -> bool {
         let is_load = |step: &Step| matches!(step, Step::Load { .. });
         self.steps.iter().any(is_load)

@@ -35,7 +35,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Vari
     found
 }
 
-/// Returns whether it is a derived name, not a variable's: `guard variable for ns::x`.
+/// Returns whether the demangled name is derived from a variable's: `guard variable for ns::x`.
 fn is_about(bare: &str) -> bool {
     bare.contains(" for ")
 }

@@ -86,7 +86,7 @@ pub(super) struct Units<'d> {
 }
 
 impl<'d> Units<'d> {
-    /// Returns those of a file, and of the file that it shares with others.
+    /// Returns the units of a file, and of the file whose debug information several files share.
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
         let units = Units {

@@ -68,22 +68,23 @@ impl Modifiers {
         }
     }
 
-    /// Returns whether it counts in a place, given whether that place is named.
+    /// Returns whether the event counts in a place whose modifier is set or not: without `u`, `k`
+    /// and `h` it counts in all three.
     fn counts_in(&self, named: bool) -> bool {
         named || !(self.user || self.kernel || self.hypervisor)
     }
 
-    /// Returns whether it counts in user space.
+    /// Returns whether the event counts in user space.
     pub fn counts_user(&self) -> bool {
         self.counts_in(self.user)
     }
 
-    /// Returns whether it counts in the kernel.
+    /// Returns whether the event counts in the kernel.
     pub fn counts_kernel(&self) -> bool {
         self.counts_in(self.kernel)
     }
 
-    /// Returns whether it counts in the hypervisor.
+    /// Returns whether the event counts in the hypervisor.
     pub fn counts_hypervisor(&self) -> bool {
         self.counts_in(self.hypervisor)
     }

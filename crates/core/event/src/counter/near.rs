@@ -15,7 +15,7 @@ pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
 
-/// Does the same with other names.
+/// Returns the nearest of other names, as [`nearest`] does.
 pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
     for known in all {

@@ -47,7 +47,8 @@ impl<'a> Data<'a> {
     }
 
     /// Returns the addresses of libraries that were reported and are not served; `None` if there
-    /// are too many. Must be called after [`Data::told`]. For tiptoe.
+    /// are too many. Must be called after [`Data::told`], whose Acquire makes the list visible. For
+    /// tiptoe.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;

@@ -70,7 +70,8 @@ pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Returns `true` the first time that a fault of a node is reported at these call sites.
+/// Returns whether no fault of the node was reported before at these two call sites, and records
+/// that one is.
 pub(super) fn is_news(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
@@ -142,7 +143,7 @@ impl Graph {
     }
 }
 
-/// Returns the edges that led to a place.
+/// Returns the edges by which the search reached a node, in the order of the search.
 fn way_to(mut place: WantedNode, came_by: &HashMap<WantedNode, (Edge, WantedNode)>) -> Vec<Edge> {
     let mut way = Vec::new();
     while let Some((edge, before)) = came_by.get(&place) {

@@ -43,13 +43,13 @@ pub enum Fault {
 pub struct Side {
     /// The lock's address.
     pub address: usize,
-    /// Its class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// Its depth in its class.
+    /// The lock's depth in its class.
     pub depth: u8,
-    /// How it is held or wanted.
+    /// The mode in which the lock is held or wanted.
     pub mode: Mode,
-    /// Where it was taken, or is wanted.
+    /// The call site that took the lock, or that wants it.
     pub site: &'static Location<'static>,
 }
 

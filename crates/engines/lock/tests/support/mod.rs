@@ -71,7 +71,8 @@ fn gives(what: &str) {
     note(format!("raw {what}"));
 }
 
-// SAFETY: only one thread uses it, and takes it once at a time.
+// SAFETY: one thread alone uses the fake lock, and never takes it twice at a time. So no two guards
+// exist at once.
 unsafe impl RawMutex for Fake {
     const INIT: Self = Fake;
     type GuardMarker = GuardNoSend;

@@ -30,7 +30,7 @@ pub struct Group {
     pub blind_ns: u64,
     /// Whether it was pinned and found no slot, on some CPU.
     pub in_error: bool,
-    /// What it counted.
+    /// The events that the group counted.
     pub count: u64,
     /// How many events happened.
     pub work: u64,

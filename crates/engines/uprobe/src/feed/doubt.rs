@@ -65,13 +65,13 @@ impl Doubt {
         self.begun.fetch_add(1, Relaxed); // ordered by the system call after it
     }
 
-    /// Records that a change was made that the space does not have.
+    /// Records that a change was made that was not edited into the space.
     pub fn end(&self) {
         // Release: pairs with the Acquire in `begin_reading` (edge H).
         self.ended.fetch_add(1, Release);
     }
 
-    /// Records that a change was made and is in the space. The caller must hold the lock.
+    /// Records that a change was made and was edited into the space. The caller must hold the lock.
     pub fn end_noted(&self) {
         self.end();
         let settled = self.settled.load(Relaxed); // written only under the lock
@@ -79,7 +79,7 @@ impl Doubt {
         self.settled.store(settled + 1, Release);
     }
 
-    /// Records that something may be missing.
+    /// Records that an existing mapping may be missing in the space.
     pub fn lack(&self) {
         // Release: pairs with the Acquire in `begin_reading` (edge J).
         self.lacking.fetch_add(1, Release);
@@ -95,14 +95,14 @@ impl Doubt {
         settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
     }
 
-    /// Returns whether something may be missing.
+    /// Returns whether an existing mapping may be missing in the space.
     #[inline]
     pub fn is_lacking(&self) -> bool {
         // Relaxed: only a hint to read again.
         self.lacking.load(Relaxed) != self.filled.load(Relaxed)
     }
 
-    /// Takes the counts before the list is read. The caller must hold the lock.
+    /// Saves the counts before the list is read. The caller must hold the lock.
     pub fn begin_reading(&self) -> Began {
         // Acquire: pairs with the Release in `lack` (edge J).
         let lacking = self.lacking.load(Acquire);

@@ -24,12 +24,12 @@ impl Place {
         Some(Place((file as u64) << OFFSET_BITS | offset))
     }
 
-    /// Returns it as one word, which is not 0 unless the file is 0.
+    /// Returns the place as one word. It is 0 only if the file's number and the offset are 0.
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Decodes such a word; `None` for 0.
+    /// Decodes the word of [`Place::word`]; `None` for 0.
     pub const fn from_word(word: u64) -> Option<Place> {
         match word {
             0 => None,
@@ -73,13 +73,13 @@ impl Mapping {
         self.place.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns whether it is whole pages, at valid addresses and offsets.
+    /// Returns whether the mapping is whole pages, at valid addresses and offsets.
     pub(crate) fn can_be_held(&self) -> bool {
         let numbers = self.start | self.end | self.place.offset();
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// Returns whether its offsets fit in one file.
+    /// Returns whether no offset of the mapping overflows into the file's number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
         len <= Place::MAX_OFFSET - self.place.offset()

@@ -35,7 +35,8 @@ fn check_all(mappings: &Mappings, tables: usize) {
 }
 
 proptest! {
-    /// With few tables: a change that takes more than computed fails an assertion of its own.
+    /// The pool has few tables. So a change that takes more tables than its check for room computed
+    /// finds none left, and an assertion in it fails.
     #[test]
     fn rules_hold_after_every_change(
         tables in 20..400_usize,

@@ -1,5 +1,6 @@
-//! A trapped thread must find its own site or none, and never miss one that was inserted before,
-//! however many insertions overtake it.
+//! Models of the table of sites. A trapped thread must find its own site, or none if the site is
+//! not inserted yet. It must never miss a site that was inserted before its lookup, however many
+//! insertions run during the lookup.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

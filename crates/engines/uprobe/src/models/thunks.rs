@@ -1,5 +1,5 @@
-//! Threads that come from one place at once must all return there, and a trampoline that finds an
-//! entry must find all of it.
+//! Models of the table of thunks. Threads that add a thunk for one return address at the same time
+//! must all return to that address. A trampoline that finds an entry must see the whole entry.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

@@ -21,9 +21,9 @@ const GONE: u64 = 3;
 /// The counts of one cgroup's own tasks on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// Their run time.
+    /// The run time of these tasks.
     pub runtime_ns: u64,
-    /// Switches from one of them to another task.
+    /// Switches from one of these tasks to any other task.
     pub switches: u64,
     /// Switches among these to a task of another cgroup.
     pub cgroup_switches: u64,
@@ -170,11 +170,11 @@ pub struct Times {
     pub switches: SwitchTimes,
     /// By tasks: births, ends and moves that were handled.
     pub lives: u64,
-    /// The time for these.
+    /// The time of handling births, ends and moves.
     pub lives_ns: u64,
     /// Rounds over all tasks.
     pub rounds: u64,
-    /// The time for these.
+    /// The time of the rounds.
     pub rounds_ns: u64,
 }
 
@@ -185,7 +185,7 @@ pub struct SwitchTimes {
     pub runs: [u64; 2],
     /// The number of timed runs.
     pub timed: [u64; 2],
-    /// The time of these.
+    /// The time of the timed runs.
     pub timed_ns: [u64; 2],
 }
 

@@ -33,7 +33,7 @@ pub(super) const SEEDED: &str = "seeded";
 /// Spare slots: at least this many, and at least this multiple of the existing cgroups.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
-/// Bounds of the number of tasks recorded at a time.
+/// The least and the most tasks for which there is room at a time.
 const FEWEST_TASKS: u64 = 1 << 16;
 const MOST_TASKS: u64 = 1 << 22;
 /// The most memory for spare slots.

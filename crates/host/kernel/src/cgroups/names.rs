@@ -47,7 +47,7 @@ impl Tree {
         self.root
     }
 
-    /// Returns whether the kernel's paths start at our root.
+    /// Returns whether our mount point shows the whole tree. In a container the kernel's paths are longer than ours.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }
@@ -119,12 +119,12 @@ impl Tree {
         self.nodes.get(&id)
     }
 
-    /// Returns whether it was removed.
+    /// Returns whether the cgroup was removed.
     pub fn is_gone(&self, id: u64) -> bool {
         self.get(id).is_some_and(|node| node.is_gone)
     }
 
-    /// Returns all, in the order of their ids.
+    /// Returns all cgroups, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }

@@ -28,12 +28,12 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Returns whether it is one of the kernel's tracepoints.
+    /// Returns whether the event is one of the kernel's tracepoints.
     pub fn is_tracepoint(&self) -> bool {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
     }
 
-    /// Returns whether it is counted there: one CPU counts an event of a whole socket.
+    /// Returns whether the event is counted on `on`. An event of a whole socket is counted on one of its CPUs.
     pub(super) fn is_counted_on(&self, on: On) -> bool {
         match (&self.cpus, on) {
             (Some(cpus), On::Cpu(cpu)) => cpus.contains(&cpu),

@@ -42,7 +42,7 @@ pub struct Waker {
     pub site: u64,
     /// The number of waits.
     pub count: u64,
-    /// Their time.
+    /// The time of these waits.
     pub total_ns: u64,
 }
 
@@ -67,9 +67,9 @@ pub struct FutexRow {
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
-    /// The longest of these.
+    /// The longest time of such a call.
     pub longest_ns: u64,
-    /// The histogram of these.
+    /// The histogram of these times.
     pub times: Box<Histogram>,
     /// The call sites that ended waits.
     pub wakers: Vec<Waker>,

@@ -74,7 +74,7 @@ impl Callsites {
         let callers = stack[begin..].iter();
         let own = callers.take_while(|address| self.is_locking(**address));
         let begin = begin + own.count();
-        // A stack of only locks: its outermost frame is the best call site.
+        // If all frames are lock functions, the outermost one is the best call site.
         &stack[begin.min(stack.len().saturating_sub(1))..]
     }
 

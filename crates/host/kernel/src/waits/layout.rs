@@ -105,7 +105,7 @@ impl Traits {
         }
     }
 
-    /// Returns whether it is the mmap_lock of the waiting process.
+    /// Returns whether the lock is the mmap_lock of the waiting process.
     pub fn is_mmap_lock(self) -> bool {
         self.0 & MMAP != 0
     }
@@ -195,7 +195,7 @@ pub struct Drops {
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Begins and ends that interrupted the counting of another one, on the same CPU.
+    /// Begins and ends that interrupted the counting of another one on the same CPU, whose state was in use.
     pub nested: u64,
     /// Begins and ends for which the kernel did not run our programs.
     pub missed: u64,

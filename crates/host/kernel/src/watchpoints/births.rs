@@ -17,7 +17,7 @@ const PROGRAMS: [[&str; 3]; 3] = [
     ["thread_born", "task", "task_newtask"],
     ["clone_begins", "raw_syscalls", "sys_enter"],
 ];
-/// Marks an opening that is not done, in place of its time.
+/// The time of an opening that is not done.
 const UNDER_WAY: u64 = u64::MAX;
 const FOLLOW: &str = "follow the births of threads";
 
@@ -78,13 +78,13 @@ impl Births {
         self.set("openings", opening, now_ns)
     }
 
-    /// Records that they could not be opened.
+    /// Records that the events of an opening could not be opened for a thread.
     pub(super) fn give_up(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
         self.remove::<u32>("threads", tid)?;
         self.forget(opening)
     }
 
-    /// Records that they are closed.
+    /// Records that the events of an opening are closed.
     pub(super) fn forget(&mut self, opening: u32) -> Result<(), Error> {
         self.remove::<u64>("openings", opening)?;
         self.remove::<u32>("spoilt", opening)

@@ -81,9 +81,9 @@ pub enum Operator {
 /// A variable to watch.
 #[derive(Clone, Debug)]
 pub struct Watchpoint {
-    /// Its name in messages about conflicts.
+    /// The variable's name in messages about conflicts.
     pub name: String,
-    /// Whether it keeps its debug register.
+    /// Whether the variable keeps its debug register at all times.
     pub is_pinned: bool,
     /// The address and the kind of access.
     pub at: Breakpoint,
@@ -129,7 +129,7 @@ pub struct WatchRow {
     /// Hits with an unknown old value, which may have changed it: the first hit after each gap in which stores were
     /// missed.
     pub old_unknown: u64,
-    /// The time of the first, by CLOCK_MONOTONIC.
+    /// The time of the first hit, by CLOCK_MONOTONIC.
     pub first_ns: u64,
     /// The time of the last.
     pub last_ns: u64,

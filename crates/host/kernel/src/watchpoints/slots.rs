@@ -130,7 +130,7 @@ impl Slots {
         Accounting::new(self.geometry, &self.words, &Futex).ok_or(Error::NoRoom)
     }
 
-    /// Reserves on all CPUs, or on none.
+    /// Reserves a register for a watch on all CPUs, or on none.
     pub(super) fn reserve_wide(&self, watch: Watch) -> Result<(), Error> {
         let reserved = self
             .accounting()?
@@ -148,7 +148,7 @@ impl Slots {
             .map_err(|error| self.explain(&error))
     }
 
-    /// Reserves all of these for a thread, on any CPU, or none.
+    /// Reserves a register of a thread, on any CPU, for each of the watches, or for none.
     pub(super) fn reserve_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         for (count, watch) in watches.iter().enumerate() {
@@ -160,7 +160,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Releases these.
+    /// Releases a thread's registers of these watches.
     pub(super) fn release_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         watches
@@ -177,7 +177,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of each side: threads, and all CPUs.
+    /// Returns the statistics of both sides of the lock: requests for single threads, and all other requests.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

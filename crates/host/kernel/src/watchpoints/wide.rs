@@ -24,7 +24,7 @@ struct Armed {
 }
 
 impl Wide {
-    /// Opens disabled events without a program, a slot for each of these.
+    /// Opens an event for each of the breakpoints, in a slot of its own. The events are disabled and have no program.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,

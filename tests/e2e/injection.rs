@@ -1,4 +1,5 @@
-//! Getting in and out of programs that stand in malloc, the loader or stdio; and dying on the way.
+//! Enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed
+//! on the way.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Probe, Process, Site, command, scaled, target};
 
-/// How long something may take to be seen on a busy machine.
+/// The time within which an effect must be seen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn busy() -> (Process, Site) {
@@ -41,7 +42,8 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
     );
 }
 
-/// SIGKILL at moments spread over attach, trace and detach: the target lives, with its own bytes.
+/// SIGKILL at moments spread over attach, trace and detach. The target must survive with its own
+/// bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn tiptoe_may_die_at_any_moment() {
@@ -64,8 +66,9 @@ fn tiptoe_may_die_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread stands below a call that an earlier tiptoe followed: nothing tells how its stack goes on, and the
-/// rest of it looks as if it stood in malloc. The agent that is there already needs neither.
+/// The only thread is below a call that an earlier tiptoe followed. Its stack cannot be unwound
+/// from there, and looks as if the thread were in malloc. The agent that is already loaded needs
+/// neither an unwound stack nor malloc.
 #[test]
 fn a_thread_below_a_call_that_was_followed_is_entered_again() {
     let program = target("below");
@@ -89,15 +92,15 @@ fn a_thread_below_a_call_that_was_followed_is_entered_again() {
     );
 }
 
-/// A thread that a dead tiptoe left in the loader brings the agent late: the next tiptoe waits for that one, and
-/// brings no other.
+/// A thread that a killed tiptoe left in the loader loads the agent late. The next tiptoe must wait
+/// for that agent, because a second one must not be loaded.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn tiptoe_may_die_while_the_agent_is_loaded() {
     let (program, slow) = (target("loading"), target("slow"));
     let mut process = Process::waiting(&program, &[slow.to_str().expect("text")]);
     let site = Site::new(process.pid(), &program, "called");
-    // The first thread waits for the one in the loader to end.
+    // The first thread waits until the one in the loader ends.
     wait_until("the first thread", LIMIT, || {
         !futexes(process.pid()).is_empty()
     });
@@ -125,7 +128,7 @@ fn tiptoe_may_die_while_the_agent_is_loaded() {
     assert!(status.success(), "{status}");
 }
 
-/// Where the threads of a program wait for a futex.
+/// Returns the addresses of the futexes for which a program's threads wait.
 fn futexes(pid: u32) -> BTreeSet<String> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let calls = tasks
@@ -139,7 +142,7 @@ fn futexes(pid: u32) -> BTreeSet<String> {
     words.collect()
 }
 
-/// Whether a process has a file open whose path begins so.
+/// Returns whether a process has an open file whose path begins with `path`.
 fn has_open(pid: u32, path: &str) -> bool {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
     let mut files = files.into_iter().flatten().flatten();
@@ -149,7 +152,7 @@ fn has_open(pid: u32, path: &str) -> bool {
     })
 }
 
-/// How often the agent's thread has slept.
+/// Returns how often the agent's thread has slept.
 fn agent_sleeps(pid: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let status = tasks
@@ -162,8 +165,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// A handler that is due when the borrowed thread goes back jumps out of it, or ends the thread: tiptoe took it for one
-/// that never came back, and this and each later attach failed.
+/// A pending handler may jump out of the borrowed thread or end it when it resumes. tiptoe believed
+/// that the thread had never returned, and this and each later attach failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -182,7 +185,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// Merely stopped, tiptoe still holds its probes.
+/// A stopped tiptoe still holds the segments, so that its probes must stay.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
@@ -194,7 +197,7 @@ fn a_stopped_tiptoe_keeps_its_probes() {
         let status = std::fs::read_to_string(&tiptoe).expect("it lives");
         status.contains("State:\tT")
     });
-    // The agent has looked whether tiptoe is there, more than once.
+    // Waits until the agent has checked more than once whether tiptoe is alive.
     let sleeps = agent_sleeps(process.pid()).expect("an agent");
     wait_until("the agent to look", LIMIT, || {
         agent_sleeps(process.pid()) >= Some(sleeps + 3)
@@ -216,14 +219,15 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// An AMD's first cache tells lines apart by few bits above a page's: what began at the same place of 256 MB
-/// threw each other out, a thread's descriptor and its frames, for 8 ns a followed call.
+/// AMD's first-level cache tags lines by few address bits above the page. Mappings at equal offsets
+/// within 256 MB evicted each other: a thread's descriptor and its frames cost 8 ns per followed
+/// call.
 #[test]
 fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // Now its threads have frames.
+    // The threads have allocated their frames now.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -242,9 +246,10 @@ fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// This tiptoe as another build has it: a byte of the agent's code is another, one that never runs.
+/// Returns this tiptoe as another build would be: a byte of the agent's code that never runs is
+/// changed.
 fn another_build() -> Vec<u8> {
-    // In front of where signal handlers return to.
+    // The no-operation before the code to which signal handlers return, which is never executed.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = (0..bytes.len() - NOP.len())
@@ -257,7 +262,8 @@ fn another_build() -> Vec<u8> {
     bytes
 }
 
-/// Whoever upgrades tiptoe has programs with the former one's agent, whose entries are elsewhere.
+/// After an upgrade of tiptoe, running programs contain the former agent, whose entry points are at
+/// other addresses.
 #[test]
 fn an_agent_of_another_build_is_left_alone() {
     let (process, site) = busy();
@@ -267,8 +273,8 @@ fn an_agent_of_another_build_is_left_alone() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // By another process: a test that forks meanwhile would inherit the descriptor that writes, and a file that is
-    // being written cannot be run.
+    // Copied by another process, because a test that forks at this moment would inherit the writing
+    // descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

@@ -188,8 +188,8 @@ fn functions_that_read_a_return_address_are_counted() {
     counts("above", &["middle"], calls);
 }
 
-/// Calls from generated code must only be counted, because it has no unwind information; calls from
-/// the program's own code are timed.
+/// Calls from code that the program has generated must only be counted; calls from its own code are
+/// timed.
 #[test]
 fn calls_from_generated_code_are_only_counted() {
     for ask in ENDS {

@@ -102,8 +102,7 @@ static int (*const ways[])(const sigset_t *, int) = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0], LONG = 60000 };
 
-// Waits again if no handler ran, because epoll may return EINTR for a signal that another thread
-// took.
+// Waits again if no handler ran: epoll may return EINTR for another thread's signal.
 static int waits(int way, const sigset_t *mask, int ms) {
     int before = seen[SIGTRAP], epolls = ways[way] == by_epoll_pwait || ways[way] == by_epoll_pwait2, result;
     do result = ways[way](mask, ms);
@@ -126,8 +125,7 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// A signal that is unblocked only during the wait must end the wait whenever it arrives; none may
-// be lost.
+// A signal unblocked only during the wait must end it, whenever it arrives.
 static void awaited(void) {
     sigset_t open = all_but(SIGTRAP);
     install(SIGTRAP, 0);
@@ -188,8 +186,7 @@ static void another_waits(void) {
     CHECK(pthread_join(beside, NULL) == 0 && !pending(SIGTRAP));
 }
 
-// Under a full mask a handler of another signal runs probed functions; the mask must be unchanged
-// afterwards.
+// Under a full mask a handler of another signal runs probed functions, and the mask stays.
 static void full_masks(void) {
     sigset_t mostly = all_but(SIGUSR1), old;
     install(SIGUSR1, 0);
@@ -462,8 +459,7 @@ static void held(pthread_t thread) {
     CHECK(seen[SIGTRAP] == 2 && !pending(SIGTRAP));
 }
 
-// Waits while tiptoe attaches and detaches: prints `blocked`, then, at a line of stdin, the state
-// of both signals.
+// Waits during attach and detach: prints `blocked`, then, at a line of stdin, both signals' state.
 static void stays(pthread_t thread) {
     char line[64];
     CHECK(raise(SIGTRAP) == 0 && kill(getpid(), SIGTRAP) == 0);

@@ -1,17 +1,17 @@
-# The commands of a working day. Each one installs what it needs (as root) or prints the line that does.
+# The daily commands. Each installs the packages that it needs (as root) or prints the line that does.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
-# The long tests run at this part of their length.
+# The scale of the long tests.
 export TIPTOE_TEST_SCALE ?= 0.004
 nightly: TIPTOE_TEST_SCALE = 0.01
 FUZZ_SECONDS ?= 20
-# 0: other inputs each time.
+# The seed of the fuzz targets. 0 uses other inputs each time.
 FUZZ_SEED ?= 0
-# The pure crates that miri runs. Those without unsafe code of their own that take it minutes run only in stress.
+# The pure crates that miri runs. Crates without unsafe code that take minutes run only in stress.
 MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex tiptoe-label
 step := scripts/step.sh
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/bpf.sh [--write]: builds the BPF programs of host/kernel with clang, and compares the objects that
-# lie beside their sources with what comes out; with --write they are replaced. tiptoe's own build takes the
-# objects as they are and needs no clang. Another clang makes other bytes, so `built-with` names the one to use;
+# scripts/bpf.sh [--write]: builds the BPF programs of host/kernel with clang, and compares the results with the
+# committed objects beside the sources; with --write the objects are replaced. tiptoe's own build uses the committed
+# objects, so that it needs no clang. `built-with` names the clang to use, because another one makes other bytes;
 # CLANG=clang-N scripts/bpf.sh --write changes it.
 . "$(dirname "$0")/common.sh"
 

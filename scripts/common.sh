@@ -2,33 +2,33 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Steps that passed, and what steps and tests could not do here, for the last lines of `make test`.
+# Files of passed steps and of skips, which the last lines of `make test` print.
 RESULTS=target/test-results
 SKIPS=${TIPTOE_SKIPS:-$PWD/target/test-skips}
 mkdir -p target
 
-# skip WHAT WHY: a step that cannot run here says so.
+# skip WHAT WHY: records that a step cannot run here.
 skip() {
     echo "skipped: step $1 ($2)"
     echo "step $1 ($2)" >>"$SKIPS"
 }
 
-# passed WHAT: one step is done.
+# passed WHAT: records that a step passed.
 passed() {
     echo "passed $1" >>"$RESULTS"
 }
 
-# have COMMAND: is it there?
+# have COMMAND: succeeds if the command is installed.
 have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# nightly SUBCOMMAND: does the nightly toolchain have this cargo subcommand?
+# nightly SUBCOMMAND: succeeds if the nightly toolchain has this cargo subcommand.
 nightly() {
     cargo +nightly "$1" --version >/dev/null 2>&1
 }
 
-# clang_major: the number of the clang that made the BPF objects, as in the names of its package and commands.
+# clang_major: prints the major version of the clang that built the BPF objects, as its package and commands are named.
 clang_major() {
     sed 's/^clang version \([0-9]*\)\..*/\1/' crates/host/kernel/bpf/built-with
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tiptoe is built from, by deny.toml: licences, sources, versions, and known vulnerabilities where their database can
-# be had. `--locked`: what is checked is what Cargo.lock says.
+# Checks tiptoe's dependencies by deny.toml: licences, sources, versions, and known vulnerabilities if their database can
+# be downloaded. `--locked`, because the versions in Cargo.lock must be the checked ones.
 . "$(dirname "$0")/common.sh"
 
 if ! cargo deny --version >/dev/null 2>&1; then

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# What is released, in target/dist: one static binary, and in a Debian package, a tarball and an image the same with man
-# pages, completions and licences. SHA256SUMS has the checksums. The files' times are those of the commit.
+# Builds the release in target/dist: one static binary; a Debian package, a tarball and an image of it with man pages,
+# completions and licences; and SHA256SUMS. Files have the commit's time, so that each build gives the same bytes.
 . "$(dirname "$0")/common.sh"
 
 target=x86_64-unknown-linux-gnu
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-# Without git, for instance in a source tarball, the time is that of the sources.
+# Without git, such as in a source tarball, the time is that of the sources.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
-# More than this, and something was linked that the command does not need.
+# The largest size. A larger binary has linked something that the command does not need.
 most_bytes=$((15 << 20))
 dist=target/dist
 rm -rf "$dist"
 mkdir -p "$dist"
 
-# Whole folders, in one order and without the maker's name.
+# Packs whole folders, sorted and without the builder's name, so that each build gives the same bytes.
 archive() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" "$@"
 }
@@ -35,7 +35,7 @@ binary() {
     fi
 }
 
-# The files as they are installed, below a folder.
+# Puts the files below a folder as they are installed.
 tree() {
     local share=$1/usr/share page
     install -D -m 755 "$dist/tiptoe" "$1/usr/bin/tiptoe"
@@ -74,7 +74,7 @@ tarball() {
     rm -r "$dist/$name"
 }
 
-# An OCI image of one layer with one file, as `podman load` and `docker load` take it.
+# Makes an OCI image of one layer with one file, for `podman load` and `docker load`.
 image() {
     local folder=$dist/image layer config manifest
     mkdir -p "$folder/blobs/sha256" "$dist/layer"
@@ -99,7 +99,7 @@ JSON
     rm -r "$folder" "$dist/layer"
 }
 
-# blob FILE: moves it to where images have it, and prints its digest and size.
+# blob FILE: moves it to its path in the image, and prints its digest and size.
 blob() {
     local digest size
     digest=$(sha256sum "$1" | cut -d' ' -f1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/fuzz.sh SECONDS SEED: each target of fuzz/ for that long, one on each CPU. With a seed other than 0 each run
-# tries the same inputs in the same order, so that what fails was broken by a change.
+# scripts/fuzz.sh SECONDS SEED: runs each target of fuzz/ for SECONDS, one on each CPU. With a seed other than 0 each run
+# tries the same inputs in the same order, so that a new failure is due to a change.
 . "$(dirname "$0")/common.sh"
 
 seconds=${1:-10} seed=${2:-0}

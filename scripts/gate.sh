@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# scripts/gate.sh [COMMIT]: is this commit fit to be called done? A clean clone of it, and there .ci/run, as the least
-# friendly runner starts it: SIGHUP ignored, no terminal, no standard input, a low priority. Kills what it leaves behind.
-# Where it passes, target/gate-passed gets the commit and the time. What tests that failed once left is in target/gate-failed.
+# scripts/gate.sh [COMMIT]: checks whether a commit is done. Runs .ci/run in a clean clone, as the least friendly runner
+# would: SIGHUP ignored, no terminal, no standard input, a low priority. Kills the processes that it leaves.
+# If it passes, the commit and the time are added to target/gate-passed. Evidence of failed tests is in target/gate-failed.
 . "$(dirname "$0")/common.sh"
 
 commit=$(git rev-parse --verify "${1:-HEAD}^{commit}")
 folder=$(mktemp -d /tmp/tiptoe-gate-XXXXXX)
-# Tests run programs of the clone as other users.
+# Other users must be able to read the clone, because tests run programs in it as other users.
 chmod 755 "$folder"
 
-# Processes whose program or working folder is in the clone.
+# Prints the processes whose program or working folder is in the clone.
 left() {
     local process
     for process in /proc/[0-9]*; do

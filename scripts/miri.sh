@@ -6,7 +6,7 @@ if ! nightly miri; then
     skip miri "install it with \`rustup toolchain install nightly --component miri --component rust-src\`"
     exit 0
 fi
-# Property tests run few cases here: miri is a few hundred times slower.
+# Property tests run few cases, because miri is a few hundred times slower.
 export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation}
 for crate in "$@"; do
     cargo +nightly miri test -p "$crate" --lib --tests --target-dir target/miri

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # scripts/model.sh all|changed: loom models of the shipped lock-free code. Crates opt in with a dependency on loom under
-# cfg(tiptoe_loom). What passed is kept in tests/models.txt, as a hash of a crate and of all of ours that it uses; with
-# `changed` crates whose hash stands there are left out, because a model's outcome follows from the sources alone.
+# cfg(tiptoe_loom). Passed crates are recorded in tests/models.txt, as a hash of the crate and of all of ours that it uses.
+# `changed` skips crates whose hash is listed, because a model's outcome follows from the sources alone.
 . "$(dirname "$0")/common.sh"
 
 passed_list=tests/models.txt
 touch "$passed_list"
 
-# folders FOLDER: a crate's folder and those of the crates of this workspace that it depends on.
+# folders FOLDER: prints a crate's folder and those of the crates of this workspace that it depends on.
 folders() {
     local dependency
     echo "$1"
@@ -16,7 +16,7 @@ folders() {
     done
 }
 
-# hash FOLDER: of all sources that the crate's models are made of.
+# hash FOLDER: prints the hash of all sources of the crate's models.
 hash() {
     local all
     mapfile -t all < <(folders "$1" | sort -u)

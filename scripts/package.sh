@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What programs link builds with any set of features, and from its packages.
+# The crates that programs link must build with any set of features, and from their packages.
 . "$(dirname "$0")/common.sh"
 
 for features in "" std parking_lot order validate; do

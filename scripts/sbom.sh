@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the tiptoe command is made of, as CycloneDX: each package with its version, licence, checksum and what it uses.
+# Prints the tiptoe command's dependencies as CycloneDX: each package with its version, licence, checksum and dependencies.
 . "$(dirname "$0")/common.sh"
 
 cargo run --quiet --locked --package xtask -- sbom >target/tiptoe.cdx.json

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # scripts/setup.sh demo|test|nightly: the system packages and Rust extras that `make demo`, `make test` or `make nightly` need.
 # As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
-# Services that come with a package are never started. What only widens the tests (nightly Rust,
-# cargo-deny, cargo-fuzz) may be missing: its step is then skipped.
+# Services of a package are never started. Tools that only widen the tests (nightly Rust,
+# cargo-deny, cargo-fuzz) may be missing; their steps are then skipped.
 . "$(dirname "$0")/common.sh"
 
 what=${1:-test}
 demo=(redis-server redis-tools)
 tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils strace clang "clang-$(clang_major)" "llvm-$(clang_major)")
 
-# Any Go will do; Debian's is large.
+# Any installed Go suffices, because Debian's package is large.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 
-# Any Java, too.
+# Any installed Java suffices.
 command -v javac >/dev/null || tests+=(default-jdk-headless)
 
-# The real programs of tests/e2e/campaign.rs, and what judges the Debian package.
+# The real programs of tests/e2e/campaign.rs, and lintian, which checks the Debian package.
 nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs lintian)
 
 case $what in
@@ -32,7 +32,7 @@ missing_packages() {
     done
 }
 
-# A policy that forbids starting services holds only while the packages go in.
+# A policy forbids starting services, and must be removed once the packages are installed.
 install_packages() {
     local policy=/usr/sbin/policy-rc.d
     if [[ ! -e $policy ]]; then
@@ -65,7 +65,7 @@ system() {
     install_packages "${missing[@]}"
 }
 
-# try SECONDS COMMAND…: an extra that may fail; its step says what is missing. Output only on request.
+# try SECONDS COMMAND…: installs an extra and may fail, because its step reports what is missing. Output only on request.
 try() {
     timeout "$1" "${@:2}" >>target/setup.log 2>&1 || true
 }
@@ -80,7 +80,7 @@ extras() {
     nightly fuzz || try 600 cargo install --debug --locked cargo-fuzz
 }
 
-# The kernel's list of tracepoints, where the system did not mount it.
+# Mounts the kernel's list of tracepoints, if the system did not.
 tracefs() {
     [[ $(id -u) -ne 0 || -e /sys/kernel/tracing/set_event ]] && return
     mount -t tracefs tracefs /sys/kernel/tracing || echo "note: tracefs cannot be mounted: tests that need it are skipped"

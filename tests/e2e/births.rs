@@ -1,6 +1,6 @@
 //! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a
-//! thread that raises a blocked fault. Such threads are being created, sleep with a mask, run a
-//! handler, block signals by their own system calls, or are children of vfork.
+//! process in which a thread raises a blocked fault. Such threads are being created, sleep with a
+//! mask, run a handler, block signals by their own system calls, or are children of vfork.
 
 use std::path::Path;
 use std::process::Command;

@@ -22,7 +22,7 @@ fn forks_are_part_of_the_cost() {
     has_forks(&waiting.count(&Probe::new(&["called"]), &["called"]));
 }
 
-/// posix_spawn shares the memory until exec, so that nothing is copied and nothing must be priced.
+/// A report on a program without forks must have no such row.
 #[test]
 fn without_forks_none_is_priced() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);

@@ -1,4 +1,4 @@
-//! The tests' own promise: whatever a test starts ends with it.
+//! Whatever a test starts must end with it, however the test ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use tiptoe_tests::process::wait_until;
 const VICTIMS: &[&str] = &["attach::", "daemons::", "cgroups::", "locks::", "watch::"];
 const ROUNDS: usize = 20;
 
-/// The process that dies: the one that was started, its keeper, or the one that runs the tests.
+/// Kills the started process, its keeper, or the process that runs the tests.
 #[test]
 fn a_test_program_that_is_killed_leaves_nothing() {
-    // What nobody else reaps becomes our child.
+    // Orphans become our children, so that they are found.
     keeper::adopt();
     let folder = std::env::temp_dir();
     let before = [probes_of_the_kernel(), shared_memory()];
@@ -33,11 +33,11 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let front = tests.spawn().expect("our own program").id().cast_signed();
-        // Any moment will do; this spreads them over the first half second.
+        // Any moment will do; the formula spreads them over the first half second.
         std::thread::sleep(Duration::from_millis((round as u64 * 7_919 + 13) % 500));
         let chain = chain(front);
         let victim = chain[(round % 3).min(chain.len() - 1)];
-        // SAFETY: kill takes two numbers, and none of them has been reaped.
+        // SAFETY: kill takes two numbers, and none of these processes has been reaped.
         unsafe { libc::kill(victim, libc::SIGKILL) };
         let name = format!("tiptoe-test-{front}");
         wait_until(
@@ -57,14 +57,14 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Other tests may have some for a while.
+        // Other tests may have some at the moment.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });
     }
 }
 
-/// A process, and the only child of each: as many as there are of front, keeper and test process.
+/// Returns a process and its only descendants: front, keeper and test process.
 fn chain(front: i32) -> Vec<i32> {
     let mut chain = vec![front];
     while chain.len() < 3 {

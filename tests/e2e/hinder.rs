@@ -1,4 +1,5 @@
-//! What others may do to hinder a trace: each costs it a bounded time, and is reported.
+//! Other processes may hinder a trace. Each way must cost tiptoe a bounded time and must be
+//! reported.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,13 +8,14 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// tiptoe waited ten seconds for the answer of an agent that had gone with the program, and did not know why none came.
+/// tiptoe waited ten seconds for the answer of an agent that the exec had removed, and reported no
+/// reason.
 #[test]
 fn an_exec_while_the_agent_begins_is_noticed() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // So many that the exec comes before all are patched.
+    // A large number, so that the exec happens before all of them are patched.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])
@@ -28,7 +30,7 @@ fn an_exec_while_the_agent_begins_is_noticed() {
     assert!(program.finish().1.success());
 }
 
-/// The report did not say what becomes of the probes that such an agent leaves.
+/// The report did not say what happens to the probes that a stopped agent leaves.
 #[test]
 fn an_agent_that_is_held_takes_its_probes_out_itself() {
     if !is_root() {
@@ -48,14 +50,15 @@ fn an_agent_that_is_held_takes_its_probes_out_itself() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
     assert!(notes.contains("it takes its probes out itself"), "{notes}");
-    // It does, as nobody holds its segments any more.
+    // It restores the code by itself, because no process holds its segments any more.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();
     assert!(target.finish().1.success());
 }
 
-/// Any process with something at the address of a watched variable spent the watch's allowance, so that it rested.
+/// A process that stored to the same address of its own memory used up the watch's allowance, so
+/// that the watch was switched off.
 #[test]
 fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
     let Some(_turn) = watch::turn() else { return };
@@ -93,7 +96,7 @@ fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
     assert_eq!(report.value["watch"]["form"]["by"], "thread");
 }
 
-/// Where all CPUs were asked for, it stays with them and says what it missed.
+/// If all CPUs were requested, the watch stays on them and must report what it missed.
 #[test]
 fn a_neighbour_that_puts_a_watch_to_rest_is_reported() {
     let Some(_turn) = watch::turn() else { return };

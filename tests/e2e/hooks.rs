@@ -1,5 +1,5 @@
-//! Probes on functions of libc that the agent has hooks of its own in: counted exactly, or refused, and the hook
-//! does its work.
+//! Probes on functions of libc in which the agent has its own hooks. They must be counted exactly
+//! or refused, and the hook must still work.
 
 use tiptoe_tests::{Expected, Probe, Report, Run, Waiting, target};
 
@@ -20,7 +20,8 @@ fn specs() -> Vec<String> {
     FUNCTIONS.iter().map(spec).collect()
 }
 
-/// All but what is refused, each with the reason; at least seven are counted.
+/// Asserts that all are counted except the refused ones, that each refusal has its reason, and that
+/// at least seven are counted.
 fn check(report: &Report, mut expected: Expected) {
     let refusals = report.value["refusals"].as_array();
     for refusal in refusals.into_iter().flatten() {
@@ -61,7 +62,7 @@ fn a_process_that_calls_hooked_functions() {
     check(&attached.finish(), expected);
 }
 
-/// The kernel alone has no hooks to spare.
+/// With `--via kernel` there are no hooks, so that nothing is refused.
 #[test]
 fn the_kernel_counts_hooked_functions() {
     let run = run(&["--via", "kernel"]);

@@ -1,4 +1,5 @@
-//! Getting in and out of programs that stand in malloc, the loader or stdio; and dying on the way.
+//! Enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed
+//! on the way.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Probe, Process, Site, command, scaled, target};
 
-/// How long something may take to be seen on a busy machine.
+/// The time within which an effect must be seen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn busy() -> (Process, Site) {
@@ -41,7 +42,8 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
     );
 }
 
-/// SIGKILL at moments spread over attach, trace and detach: the target lives, with its own bytes.
+/// SIGKILL at moments spread over attach, trace and detach. The target must survive with its own
+/// bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn tiptoe_may_die_at_any_moment() {
@@ -64,8 +66,9 @@ fn tiptoe_may_die_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread stands below a call that an earlier tiptoe followed: nothing tells how its stack goes on, and the
-/// rest of it looks as if it stood in malloc. The agent that is there already needs neither.
+/// The only thread is below a call that an earlier tiptoe followed. Its stack cannot be unwound
+/// from there, and looks as if the thread were in malloc. The agent that is already loaded needs
+/// neither an unwound stack nor malloc.
 #[test]
 fn a_thread_below_a_call_that_was_followed_is_entered_again() {
     let program = target("below");
@@ -89,7 +92,7 @@ fn a_thread_below_a_call_that_was_followed_is_entered_again() {
     );
 }
 
-/// How often the agent's thread has slept.
+/// Returns how often the agent's thread has slept.
 fn agent_sleeps(pid: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let status = tasks
@@ -102,8 +105,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// A handler that is due when the borrowed thread goes back jumps out of it, or ends the thread: tiptoe took it for one
-/// that never came back, and this and each later attach failed.
+/// A pending handler may jump out of the borrowed thread or end it when it resumes. tiptoe believed
+/// that the thread had never returned, and this and each later attach failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -122,7 +125,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// Merely stopped, tiptoe still holds its probes.
+/// A stopped tiptoe still holds the segments, so that its probes must stay.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
@@ -134,7 +137,7 @@ fn a_stopped_tiptoe_keeps_its_probes() {
         let status = std::fs::read_to_string(&tiptoe).expect("it lives");
         status.contains("State:\tT")
     });
-    // The agent has looked whether tiptoe is there, more than once.
+    // Waits until the agent has checked more than once whether tiptoe is alive.
     let sleeps = agent_sleeps(process.pid()).expect("an agent");
     wait_until("the agent to look", LIMIT, || {
         agent_sleeps(process.pid()) >= Some(sleeps + 3)
@@ -156,14 +159,15 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// An AMD's first cache tells lines apart by few bits above a page's: what began at the same place of 256 MB
-/// threw each other out, a thread's descriptor and its frames, for 8 ns a followed call.
+/// AMD's first-level cache tags lines by few address bits above the page. Mappings that all began at one offset within
+/// 256 MB evicted each other: a thread's descriptor and its frames cost 8 ns per followed call. Offsets are random, so
+/// two may be equal by chance, but not all.
 #[test]
-fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
+fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // Now its threads have frames.
+    // The threads have allocated their frames now.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -178,13 +182,14 @@ fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
         starts.len() >= 4,
         "its state, plan, data and frames: {maps}"
     );
-    assert_eq!(places.len(), starts.len(), "{maps}");
+    assert!(places.len() > 1, "{maps}");
     attached.interrupt();
 }
 
-/// This tiptoe as another build has it: a byte of the agent's code is another, one that never runs.
+/// Returns this tiptoe as another build would be: a byte of the agent's code that never runs is
+/// changed.
 fn another_build() -> Vec<u8> {
-    // In front of where signal handlers return to.
+    // The no-operation before the code to which signal handlers return, which is never executed.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = (0..bytes.len() - NOP.len())
@@ -197,7 +202,8 @@ fn another_build() -> Vec<u8> {
     bytes
 }
 
-/// Whoever upgrades tiptoe has programs with the former one's agent, whose entries are elsewhere.
+/// After an upgrade of tiptoe, running programs contain the former agent, whose entry points are at
+/// other addresses.
 #[test]
 fn an_agent_of_another_build_is_left_alone() {
     let (process, site) = busy();
@@ -207,8 +213,8 @@ fn an_agent_of_another_build_is_left_alone() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // By another process: a test that forks meanwhile would inherit the descriptor that writes, and a file that is
-    // being written cannot be run.
+    // Copied by another process, because a test that forks at this moment would inherit the writing
+    // descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

@@ -1,4 +1,5 @@
-//! What `make dist` made is installed, runs where nothing else is, and goes without a trace.
+//! Installs what `make dist` made, runs it in roots without anything else, and removes it without
+//! remains.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,10 +10,10 @@ use serde_json::Value;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, root, target};
 
-/// Releases whose C libraries the command must not depend on.
+/// Releases on whose C libraries the command must not depend.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
-/// The one file of `target/dist` with this end of its name.
+/// Returns the only file of `target/dist` whose name ends with `end`.
 fn released(end: &str) -> PathBuf {
     let dist = root().join("target/dist");
     let files = fs::read_dir(&dist).expect("`make dist` has made what is released");
@@ -23,14 +24,14 @@ fn released(end: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {end} in {}", dist.display()))
 }
 
-/// A folder of this test's own.
+/// Makes a folder for this test.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).expect("a folder");
     folder
 }
 
-/// What a command prints; it must succeed.
+/// Returns the stdout of a command, which must succeed.
 fn said(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?}: {output:?}");
@@ -84,7 +85,8 @@ fn the_command_traces_in_other_releases() {
     }
 }
 
-/// apt's part apart: dpkg installs into a root without any package, and takes away all that it has brought.
+/// Without apt: dpkg installs into a root without any package, and removes everything that it
+/// installed.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_package_is_installed_runs_and_goes() {

@@ -1,8 +1,10 @@
-//! The budget where the kernel counts: a program goes on as it does without tiptoe, and a count that is not whole says so.
+//! The budget when the kernel counts: the program must be about as fast as without tiptoe, and an
+//! incomplete count must be marked.
 
 use tiptoe_tests::{Probe, Report, is_root, scaled, skipped, target, target_with};
 
-/// Calls of each function: 15 to 600 s of uprobes, by how the kernel gets the first instruction done.
+/// Calls of each function: 15 to 600 s of uprobe hits, depending on whether the kernel emulates or
+/// steps the first instruction.
 const CALLS: u64 = 20_000_000;
 
 fn is_bound(report: &Report, function: &str) -> bool {
@@ -15,7 +17,7 @@ fn check(report: &Report, calls: u64) {
     assert!(is_bound(report, "add"), "{:#}", report.value);
     let count = report.count("add");
     assert!(0 < count && count * 10 < calls, "{count} of {calls}");
-    // Another probe stays open: it costs nothing.
+    // The probe on `main` stays open, because it costs nothing.
     assert_eq!(report.count("main"), 1, "{:#}", report.value);
     assert!(!is_bound(report, "main"), "{:#}", report.value);
     let notes = report.value["notes"].to_string();
@@ -23,7 +25,7 @@ fn check(report: &Report, calls: u64) {
     assert_eq!(report.value["budget"], 0.01, "{:#}", report.value);
 }
 
-/// Its probe stayed open whatever that cost: a program of 0.4 s ran for minutes.
+/// The probe stayed open regardless of its cost, so that a program of 0.4 s ran for minutes.
 #[test]
 fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
     if !is_root() {
@@ -43,7 +45,7 @@ fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
     }
 }
 
-/// What fits the budget is counted whole.
+/// A count within the budget must be complete.
 #[test]
 fn what_the_budget_pays_for_is_exact_where_the_kernel_counts() {
     if !is_root() {

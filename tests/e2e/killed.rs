@@ -1,4 +1,4 @@
-//! What tiptoes that are killed leave in a program.
+//! What killed tiptoes leave in a program must not accumulate.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// Mappings that may be more: two arenas, and what segments of other lengths divide. A trampoline that records is a new
-/// one where the counters before its ring have become more.
+/// Additional mappings that are allowed: two arenas, and those that segments of other lengths
+/// divide. A recording trampoline must be new when its thread has more counters before its ring
+/// than before.
 const MORE_MAPS: usize = 8;
 /// Kilobytes of these arenas.
 const MORE_SPACE: u64 = 128;
 
-/// One of each instrument that enters a program.
+/// Returns one probe of each instrument that enters a program.
 fn modes() -> Vec<Probe> {
     let probe = |options: &[&str]| Probe::new(&["leaf", "outer"]).with(options);
     vec![
@@ -29,7 +30,7 @@ fn modes() -> Vec<Probe> {
     ]
 }
 
-/// How many mappings a process has, and kilobytes of address space.
+/// Returns the number of mappings of a process, and the kilobytes of its address space.
 fn size(pid: u32) -> (usize, u64) {
     let read =
         |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).expect("it lives");
@@ -39,7 +40,7 @@ fn size(pid: u32) -> (usize, u64) {
     (read("maps").lines().count(), space.expect("a size"))
 }
 
-/// Waits until the agent's thread has put everything back and ended.
+/// Waits until the agent's thread has restored everything and ended.
 fn wait_dormant(pid: u32) {
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     wait_until("the agent's end", Duration::from_secs(20), || {
@@ -47,8 +48,8 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Sessions of alternating kinds left three mappings each, and segments that doubled: an attach used what the last
-/// session had left, and nothing of earlier ones.
+/// Killed sessions of alternating kinds left three mappings each, and segments that doubled,
+/// because an attach reused the last session's memory only.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_those_that_end_well() {
@@ -56,7 +57,7 @@ fn killed_sessions_leave_no_more_than_those_that_end_well() {
     let pid = process.pid();
     process.go();
     let modes = modes();
-    // Twice in a row, because segments have two places that take turns.
+    // Each twice, because segments alternate between two addresses.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
         let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);

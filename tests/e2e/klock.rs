@@ -1,4 +1,5 @@
-//! `tiptoe lock --kernel`: its counts agree with perf's of the same tracepoints in the same run.
+//! `tiptoe lock --kernel`: its counts must agree with perf's counts of the same tracepoints in the
+//! same run.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -8,7 +9,7 @@ use tiptoe_tests::{
     Expected, Process, Ready, Report, Tracepoint, command, is_root, process, skipped, target,
 };
 
-/// Without these there is nothing to test.
+/// Returns whether this machine can run these tests; otherwise prints that they are skipped.
 fn is_possible() -> bool {
     let missing = [
         (!is_root(), "not root"),
@@ -29,7 +30,7 @@ fn is_possible() -> bool {
     why.is_none()
 }
 
-/// What the kernel has against BPF programs, where root may not load them either.
+/// Returns why the kernel refuses BPF programs, if it refuses them even to root.
 fn refused() -> Option<String> {
     let done = output(&["--kernel", "-a", "--duration", "10ms"]);
     let talk = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -42,19 +43,19 @@ fn lock(options: &[&str]) -> Command {
     command
 }
 
-/// A program whose threads want one mmap_lock, that has not begun.
+/// Starts a program whose threads contend for one mmap_lock; it waits before it begins.
 fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
 
-/// What tiptoe and perf counted of one process.
+/// The counts of tiptoe and perf for one process.
 struct Both {
     report: Report,
     perf: u64,
     expected: Expected,
 }
 
-/// Traces the program to its end, while perf counts the tracepoint too; none where it cannot.
+/// Traces the program to its end while perf counts the tracepoint as well. `None` if perf cannot.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -95,20 +96,22 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// The waits of the rows that pass.
+/// Returns the waits of the rows that pass.
 fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     let rows = rows(report).iter().filter(|row| passes(row));
     rows.map(|row| number(&row["count"])).sum()
 }
 
-/// What a thread waits for when it ends: some kernels have taken perf's events from it by then.
+/// Returns whether a row is a wait of a thread that is exiting. Some kernels have already removed
+/// perf's events from such a thread.
 fn at_exit(row: &Value) -> bool {
     let callsite = row["callsite"].as_str().unwrap_or_default();
     let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Both counted the same, but for what perf may miss, and what was lost: that may be of any kind.
+/// Asserts that both counts are the same, except waits at exit, which perf may miss, and lost
+/// events, which may be of any kind.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -118,7 +121,7 @@ fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     assert!(agrees.contains(&perf), "{:#}", report.value);
 }
 
-/// Each row adds up by itself.
+/// Asserts that the numbers of each row add up.
 fn assert_sound(report: &Report) {
     for row in rows(report) {
         let histogram = &row["histogram"];
@@ -145,7 +148,8 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Sleeping reader-writer locks: only the process itself waits for them, never an interrupt on its back.
+    // Sleeping reader-writer locks only, because interrupts that run on a thread wait for
+    // spinlocks, and would be counted for it.
     let Some(Both { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -189,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap goes on as a reader once its mapping is out of the tree.
+    // munmap continues as a reader once its mapping is out of the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");

@@ -1,5 +1,5 @@
-//! Full disks, and targets that may have no more memory, descriptors or threads: they live on, and the
-//! kernel counts where the agent finds no room.
+//! Full disks, and targets without free memory, descriptors or threads. The targets must survive,
+//! and the kernel must count if the agent has no room.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tiptoe_tests::{
 
 const FUNCTIONS: &[&str] = &["add", "choose"];
 
-/// Attaches to `program` under a limit; the kernel counts, and the report has `words`.
+/// Attaches to `program` under a limit. The kernel must count, and the report must contain `words`.
 fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
     let waiting = Waiting::through(limit, program, &["2", "1000"]);
     let before = held(waiting.pid);
@@ -32,7 +32,8 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// A process's descriptors, and how many pages of address space it has, the agent's file aside: that stays.
+/// Returns a process's descriptors, and whether its address space grew. The agent's image is
+/// excluded, because it stays.
 fn held(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
@@ -64,7 +65,7 @@ fn the_address_space_is_limited() {
     assert_eq!(report.via("agent"), FUNCTIONS.len(), "{:#}", report.value);
 }
 
-/// A command has the limits of tiptoe itself.
+/// A traced command has tiptoe's own limits.
 #[test]
 fn tiptoes_own_address_space_is_limited() {
     let output = Command::new("prlimit")
@@ -102,7 +103,7 @@ fn no_thread_is_free() {
     says(&report, "temporarily unavailable");
 }
 
-/// What the program may still start, the agent leaves to it.
+/// The agent must not use up the threads that the program may still start.
 #[test]
 fn as_many_threads_are_free_as_the_program_starts() {
     if !is_root() {
@@ -119,7 +120,8 @@ fn as_many_threads_are_free_as_the_program_starts() {
     by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
 }
 
-/// A program whose memory is locked, what it maps later too: none of the agent's is.
+/// With mlockall(MCL_FUTURE) the program's later mappings are locked as well. None of the agent's
+/// must be.
 #[test]
 fn all_memory_is_locked() {
     let waiting = Waiting::through(&["env"], &target("locked"), &["5000"]);
@@ -127,7 +129,7 @@ fn all_memory_is_locked() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The same below a limit that has no room for the segments as a whole: they are mapped in pieces.
+/// Below a limit that has no room for whole segments; they are mapped in pieces.
 #[test]
 fn little_more_memory_may_be_locked() {
     if !is_root() {
@@ -156,7 +158,7 @@ fn the_data_segment_is_limited() {
     );
 }
 
-/// One sentence, status 2, and the target has seen nothing.
+/// Asserts one error, status 2, and an undisturbed target.
 fn full(output: &Path) {
     let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
     let site = waiting.site("add");
@@ -194,7 +196,7 @@ fn a_full_device() {
     full(Path::new("/dev/full"));
 }
 
-/// On a tmpfs of one page, taken; the mount goes with the namespace of the shell.
+/// A tmpfs of one page, which is full. The mount ends with the shell's mount namespace.
 #[test]
 fn a_full_disk() {
     if !is_root() {
@@ -225,7 +227,7 @@ fn a_full_disk() {
     waiting.end();
 }
 
-/// The command's own status comes first, where it has one to tell.
+/// The command's own status must come first, if it has failed.
 #[test]
 fn a_command_and_a_full_device() {
     for (script, status) in [("exit 7", 7), ("exit 0", 2)] {
@@ -248,8 +250,8 @@ fn a_command_and_a_full_device() {
     }
 }
 
-/// `ulimit -f` below a segment's size is a sentence, not a signal, and says which limit it is and what to do: with a
-/// command, with a process, and where it is the report that is too long.
+/// `ulimit -f` below a segment's size must give an error that names the limit and the remedy, not
+/// SIGXFSZ: with a command, with a process, and for a report that is too long.
 #[test]
 fn files_may_not_grow() {
     let waiting = Process::waiting(&target("hot"), &["1", "0"]);
@@ -276,7 +278,7 @@ fn files_may_not_grow() {
     }
 }
 
-/// Gigabytes of counters that nobody wrote would be zeroes in a core dump.
+/// Gigabytes of unused counters would be written to a core dump as zeros.
 #[test]
 fn the_agents_memory_is_in_no_core_dump() {
     let program = target("hot");
@@ -295,7 +297,8 @@ fn the_agents_memory_is_in_no_core_dump() {
     attached.interrupt();
 }
 
-/// Each of hundreds of threads has counters of its own for all functions: its calls are timed.
+/// Each of hundreds of threads needs its own counters for all functions. Its calls must still be
+/// timed.
 #[test]
 fn calls_of_hundreds_of_threads_are_timed() {
     let run = Probe::new(&["*"])

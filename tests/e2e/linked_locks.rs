@@ -1,4 +1,5 @@
-//! Locks of programs that link `tiptoe-lock`: what they count by themselves is what tiptoe tells of the same run.
+//! Programs that link `tiptoe-lock`: the counts of the lock's own hooks must be tiptoe's of the
+//! same run.
 
 use std::process::Command;
 
@@ -8,10 +9,10 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// What the first waits take, which find out how long a tick is and use memory for the first time, and
-/// others between whose two clocks somebody else has the CPU.
+/// Additional time of the first waits, which calibrate the clock and touch memory for the first
+/// time, and of waits that were preempted between the two clocks.
 const FIRST_NS: u64 = 10_000_000;
-/// Of fewer waits a percentile may be one of the first.
+/// Below this number of waits a percentile may be one of the first waits.
 const MANY: u64 = 500;
 
 fn traced(options: &[&str]) -> Run {
@@ -35,22 +36,23 @@ fn row<'a>(report: &'a Report, lock: &str, kind: &str, mode: Option<&str>) -> &'
     })
 }
 
-/// A server under load: waits for each of its locks are those that the lock's own hook has counted, one by one.
+/// A server under load. The number of waits for each lock must be exactly that of the lock's own
+/// hook.
 #[test]
 fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
 }
 
-/// And they are of the same lengths but for the moments between both clocks.
+/// Their lengths must be the same, up to the time between the two clocks.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_server_s_own_histograms_agree() {
     compare(compare_times);
 }
 
-/// What tiptoe tells of a lock, what the lock has noted itself, and how often it was waited for.
+/// Compares tiptoe's times of a lock with those that the lock recorded, for `count` waits.
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
-    // tiptoe's wait has the hook's within, and begins and ends some instructions apart from it.
+    // tiptoe's wait encloses the hook's, and begins and ends some instructions apart from it.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
     let apart = count * 2_000 + ours / 10 + FIRST_NS;
     assert!(
@@ -91,7 +93,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     assert!(contended > 0, "nobody waited");
 }
 
-/// Who ended a wait is known though the library waits at words of its own.
+/// The releaser must be found although the library waits at its own futex words.
 #[test]
 fn who_held_a_named_lock_is_told() {
     let run = traced(&[]);
@@ -101,7 +103,7 @@ fn who_held_a_named_lock_is_told() {
     assert!(!blame.is_empty(), "{row:#}");
 }
 
-/// By the names of its locks they are told in other groups as well.
+/// Names of locks must appear in other groupings as well.
 #[test]
 fn named_locks_are_told_by_type_and_callsite() {
     let by_type = traced(&["--by", "type"]);
@@ -115,7 +117,7 @@ fn named_locks_are_told_by_type_and_callsite() {
     assert!(has(&by_site, "lock_server:"));
 }
 
-/// Without the agent they are what futex calls tell of them.
+/// Without the agent, the rows are those of the futex calls.
 #[test]
 fn without_tiptoe_they_are_their_own() {
     let requests = scaled(200_000).to_string();
@@ -124,7 +126,7 @@ fn without_tiptoe_they_are_their_own() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Of a program that runs they are told from when tiptoe comes, and again when it comes again.
+/// A running server's locks are reported from the attach on, and again after another attach.
 #[test]
 fn a_running_server_is_attached_to_and_let_go() {
     let mut server =
@@ -134,7 +136,7 @@ fn a_running_server_is_attached_to_and_let_go() {
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
         if report.value["locks"]["via"] == "kernel" {
-            // The kernel tells of the waits then, which knows no names.
+            // The kernel counts in that case, and it does not know the names of locks.
             let notes = report.value["notes"].to_string();
             assert!(notes.contains("could be borrowed in time"), "{notes}");
             panic!("no thread lent itself, so locks have no names: {notes}");

@@ -1,4 +1,5 @@
-//! Libraries that a program loads while it is traced: probed from their first constructor on.
+//! Libraries that a program loads while it is traced must be probed from their first constructor
+//! on.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,9 +9,9 @@ use tiptoe_tests::process::wait_until;
 use tiptoe_tests::truth::{Room, Truth};
 use tiptoe_tests::{Expected, Probe, Process, Report, installed, is_root, scaled, skipped, target};
 
-/// How long something may take on a busy machine.
+/// The time within which something must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-/// What the report says where the machine was too busy for a library to be held back.
+/// The report's note if the machine was too busy to hold a library back until it was probed.
 const MISSED: &str = "a library was not held back until its probes stood";
 
 const SPECS: [&str; 2] = ["libloaded.so:*", "libloaded_other.so:*"];
@@ -23,7 +24,8 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Every count is exact; where a library was not held back, and the report says so, none is too high.
+/// Asserts that every count is exact. If the report says that a library was not held back, no count
+/// may be too high.
 fn exact(report: &Report, expected: &Expected) {
     if notes(report).contains(MISSED) {
         println!("not held back: {}", notes(report));
@@ -76,7 +78,7 @@ fn every_kind_of_name_is_looked_for_in_it() {
     }
 }
 
-/// Opened and closed 10,000 times, in four threads, in turns with another one.
+/// Loaded and unloaded 10,000 times by four threads, alternating with another library.
 #[test]
 fn it_comes_and_goes_in_threads() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -88,7 +90,7 @@ fn it_comes_and_goes_in_threads() {
     }
 }
 
-/// What is closed counts on in its row when it is opened again, wherever that is.
+/// A library that is unloaded and loaded again, at any address, must continue in the same row.
 #[test]
 fn a_row_goes_on() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -122,7 +124,7 @@ fn its_calls_are_timed() {
     }
 }
 
-/// One that was open when tiptoe came is closed, and opened again.
+/// A library that was loaded before the attach is unloaded and loaded again.
 #[test]
 fn one_that_was_there_is_followed() {
     let library = library("loaded");
@@ -141,7 +143,7 @@ fn has_agent(pid: u32) -> bool {
     maps.is_ok_and(|maps| maps.contains("tiptoe-agent"))
 }
 
-/// tiptoe is killed while libraries come and go.
+/// tiptoe is killed while libraries are loaded and unloaded.
 #[test]
 fn it_outlives_tiptoe() {
     let library = library("loaded");
@@ -163,7 +165,7 @@ fn it_outlives_tiptoe() {
     }
 }
 
-/// A new mapping where it was is the program's own.
+/// A mapping that the program makes at the same address must not be patched.
 #[test]
 fn its_place_is_used_again() {
     let library = library("loaded");
@@ -194,7 +196,8 @@ fn a_library_that_never_comes_is_told() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
-    // Where the machine is busy the library was not held back for as long as the look took, and that is said.
+    // On a busy machine the library is not held back during the whole search, and the report says
+    // so.
     assert!(
         notes(run.good()).contains("matches `libnever.so:*`"),
         "{}",
@@ -231,7 +234,8 @@ fn python_imports_an_extension() {
     }
 }
 
-/// A thread was borrowed that then waited for the loader's lock, and stood still for as long as another thread held it.
+/// The borrowed thread waited for the loader's lock, so that it was stopped for as long as another
+/// thread held that lock.
 #[test]
 fn no_thread_is_borrowed_while_another_one_holds_the_loaders_lock() {
     if !is_root() {

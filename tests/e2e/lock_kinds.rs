@@ -1,4 +1,4 @@
-//! Every kind of lock, on every C library that we know of: the counts are the kernel's own.
+//! Every kind of lock, on every supported C library: the counts must be the kernel's own.
 
 use serde_json::Value;
 use tiptoe_tests::tiptoe::Attached;
@@ -7,7 +7,7 @@ use tiptoe_tests::{
     skipped, target,
 };
 
-/// A kind of lock, as the target has it; the type that is told, and the variable.
+/// A kind of lock by the target's name, its reported type, and its variable.
 pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("mutex", "mutex", "hot_mutex"),
     ("recursive", "mutex", "hot_mutex"),
@@ -32,7 +32,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// The same of Rust, whose locks are no glibc's: all waits go through `syscall`, but for joins.
+/// The kinds of Rust, whose locks are not glibc's: all waits except joins go through `syscall`.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -48,10 +48,10 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// What tiptoe saw of a program, and the waits and wakes as the kernel counted them.
+/// tiptoe's report on a program, and the kernel's counts of its waits and wakes.
 type Counted = (Report, [u64; 2]);
 
-/// A program that contends for locks of one kind, with tiptoe attached.
+/// Runs a program that contends for locks of one kind, with tiptoe attached.
 fn attached(mut waiting: Waiting) -> Option<Counted> {
     let ours = Probe::lock().attach(&[waiting.pid]);
     ours.wait_ready();
@@ -63,7 +63,7 @@ fn attached(mut waiting: Waiting) -> Option<Counted> {
     Some((report, counts))
 }
 
-/// The same where tiptoe has started it.
+/// Runs a program that tiptoe has started.
 fn started((mut ours, pid): (Attached, u32)) -> Option<Counted> {
     let kernel = counted(pid)?;
     contends(&mut ours.process);
@@ -71,7 +71,8 @@ fn started((mut ours, pid): (Attached, u32)) -> Option<Counted> {
     Some((ours.finish(), counts))
 }
 
-/// The agent's own thread is none that the program's first one starts from now on.
+/// Counts the first thread and all that it starts from now on. The agent's own thread is not among
+/// them.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -89,7 +90,7 @@ fn contends(process: &mut Process) {
     assert!(said.starts_with("done "), "{said:?}");
 }
 
-/// Has each of the kinds counted.
+/// Checks each of the kinds.
 fn check_all<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
     count: impl Fn(&[&str]) -> Option<Counted>,
@@ -97,7 +98,7 @@ fn check_all<'a>(
     check_all_and(kinds, count, somebody_woke);
 }
 
-/// The same with a check of who ended the waits.
+/// Checks each of the kinds and the wakers of their waits.
 fn check_all_and<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
     count: impl Fn(&[&str]) -> Option<Counted>,
@@ -115,11 +116,11 @@ fn check_all_and<'a>(
     }
 }
 
-/// No more waits than these may be those for threads to end: in a short run no two of them may have
-/// met at the lock.
+/// In a run with at most this number of waits all may be joins, because in a short run no two
+/// threads may have met at the lock.
 const JOINS: u64 = 4;
 
-/// The counts are the kernel's, and these types and variables are among the rows.
+/// Asserts that the counts are the kernel's, and that a row has this type and variable.
 fn check(
     kind: &str,
     (report, [waits, wakes]): &Counted,
@@ -155,22 +156,22 @@ fn check(
     check_ends(kind, found, ends);
 }
 
-/// Somebody is known to have woken.
+/// Asserts that at least one waker is known.
 fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
     assert!(paired > 0 || woken <= JOINS, "{kind}: {woken}: {row:#}");
 }
 
-/// Nearly all waits that slept and were woken have a call site that woke them.
+/// Asserts that nearly all waits that slept and were woken have the waker's call site.
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
-    // Of the few of a short run one is allowed.
+    // One missing waker is allowed, because a short run has few waits.
     assert!(
         (paired + 1) * 100 >= woken * share,
         "{kind}: {paired} of {woken}: {row:#}"
     );
 }
 
-/// Threads that end wake who joins them in the kernel.
+/// The kernel wakes the joiners of a thread that ends, so that these waits need no waker.
 fn check_ends(kind: &str, rows: &[Value], ends: fn(&str, &Value, u64, u64)) {
     for row in rows.iter().filter(|row| row["type"] != "join") {
         let count = |what: &str| row[what].as_u64().unwrap_or(0);
@@ -190,7 +191,7 @@ fn every_kind_is_counted_as_the_kernel_counts_it() {
     });
 }
 
-/// Who ended the waits of every kind is known.
+/// The wakers of waits of every kind must be known.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn nearly_all_waits_have_a_waker() {
@@ -204,7 +205,7 @@ fn nearly_all_waits_have_a_waker() {
     }
 }
 
-/// The same on another release: attached to in a root of its own, and started.
+/// Checks another release: attached to in its own root, and started.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");
@@ -222,21 +223,21 @@ fn check_all_on(release: &str) {
     });
 }
 
-/// glibc 2.41, where waits that can be cancelled take a path of their own.
+/// glibc 2.41, in which cancellable waits use another code path.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_13() {
     check_all_on("trixie");
 }
 
-/// glibc 2.31, where threads are a library of their own.
+/// glibc 2.31, in which threads are a separate library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_11() {
     check_all_on("bullseye");
 }
 
-/// std's and parking_lot's.
+/// The locks of std and parking_lot.
 #[test]
 fn every_kind_of_rust_is_counted() {
     let program = rust_target("contended_rust");

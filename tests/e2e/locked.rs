@@ -1,4 +1,5 @@
-//! Programs that have all of their memory locked (mlockall): the agent's is none of theirs.
+//! Programs that lock all their memory (mlockall): none of the agent's memory must be locked with
+//! it.
 
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 const CURRENT: u32 = 1;
 const FUTURE: u32 = 2;
 const ON_FAULT: u32 = 4;
-/// RLIMIT_MEMLOCK as systems have it by default.
+/// The default RLIMIT_MEMLOCK of most systems.
 const LIMITED: &[&str] = &[
     "setpriv",
     "--reuid",
@@ -16,10 +17,11 @@ const LIMITED: &[&str] = &[
     "prlimit",
     "--memlock=8388608",
 ];
-/// How much more than bare may be locked, and be resident, in KiB.
+/// The additional memory that may be locked and resident, in KiB.
 const ROOM: u64 = 1024;
 
-/// What the program says: of each of its calls the error, and how much is locked and resident, in KiB.
+/// Parses what the program prints: for each call its error, and its locked and resident memory in
+/// KiB.
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
     let number = |word: &str| word.parse().ok();
     let lines = stdout.lines().filter_map(|line| {
@@ -54,7 +56,8 @@ fn bare(through: &[&str], flags: &str) -> Vec<(String, [u64; 3])> {
     said(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Attaches to the program before it locks, and compares what it says with a bare run.
+/// Attaches to the program before it locks its memory, and compares its output with a run without
+/// tiptoe.
 fn attached(through: &[&str], flags: u32, probe: &Probe) {
     let flags = flags.to_string();
     let mut command = Command::new(through[0]);
@@ -91,7 +94,7 @@ fn compare(bare: &[(String, [u64; 3])], traced: &[(String, [u64; 3])], flags: &s
             fits(resident),
             "{who} of flags {flags}: {bare:?} {traced:?}"
         );
-        // The kernel counts what is locked, so as much is.
+        // The kernel's count of locked memory must not be lower either.
         assert!(
             locked.1 >= locked.0,
             "{who} of flags {flags}: {bare:?} {traced:?}"
@@ -117,7 +120,8 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// The kernel compares all that is mapped with the limit, the agent's segments too: the program's call failed.
+/// The kernel compares all mapped memory with the limit, the agent's segments included, so that the
+/// program's call failed.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {
@@ -134,7 +138,7 @@ fn a_program_below_its_limit_may_lock_its_memory() {
     );
 }
 
-/// What a program may not lock it may not lock under tiptoe.
+/// A lock that would fail without tiptoe must fail under tiptoe, too.
 #[test]
 fn a_program_above_its_limit_may_not_lock_its_memory() {
     if !is_root() {
@@ -151,7 +155,7 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
             &limit,
         ];
         attached(&user, CURRENT, &Probe::new(&["called"]));
-        // One with the right to may.
+        // A program with CAP_IPC_LOCK may lock any amount.
         attached(
             &["prlimit", &limit],
             CURRENT | FUTURE,
@@ -160,7 +164,7 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
     }
 }
 
-/// The same with `-- CMD`, where the agent is there from the start.
+/// With `-- CMD` the agent is loaded from the start.
 #[test]
 fn a_started_program_locks_no_memory_of_the_agents() {
     for flags in [CURRENT, CURRENT | FUTURE] {

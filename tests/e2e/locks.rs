@@ -1,4 +1,4 @@
-//! Contended locks of programs: every futex call is told of, and told right.
+//! Contended locks of programs: every futex call must be reported, with the right lock and callers.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,14 +7,14 @@ use serde_json::Value;
 use tiptoe_tests::memory::patched_bytes;
 use tiptoe_tests::{Debian, Probe, Process, Report, scaled, skipped, target};
 
-/// Its locks.
+/// Returns the rows of its locks.
 pub(crate) fn rows(report: &Report) -> &[Value] {
     let rows = report.value["locks"]["rows"].as_array();
     rows.expect("the locks").as_slice()
 }
 
-/// Attached and detached again and again while threads wait and wake: no wake is lost, and nobody holds the lock
-/// together with another.
+/// Attaches and detaches repeatedly while threads wait and wake. No wake may be lost, and no two
+/// threads may hold the lock at once.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
@@ -47,7 +47,7 @@ fn threads_that_wait_are_attached_to_and_let_go() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// glibc 2.41's waits that can be cancelled, and glibc 2.31's, which are another library's.
+/// glibc 2.41's cancellable waits, and glibc 2.31's waits, which are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_are_attached_to_and_let_go() {
@@ -59,7 +59,7 @@ fn threads_of_other_releases_are_attached_to_and_let_go() {
     }
 }
 
-/// Threads that are cancelled where they wait unwind through libc as without us.
+/// Threads that are cancelled in a wait must unwind through libc as they do without tiptoe.
 fn check_cancelled(program: &Path) {
     for mode in ["exit", "cond", "read", "pause", "test", "async", "main"] {
         let alone = Command::new(program).arg(mode).output();
@@ -77,8 +77,8 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 goes by the address at which a thread stands when it is cancelled; 2.31's is another library's. A
-/// program in C++ would need a compiler of its own there.
+/// glibc 2.41 checks the address at which a thread is cancelled; 2.31's check is in another
+/// library. No C++ program, because that would need a compiler of that release.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn cancelled_waits_of_other_releases_unwind() {
@@ -95,14 +95,14 @@ fn cancelled_waits_of_other_releases_unwind() {
     }
 }
 
-/// Waits with a time-out give what they give without us.
+/// Waits with a time-out must return what they return without tiptoe.
 #[test]
 fn waits_with_a_time_out_keep_their_time() {
     let run = Probe::lock().run(&target("blocking"), &["3"]);
     run.good();
 }
 
-/// The lock, who waited for it, and who held it.
+/// The lock, its waiter and its holder must be reported.
 #[test]
 fn a_slow_holder_is_named() {
     let program = target("slow_holder");
@@ -119,12 +119,13 @@ fn a_slow_holder_is_named() {
     let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
     let worst = blamed.max().expect("somebody held it");
     assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
-    // The program's own clock runs from before the call until after it.
+    // The program's own clock is read before the call and after it.
     let own = run.expected().0["waited_ns"];
     assert!(total > 0 && total <= own, "{total} of {own}");
 }
 
-/// How much of the waits is the slow holder's, and how near they are to what the program measured.
+/// Most of the waiting time must be blamed on the slow holder, and be near the program's own
+/// measurement.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_slow_holder_has_most_of_the_time() {
@@ -137,7 +138,7 @@ fn a_slow_holder_has_most_of_the_time() {
     assert!(total <= own && total > own / 2, "{total} of {own}");
 }
 
-/// A process that hangs is asked who waits for whom; nothing is patched.
+/// A hanging process is inspected by `lock --now`; nothing is patched.
 #[test]
 fn a_deadlock_is_found() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -169,8 +170,9 @@ fn a_deadlock_is_found() {
     assert_eq!(patched_bytes(program.pid()), 0);
 }
 
-/// Locks without a name are told by where they lie, while the program runs as at one moment, and
-/// a rwlock by how many read. A thread that ran when tiptoe came has its stack named all the same.
+/// Locks without a name are named by their location, in a running program as in a snapshot; a
+/// rwlock has the number of its readers. A thread that ran when tiptoe attached must have its stack
+/// named as well.
 #[test]
 fn locks_are_told_by_where_they_lie() {
     let name = format!("tiptoe-locks-{}", std::process::id());
@@ -229,7 +231,8 @@ fn locks_are_told_by_where_they_lie() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// How long they have slept, which is 50 ms and more as they slept before the program said so.
+/// The waits' ages, at least 50 ms, because the threads slept that long before the program printed
+/// anything.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_deadlock_has_its_age() {
@@ -251,7 +254,7 @@ fn a_deadlock_has_its_age() {
     }
 }
 
-/// How many read while one waits to write, and while one waits to read behind him.
+/// The readers while one thread waits to write, and while another waits to read after that writer.
 #[test]
 fn readers_are_told() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
@@ -259,12 +262,12 @@ fn readers_are_told() {
     let all = rows(report).iter();
     let told: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
     for mode in ["write", "read"] {
-        // A reader that comes while the writer has the lock, or waits for it, has a row of its own.
+        // A reader that arrives while the writer holds the lock, or waits for it, has its own row.
         let has_readers = |row: &&&Value| row["mode"] == mode && !row["readers"].is_null();
         let row = told.iter().find(has_readers);
         let readers = &row.unwrap_or_else(|| panic!("{mode}: {told:#?}"))["readers"];
         assert_eq!(readers["most"], 5, "{told:#?}");
-        // A machine under load may let one sleep when some have gone.
+        // On a busy machine a waiter may sleep only after some readers have left.
         let average = readers["average"].as_f64().expect("a number");
         assert!(average > 1.0 && average <= 5.0, "{told:#?}");
     }
@@ -272,7 +275,7 @@ fn readers_are_told() {
     assert!(semaphore.expect("they wait")["readers"].is_null());
 }
 
-/// How long a lock is held, as the program itself measures it, by who takes it.
+/// Hold times, as the program measures them, by the caller that takes the lock.
 #[test]
 fn holds_are_timed() {
     let watch = || Probe::lock().with(&["--hold", "cache_lock"]);
@@ -294,7 +297,7 @@ fn holds_are_timed() {
     };
     let [count, total_ns] = held("slow_holder:slow_holder+");
     assert_eq!(count, run.expected().0["holds"]);
-    // The program's own clock runs within its hold.
+    // The program's own clock is read within its hold.
     let own = run.expected().0["held_ns"];
     assert!(own <= total_ns, "{total_ns} of {own}");
     let [count, _] = held("slow_holder:quick+");
@@ -314,7 +317,7 @@ fn holds_are_timed() {
     }
 }
 
-/// How near the times of holds are to what the program measured.
+/// Hold times must be near the program's own measurement.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn holds_are_timed_closely() {
@@ -339,7 +342,8 @@ fn holds_are_timed_closely() {
     assert!(quick < own / 4, "{quick} of {own}");
 }
 
-/// Every hold is counted, whatever takes the lock: calls that wait or have a time-out, a condition's wait.
+/// Every hold must be counted, whichever call takes the lock: calls that wait or have a time-out,
+/// and a condition's wait.
 #[test]
 fn every_hold_is_counted() {
     const THREADS: u64 = 4;
@@ -366,14 +370,15 @@ fn every_hold_is_counted() {
         let counts = holds.iter().filter_map(|hold| hold["count"].as_u64());
         let count: u64 = counts.sum();
         match kind {
-            // A hold more with each wait, but where the condition held at once.
+            // Each wait adds a hold, unless the condition was already true.
             "cond" => assert!(count >= rounds * THREADS, "{count}"),
             _ => assert_eq!(count, rounds * THREADS, "{kind}: {holds:#?}"),
         }
     }
 }
 
-/// Waits of a thread that has ended were those of the thread that got its slab: two rows in place of six.
+/// Waits of an ended thread were attributed to the thread that reused its slab: two rows instead of
+/// six.
 #[test]
 fn waits_of_ended_threads_stay_theirs() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);

@@ -1,4 +1,5 @@
-//! What tiptoe takes from the machine that it shares with the program: no priority, and what it takes is in the report.
+//! tiptoe must take no priority from the programs on the machine, and the report must say what it
+//! used.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +10,12 @@ use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The field of /proc/PID/stat after the name in which a thread's nice value is (proc_pid_stat(5), field 19).
+/// The field of /proc/PID/stat, counted after the name, that holds the nice value
+/// (proc_pid_stat(5), field 19).
 const NICE: usize = 16;
 
-/// The nice value of each thread of a process; threads that end meanwhile are left out.
+/// Returns the nice value of each thread of a process. Threads that end during the reading are
+/// skipped.
 fn nice_values(pid: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();
@@ -27,7 +30,7 @@ fn nice_values(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The nice values that the threads of a tiptoe had until `is_over`.
+/// Returns the nice values that tiptoe's threads had until `is_over`.
 fn look(
     tiptoe: &mut Process,
     what: &str,
@@ -42,13 +45,13 @@ fn look(
     seen
 }
 
-/// tiptoe ran at nice -15 while it attached and detached, and all the while that libraries were awaited.
+/// tiptoe ran at nice -15 while it attached and detached, and while it waited for libraries.
 #[test]
 fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));
     assert_eq!(own.len(), 1, "the test's threads: {own:?}");
     let mut process = Process::waiting(&target("hot"), &["1", "1000"]);
-    // A stopped program keeps tiptoe in each phase until it goes on.
+    // A stopped program keeps tiptoe in each phase until the program continues.
     process.signal(libc::SIGSTOP);
     let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
     let tiptoe = &mut attached.process;
@@ -71,7 +74,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     assert!(process.finish().1.success());
 }
 
-/// The agent's thread ran at nice 0 in a program that had given that up.
+/// The agent's thread ran at nice 0 in a program that had lowered its own priority.
 #[test]
 fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     let waiting = Waiting::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
@@ -85,7 +88,7 @@ fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     attached.finish();
 }
 
-/// What tiptoe itself used is in the report, as JSON and as text.
+/// tiptoe's own usage must be in the report, as JSON and as text.
 #[test]
 fn the_report_says_what_tiptoe_itself_used() {
     let process = Process::waiting(&target("hot"), &["1", "1000"]);

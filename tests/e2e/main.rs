@@ -1,4 +1,5 @@
-//! End to end: real programs, driven through the command. Exact counts are asked for with `--budget off`.
+//! End-to-end tests: real programs, traced by the command. Tests that need exact counts use
+//! `--budget off`.
 
 mod attach;
 mod bad_input;

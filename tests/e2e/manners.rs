@@ -1,4 +1,4 @@
-//! What a program can see of being traced: nothing.
+//! A program must not be able to see that it is traced.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // An entry of the program's own may have any name, also that of tiptoe's.
+    // An environment entry of the program may have any name, also the name of tiptoe's own.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -26,7 +26,7 @@ fn the_environment_is_the_programs_own() {
     );
 }
 
-/// A shell, its children and a program that they start: all print what they print without us.
+/// A shell, its children and a program that they start must print what they print without tiptoe.
 #[test]
 fn a_command_of_a_command_is_not_traced() {
     let script = format!("env | sort; {} 10", target("exec").display());
@@ -64,7 +64,7 @@ fn namespaces_may_be_left() {
     }
 }
 
-/// A name that is no UTF-8 kept the agent out.
+/// A name that is not UTF-8 kept the agent out.
 #[test]
 fn names_may_be_any_bytes() {
     let mut waiting = Process::waiting(&target("bytes"), &[]);
@@ -78,13 +78,14 @@ fn names_may_be_any_bytes() {
     assert_eq!(report.count("called"), 1000);
 }
 
-/// A forked child has no agent to wait for, whatever it calls.
+/// A forked child has no agent that its calls could wait for.
 #[test]
 fn a_forked_child_gives_up_what_it_likes() {
     check(&target("privileges"), &["child"]);
 }
 
-/// The agent's thread was root's for up to 25 ms after a setuid in a program with threads, and kept its groups.
+/// After a setuid in a program with threads, the agent's thread was root's for up to 25 ms, and
+/// kept root's groups.
 #[test]
 fn no_thread_has_rights_after_setuid() {
     if !is_root() {
@@ -93,7 +94,7 @@ fn no_thread_has_rights_after_setuid() {
     check(&target("privileges"), &["setuid"]);
 }
 
-/// Shows what libc's fast paths cost with and without us; a time is never asserted.
+/// Prints the times of libc's fast paths with and without tiptoe, and asserts none.
 #[test]
 fn libc_keeps_its_speed() {
     let program = target("libc_speed");
@@ -114,7 +115,8 @@ fn libc_keeps_its_speed() {
     );
 }
 
-/// All functions of all libraries, less the agent's own: what runs on a hit is not hit.
+/// A probe on all functions of all libraries must leave out the agent's, because code that runs on
+/// a hit must not be hit.
 #[test]
 fn the_agent_is_none_of_the_programs_libraries() {
     let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);
@@ -131,8 +133,9 @@ fn the_agent_is_none_of_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Trampolines followed the first word of whatever the thread had in the place of libc's thread-local block: the program
-/// crashed, or was written into. The agent leaves before that, and the report says so.
+/// Trampolines followed the first word of whatever memory the thread had instead of libc's
+/// thread-local block, so that the program crashed or was overwritten. The agent must leave before
+/// that, and the report must say so.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -145,7 +148,7 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
-/// tiptoe wrote its words into the block of such a thread when it attached.
+/// tiptoe wrote to the thread-local block of such a thread when it attached.
 #[test]
 fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");

@@ -1,4 +1,4 @@
-//! Programs on another C library.
+//! Programs linked to musl.
 
 use tiptoe_tests::{Probe, Waiting, musl_target, skipped};
 
@@ -12,7 +12,7 @@ fn built(flags: &[&str]) -> Option<std::path::PathBuf> {
         .ok()
 }
 
-/// The agent needs no library, and so starts with a program of any.
+/// The agent needs no library, so that any program can load it at its start.
 #[test]
 fn musl_programs_are_counted_in_process_from_their_start() {
     let Some(program) = built(&[]) else { return };
@@ -20,7 +20,7 @@ fn musl_programs_are_counted_in_process_from_their_start() {
     assert_eq!(report.via("agent"), 6, "{:#}", report.value);
 }
 
-/// Its loader takes no library with thread-locals later.
+/// musl's loader accepts no library with thread-locals after the start.
 #[test]
 fn running_musl_programs_are_counted_by_the_kernel() {
     let Some(program) = built(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Under which names functions are reported: no two of them look like one.
+//! Functions must be reported by names of which no two look the same.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +26,7 @@ fn the_selected_implementation_is_named() {
     assert_eq!(event["notes"][0], "selected chosen", "{event:#}");
 }
 
-/// Counts with these specs alone, and asserts that each is the calls of one function.
+/// Counts each spec alone, and asserts that it is the calls of one function.
 fn check_each(specs: &[&str], calls: u64) {
     let run = Probe::new(specs).run(&target("abi_tags"), &[&calls.to_string()]);
     let events = run.good().events();
@@ -36,8 +36,8 @@ fn check_each(specs: &[&str], calls: u64) {
     }
 }
 
-/// A function that returns `std::string` is `f[abi:cxx11]`: it was found neither as `f`, nor by the name that the
-/// hint gave.
+/// A function that returns `std::string` has the name `f[abi:cxx11]`. It was found neither as `f`
+/// nor by the name in the hint.
 #[test]
 fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     check_each(
@@ -65,7 +65,7 @@ fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     }
 }
 
-/// A library's file name need not be text, nor without colons; `[` is no set in it.
+/// A library's file name may be no text, and may contain colons; `[` begins no set in it.
 #[test]
 fn libraries_of_any_name_are_found() {
     let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));
@@ -88,7 +88,7 @@ fn libraries_of_any_name_are_found() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Go's own functions are `type:.eq…` and `go:…`.
+/// Go's own functions have names such as `type:.eq…` and `go:…`.
 #[test]
 fn names_of_go_with_a_single_colon_are_found() {
     let program = match go_target("parks", &[]) {
@@ -103,7 +103,7 @@ fn names_of_go_with_a_single_colon_are_found() {
     }
 }
 
-/// 100 of 1,100 calls were counted, and the rest was unsaid.
+/// 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
 #[test]
 fn places_where_a_function_is_inlined_are_said() {
     for via in ["agent", "kernel"] {

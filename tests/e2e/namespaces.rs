@@ -1,4 +1,4 @@
-//! A target in a container of its own: other mounts, other process ids, and a root of which we see nothing; and tiptoe
+//! A target in a container (other mounts, other process ids, a root that we cannot see), and tiptoe
 //! in a container.
 
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use tiptoe_tests::{Probe, Waiting, command, is_root, process, skipped, target};
 use crate::watch::{hits, said, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
-/// A small root on a tmpfs that only the new mount namespace has. Arguments: where, the program, and `whole`
-/// (a container's way: pivot_root, and a /proc) or `bare` (chroot, and none).
+/// Makes a small root on a tmpfs in a new mount namespace. Arguments: the folder, the program, and
+/// `whole` (like a container: pivot_root, with /proc) or `bare` (chroot, without /proc).
 const ENTER: &str = r#"set -e
 mount -t tmpfs tmpfs "$1"
 mkdir -p "$1/bin" "$1/proc" "$1/old"
@@ -76,7 +76,7 @@ fn a_container_is_counted_in_process() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// The loader opens the agent through /proc: where there is none the kernel counts.
+/// The loader opens the agent through /proc. Without /proc the kernel counts.
 #[test]
 fn a_container_without_proc_is_counted_by_the_kernel() {
     if !is_root() {
@@ -94,7 +94,7 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// BPF programs see process ids that are none there.
+/// BPF programs see process ids of the outer namespace, which the container does not know.
 #[test]
 fn tiptoe_in_a_container_knows_its_processes() {
     let Some(_turn) = turn() else { return };
@@ -123,13 +123,14 @@ fn tiptoe_in_a_container_knows_its_processes() {
     }
 }
 
-/// Neither does it know those of the process, nor does the kernel know ours.
+/// Ids inside a nested namespace are unknown to tiptoe, and its ids are unknown to the kernel's
+/// programs.
 #[test]
 fn tiptoe_in_a_container_refuses_one_within() {
     if !is_root() {
         return skipped("a container", "needs root");
     }
-    // Until its child has become another program it is no `sleep`.
+    // pgrep is repeated, because the child is named `sleep` only after its exec.
     const WITHIN: &str = "unshare --pid --fork sleep 60 & until pid=$(pgrep -x sleep -P $!); do sleep 0.01; done; \
                           exec \"$0\" lock --via kernel -p $pid";
     let mut tiptoe = Command::new("unshare");

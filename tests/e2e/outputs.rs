@@ -1,4 +1,4 @@
-//! `-o FILE`, where the folder belongs to somebody else too.
+//! `-o FILE` in a folder to which other users may write.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -9,7 +9,7 @@ use tiptoe_tests::{command, is_root, skipped};
 
 use crate::doctor::Unprivileged;
 
-/// A folder as `/tmp`, removed when the test is over.
+/// A folder with the permissions of /tmp, removed when the test is over.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -24,12 +24,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// As root, `-o /tmp/report` wrote wherever a link of another user led.
+/// As root, `-o /tmp/report` followed another user's link and overwrote its target.
 #[test]
 fn another_users_link_is_not_followed() {
     if !is_root() {

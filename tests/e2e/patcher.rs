@@ -1,10 +1,10 @@
-//! The live patcher on running programs that check every result of theirs.
+//! The live patcher on running programs that check every result.
 
 use tiptoe_tests::{Process, command, scaled, target};
 
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
-/// A program whose threads run probed functions until they are told to stop.
+/// Starts a program whose threads run probed functions until its stdin closes.
 fn hot(threads: &str) -> Process {
     let mut process = Process::waiting(&target("hot"), &[threads, "0"]);
     process.go();
@@ -19,7 +19,7 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Six functions, a million times out and in at full scale.
+/// Six functions are patched and restored a million times at full scale.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn probes_come_and_go_under_64_threads() {

@@ -1,14 +1,14 @@
-//! Where probes may stand: on instructions of functions, whoever would count there; anything else is refused
-//! before the program feels it.
+//! Probes may be put on instructions of functions only, whichever way counts. Anything else must be
+//! refused before the program is changed.
 
 use std::process::Command;
 
 use tiptoe_tests::{Expected, Probe, Process, Report, skipped, target};
 
-/// Who may be asked.
+/// The values of `--via`.
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
 
-/// Refused with status 2 and this reason, and the program has not run.
+/// Asserts a refusal with status 2 and this reason, and that the program has not run.
 fn refused(spec: &str, options: &[&str], why: &str) {
     let run = Probe::new(&[spec])
         .with(options)
@@ -25,13 +25,13 @@ fn refused_everywhere(spec: &str, why: &str) {
     }
 }
 
-/// The report of a run in which the program found nothing wrong.
+/// Returns the report of a run in which the program found nothing wrong.
 fn fine(specs: &[&str], options: &[&str]) -> Report {
     let run = Probe::new(specs).with(options).run(&target("offsets"), &[]);
     run.good().clone()
 }
 
-/// The link-time address of `answer`.
+/// Returns the link-time address of `answer`.
 fn answer() -> u64 {
     let output = Command::new("nm").arg(target("offsets")).output();
     let text = String::from_utf8(output.expect("nm").stdout).expect("text");
@@ -79,7 +79,7 @@ fn instructions_inside_a_function() {
     }
 }
 
-/// What cannot be counted does not keep the rest from it.
+/// A refused probe must not prevent the others.
 #[test]
 fn one_place_is_refused_and_another_counted() {
     for way in WAYS {
@@ -90,7 +90,7 @@ fn one_place_is_refused_and_another_counted() {
     }
 }
 
-/// The kernel takes such a probe and never counts a hit.
+/// The kernel accepts such a probe and never counts a hit, so tiptoe must refuse it.
 #[test]
 fn what_the_kernel_cannot_run() {
     refused("locked", &["--via", "kernel"], "LOCK");
@@ -105,7 +105,8 @@ fn the_kernel_splits_nothing() {
     refused("answer", &["--via", "kernel", "--by", "thread"], "--by");
 }
 
-/// The kernel's probes are places in files: they outlive exec, and the report says so.
+/// The kernel's probes are in files, so that they count after an exec as well; the report must say
+/// so.
 #[test]
 fn exec_under_the_kernel_is_told() {
     if !std::path::Path::new("/sys/kernel/tracing/set_event").exists() {
@@ -120,8 +121,8 @@ fn exec_under_the_kernel_is_told() {
     }
 }
 
-/// The second of two probes within one jump went to the kernel, whose trap byte made the jump lead anywhere: SIGSEGV. Each is
-/// counted, or refused with the other one's name.
+/// If two probes were within one jump, the kernel took the second one. Its trap byte changed the
+/// jump's target: SIGSEGV. Each must be counted, or refused with the other one's name.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");
@@ -152,7 +153,7 @@ fn two_probes_in_one_window() {
     }
 }
 
-/// The same of one tiptoe after another: the second one's probe went into the first one's jump.
+/// The probe of a second tiptoe was written into the jump of the first one, with the same effect.
 #[test]
 fn a_second_tiptoe_within_the_first_ones_window() {
     let program = target("windows");
@@ -166,7 +167,7 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let why = "inside of a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
-    // Together with one that is well, which counts on while the program runs.
+    // With another probe that is fine, and must continue to count while the program runs.
     let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
     second.wait_ready();
     process.go();

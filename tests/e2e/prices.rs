@@ -1,4 +1,4 @@
-//! The cache of prices, from run to run.
+//! The cache of prices between runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,8 @@ impl Drop for Caches {
     }
 }
 
-/// Runs twice. The second run measures only if the CPUs are in another state by then: it keeps a second file.
+/// Runs twice. The second run may measure only if the state of the CPUs has changed, in which case
+/// it keeps a second file.
 fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = Caches::new(name);
     let probe = caches.probe(probe);
@@ -79,7 +80,7 @@ fn a_second_look_at_locks_takes_the_prices_of_the_first() {
     twice("lock", Probe::lock(), "waits", "hot", &["1", "1000"]);
 }
 
-/// A cache that cannot be used changes nothing that is said.
+/// An unusable cache must change nothing in the output.
 #[test]
 fn a_cache_that_cannot_be_written_is_no_error() {
     let caches = Caches::new("nowhere");

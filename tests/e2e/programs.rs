@@ -1,12 +1,13 @@
-//! sqlite3 and python3, run to their end: their output is what it is without tracing, and counts
-//! agree with the kernel's own uprobes.
+//! sqlite3 and python3, run to their end: their output must be the same as without tracing, and
+//! counts must agree with kernel uprobes.
 
 use std::process::Command;
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Probe, Report, command, installed, skipped, target};
 
-/// Runs a deterministic command alone, in process and through the kernel: one output, one set of counts.
+/// Runs a deterministic command alone, in process and through the kernel: one output, one set of
+/// counts.
 fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");
@@ -39,7 +40,8 @@ fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     }
 }
 
-/// All functions of a program at once: only its output is compared.
+/// Probes all functions of a program at once. Only its output is compared, because counts of all
+/// functions are not known.
 fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
     let Some(path) = installed(program) else {
         skipped(program, "not installed");
@@ -105,7 +107,8 @@ fn all_functions_of_sqlite3() {
     everything("sqlite3", &["-batch", ":memory:", SQL], "libsqlite3.so.0:*");
 }
 
-/// They begin with `fld`, which was executed twice and left a value too much on the x87 stack.
+/// These functions begin with `fld`, which was executed twice and left an additional value on the
+/// x87 stack.
 #[test]
 fn long_doubles_are_the_same_while_libm_is_probed() {
     let program = target("long_doubles");
@@ -124,16 +127,18 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
     std::fs::remove_file(&report).expect("our own report");
 }
 
-/// Without address randomisation libraries lie close below the stack: all room for their trampolines is below them,
-/// where memory of the agent's would lie, too, if the kernel chose its place. Arenas were planned above the stack as well,
-/// where no process has addresses, and their functions were left to the kernel.
+/// Without address randomisation, libraries are close below the stack. All room for trampolines is
+/// below the libraries, where the kernel would also put the agent's memory if it could choose.
+/// Arenas were planned above the stack as well, where no process has addresses, so that their
+/// functions were left to the kernel.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
     let Some(path) = installed("sqlite3") else {
         return skipped("sqlite3", "not installed");
     };
     const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x40000;
-    // SAFETY: changes how programs are laid out that this thread starts from now on; it is the test's own.
+    // SAFETY: changes the layout of programs that this thread starts from now on; the thread
+    // belongs to the test.
     let before = unsafe { libc::personality(ADDR_NO_RANDOMIZE) };
     assert!(before >= 0, "personality(2)");
     let run = Probe::new(&["libsqlite3.so.0:*"])
@@ -161,7 +166,7 @@ fn all_functions_of_libc_under_python3() {
     everything("python3", &["-S", "-c", SCRIPT], "libc.so.6:*");
 }
 
-/// A faulthandler that gets its own faults still prints its trace and dies of SIGSEGV or SIGILL.
+/// A faulthandler that handles its own faults must print its trace and die of SIGSEGV or SIGILL.
 #[test]
 fn pythons_faulthandler_gets_its_own_faults() {
     let Some(path) = installed("python3") else {

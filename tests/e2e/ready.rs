@@ -1,4 +1,4 @@
-//! `--ready-fd`: a program that waits for `ready` misses nothing that happens after it.
+//! `--ready-fd`: a program that waits for `ready` must not miss anything that happens afterwards.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
 use tiptoe_tests::{Expected, Probe, Process, command, is_root, skipped, target};
 
-/// Every instrument, and what it counts in any program.
+/// Each instrument, with an event that any program has.
 const INSTRUMENTS: [&[&str]; 8] = [
     &["probe", "libc.so.6:malloc"],
     &["probe", "--latency", "libc.so.6:malloc"],
@@ -19,7 +19,7 @@ const INSTRUMENTS: [&[&str]; 8] = [
     &["stat", "-a", "-e", "cpu-clock"],
 ];
 
-/// Runs tiptoe with a file as its third descriptor.
+/// Runs tiptoe with a file as descriptor 3.
 fn with_file(file: &Path, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"exec 3>"$1"; shift; exec "$@""#, "sh"]);
@@ -36,7 +36,7 @@ fn a_command_begins_after_the_signal_and_without_the_descriptor() {
     let name = file.to_str().expect("UTF-8");
     let script = r#"cat "$0"; [ -e /proc/self/fd/3 ] && echo inherited; true"#;
     for instrument in INSTRUMENTS {
-        // Another test may use all debug registers.
+        // Another test may hold all debug registers.
         let _turn = (instrument[0] == "watch").then(tiptoe_tests::breakpoint::Turn::wait);
         let rest = ["--ready-fd", "3", "--", "sh", "-c", script, name];
         let ran = with_file(&file, &[instrument, &rest].concat());
@@ -60,7 +60,7 @@ fn a_command_that_is_counted_later_begins_before_the_signal() {
         "--ready-fd",
         "3",
     ];
-    // It ends when it has another parent, as tiptoe has ended.
+    // The script ends when its parent changes, which means that tiptoe has ended.
     let script = r#"cat "$0"; lives() { read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; }
 while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     let ran = with_file(
@@ -70,7 +70,7 @@ while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     assert_eq!(ran.stdout, b"then\nready\n", "{ran:?}");
 }
 
-/// Counts by `stat` begin with it, too; those of the other instruments are tested wherever they attach.
+/// `stat` must count from the signal on. Other instruments are tested where they attach.
 #[test]
 fn a_process_is_counted_from_the_signal_on() {
     if !is_root() {

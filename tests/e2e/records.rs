@@ -1,5 +1,5 @@
-//! `--record`: every call a line, each thread's in order, and none without one that the report does not
-//! know of.
+//! `--record`: every call is a line, each thread's lines are in order, and every call without a
+//! line is in the report's counts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use std::process::Command;
 use serde_json::Value;
 use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, target_with};
 
-/// What fits into a thread's ring, whoever reads it: its first word is who it is.
+/// The records that fit into a thread's ring if nothing reads it. The ring's first word is its
+/// owner's id.
 const ROOM: u64 = 8191;
 
 /// One line.
@@ -19,7 +20,7 @@ struct Call {
     args: [i64; 2],
 }
 
-/// The lines of one function, and the report behind them.
+/// The lines of one function, and the report that follows them.
 struct Recorded {
     function: &'static str,
     calls: Vec<Call>,
@@ -56,13 +57,13 @@ impl Recorded {
         }
     }
 
-    /// A number of the function's.
+    /// Returns a number of the function's event.
     fn number(&self, key: &str) -> u64 {
         let event = self.report.event(self.function).expect(self.function);
         event[key].as_u64().expect(key)
     }
 
-    /// Each call is counted once, and there are as many lines as the report says.
+    /// Asserts that each call was counted once, and that the report has the number of lines.
     fn assert_adds_up(&self, calls: u64) {
         let [recorded, lost, only_counted] =
             ["recorded", "records_lost", "only_counted"].map(|key| self.number(key));
@@ -76,7 +77,7 @@ impl Recorded {
         assert_eq!(recorded, self.calls.len() as u64, "{:#}", self.report.value);
     }
 
-    /// What each was called with second, by what it was called with first.
+    /// Returns the calls by their first argument.
     fn by_first(&self) -> BTreeMap<i64, Vec<Call>> {
         let mut by_first: BTreeMap<i64, Vec<Call>> = BTreeMap::new();
         for call in &self.calls {
@@ -86,7 +87,8 @@ impl Recorded {
     }
 }
 
-/// The calls numbered from 0 on, without a gap, at one thread, and later and later.
+/// Asserts that the second arguments count up from 0 without a gap, on one thread, with increasing
+/// times.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");
@@ -95,7 +97,7 @@ fn assert_in_order(calls: &[Call]) {
     assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
 }
 
-/// The function by its name alone.
+/// The file of the lines, and the function by its name alone.
 type Lines = (PathBuf, &'static str);
 
 fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
@@ -116,7 +118,7 @@ fn attaching(pid: u32) -> (Command, Lines) {
     recording("f", &["--budget", "off", "-p", &pid.to_string()])
 }
 
-/// Runs a mode to its end; what it says it called.
+/// Runs a mode to its end. Returns its lines, and the number of calls that it printed.
 fn run(mode: &str, count: u64, options: &[&str]) -> (Recorded, u64) {
     let (mut command, lines) = recording("f", options);
     command

@@ -1,4 +1,5 @@
-//! The accounting of debug registers beside the kernel's own: the same answer to every request of random sequences.
+//! Compares our accounting of debug registers with the kernel's: both must give the same answer to
+//! every request of random sequences.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Sender, channel};
@@ -10,11 +11,11 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, Turn};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// Of thousands of threads each is as good as the next.
+/// A few threads suffice, because the accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
-/// Nobody waits here.
+/// A `Wait` that must never be used, because only one thread makes requests.
 struct Alone;
 
 impl Wait for Alone {
@@ -28,7 +29,7 @@ impl Wait for Alone {
     }
 }
 
-/// A thread that does nothing until it is dropped.
+/// A thread that sleeps until it is dropped.
 struct Idle {
     tid: i32,
     end: Option<(Sender<()>, JoinHandle<()>)>,
@@ -59,7 +60,7 @@ impl Drop for Idle {
     }
 }
 
-/// xorshift: a sequence is told by its seed.
+/// An xorshift generator; the seed identifies the sequence.
 struct Random(u64);
 
 impl Random {
@@ -71,7 +72,7 @@ impl Random {
     }
 }
 
-/// The kernel's and ours, and what both have granted.
+/// Our accounting, the kernel's threads, and the requests that both granted.
 struct Both<'a> {
     ours: Accounting<'a, Alone>,
     threads: Vec<Idle>,
@@ -116,7 +117,8 @@ impl Both<'_> {
         };
         let ours = self.ours.reserve(&request);
         let mut theirs = Breakpoint::open(thread, cpu, access);
-        // A child that another test forks has copies of our descriptors until it calls exec.
+        // A child that another test forks has copies of our descriptors until its exec, so that a
+        // released register may still be taken.
         let until = Instant::now() + PATIENCE;
         while ours.is_ok() && is_full(&theirs) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -136,7 +138,7 @@ impl Both<'_> {
     }
 }
 
-/// How long what was given back may still be held by copies.
+/// The time for which such copies may hold what was released.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn is_full(opened: &std::io::Result<Breakpoint>) -> bool {
@@ -144,7 +146,7 @@ fn is_full(opened: &std::io::Result<Breakpoint>) -> bool {
     error.is_some_and(|error| error.raw_os_error() == Some(ENOSPC))
 }
 
-/// Why there is nothing to compare with.
+/// Returns why there is nothing to compare with.
 fn refused() -> Option<String> {
     if !is_root() {
         return Some("not root".to_owned());
@@ -153,7 +155,8 @@ fn refused() -> Option<String> {
     (error.raw_os_error() != Some(ENOSPC)).then(|| format!("perf_event_open: {error}"))
 }
 
-/// What a thread can have of both kinds: one after the other, and so whether they are the same.
+/// Finds out how many registers of both kinds a thread can have, one kind after the other, and so
+/// whether both kinds share them.
 fn registers(thread: i32) -> Registers {
     let of = |access| Breakpoint::all(Some(thread), None, access);
     let instruction = of(Access::Execute).len() as u32;

@@ -1,5 +1,5 @@
-//! Probes on the ends of calls: programs that return every kind of value, in every way, and say themselves
-//! how often each function was entered, returned and was left.
+//! Probes on the ends of calls, with programs that return every kind of value in every way, and
+//! print how often each function was entered, returned and was left.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,24 +9,24 @@ use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, target, target
 
 use crate::returns_unwind::everything;
 
-/// What is asked about each function.
+/// The request for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Entries alone.
     Entries,
-    /// `--latency`.
+    /// `--latency`: entries and ends.
     Latency,
-    /// `uretprobe:` specs, whose counts are of returns alone.
+    /// `uretprobe:` specs, which count returns only.
     Returns,
 }
 
-/// Every way to ask for ends.
+/// Every request for ends.
 pub const ENDS: [Ask; 2] = [Ask::Latency, Ask::Returns];
-/// The same, and entries alone beside them.
+/// Every request for ends, and entries alone.
 pub const EVERY: [Ask; 3] = [Ask::Entries, Ask::Latency, Ask::Returns];
 
 impl Ask {
-    /// A probe that asks this about `functions`.
+    /// Returns a probe with this request for `functions`.
     pub fn probe(self, functions: &[&str]) -> Probe {
         match self {
             Ask::Entries => Probe::new(functions),
@@ -38,7 +38,7 @@ impl Ask {
         }
     }
 
-    /// Holds what was reported against the truth.
+    /// Compares a report with the truth.
     pub fn compare(self, report: &Report, truth: &Truth, room: Room) {
         match self {
             Ask::Entries => report.assert_exact(&truth.entries()),
@@ -47,18 +47,18 @@ impl Ask {
     }
 }
 
-/// The program without tiptoe.
+/// Runs the program without tiptoe.
 pub fn alone(program: &Path, arguments: &[&str]) -> Output {
     let output = Command::new(program).args(arguments).output();
     output.expect("the target runs")
 }
 
-/// What a program printed.
+/// Returns a program's output as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Started by tiptoe, which asks in every way: the same output, and every number exact.
+/// Runs the program under tiptoe with every request: the same output, and every number exact.
 pub fn started(program: &Path, arguments: &[&str], room: Room) {
     let alone = alone(program, arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
@@ -70,7 +70,7 @@ pub fn started(program: &Path, arguments: &[&str], room: Room) {
     }
 }
 
-/// The same, attached to while it waits.
+/// Attaches with every request to the waiting program.
 pub fn attached(program: &Path, arguments: &[&str], room: Room) {
     let alone = alone(program, arguments);
     let truth = Truth::parse(&text(&alone.stdout));
@@ -87,14 +87,14 @@ pub fn attached(program: &Path, arguments: &[&str], room: Room) {
     }
 }
 
-/// Both.
+/// Checks both.
 pub fn check(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     started(program, arguments, Room::Enough);
     attached(program, arguments, Room::Enough);
 }
 
-/// Each mode of a target.
+/// Checks each mode of a target.
 pub fn modes(program: &Path, modes: &[&str]) {
     for mode in modes {
         println!("{} {mode}", program.display());
@@ -105,7 +105,7 @@ pub fn modes(program: &Path, modes: &[&str]) {
     }
 }
 
-/// Where probes of the functions that stand under their own names will be.
+/// Returns the locations of the probes on functions that are found by their own names.
 pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site> {
     let known = symbols(program);
     let functions = functions
@@ -150,7 +150,7 @@ fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
     );
 }
 
-/// `dladdr` knew no function at the return address of one that was followed.
+/// `dladdr` found no function at the return address of a followed call.
 #[test]
 fn callers_are_found_as_without_a_tracer() {
     let modes = ["own", "above", "backtrace", "unwinder", "next", "generated"];
@@ -161,7 +161,8 @@ fn callers_are_found_as_without_a_tracer() {
     sampled(&modes).for_each(|mode| everything(&at("-O0"), &[mode]));
 }
 
-/// The functions whose return address is read are counted, and the report says why they are not timed.
+/// Functions whose return address is read must only be counted, and the report must say why they
+/// are not timed.
 #[test]
 fn functions_that_read_a_return_address_are_counted() {
     let counts = |mode: &str, functions: &[&str], why: &str| {
@@ -187,7 +188,8 @@ fn functions_that_read_a_return_address_are_counted() {
     counts("above", &["middle"], calls);
 }
 
-/// Calls from code that the program has made are counted, those from its own are timed.
+/// Calls from code that the program has generated must only be counted; calls from its own code are
+/// timed.
 #[test]
 fn calls_from_generated_code_are_only_counted() {
     for ask in ENDS {
@@ -204,7 +206,7 @@ fn calls_from_generated_code_are_only_counted() {
     }
 }
 
-/// What entries hold for, calls that are timed hold for too.
+/// Timed calls must work in every build for which entries work.
 #[test]
 #[ignore = "nightly: all modes of many programs"]
 fn programs_of_every_shape() {
@@ -251,7 +253,8 @@ fn signals_stay_the_programs() {
     }
 }
 
-/// Calls came back through the place of a trampoline of an earlier session, which another had taken.
+/// Calls returned through the address of an earlier session's trampoline, which another trampoline
+/// had taken.
 #[test]
 fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
     let program = target("hot");
@@ -272,7 +275,8 @@ fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
     assert!(status.success(), "{status}");
 }
 
-/// Where nothing tells where a function returns to, it went to the kernel, or was refused whole.
+/// If a function's return address cannot be found, it was left to the kernel, or refused
+/// altogether.
 #[test]
 fn entries_are_counted_where_calls_cannot_be_followed() {
     let run = Probe::new(&["carried", "plain"])

@@ -1,4 +1,5 @@
-//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end inside.
+//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end
+//! inside a call.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ fn longjmp_leaves_probed_frames() {
     );
 }
 
-/// The pair that the compiler has itself: no library sees it.
+/// The compiler's built-in pair, which calls no library, so that no hook sees the jump.
 #[test]
 fn the_compilers_own_longjmp() {
     check(&target("ret_jump"), &["builtin"]);
@@ -27,7 +28,8 @@ fn siglongjmp_leaves_handlers() {
     modes(&target("ret_jump"), &["handler", "altstack"]);
 }
 
-/// Nothing is entered and nothing returns behind the jump.
+/// No function is entered or returns after the jump, so that the report must find the left frames
+/// by itself.
 #[test]
 fn a_jump_is_the_last_that_happens() {
     check(&target("ret_jump"), &["last"]);
@@ -39,7 +41,7 @@ fn longjmp_with_its_own_checks() {
     modes(&program, &["deep", "within", "layered"]);
 }
 
-/// Under a timer, whose signals come at another instant each time: this run's own truth.
+/// Jumps from a timer's signal handler, at another instant each time. The truth is that run's own.
 fn storm(mode: &str, compare: impl Fn(Ask, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
@@ -64,7 +66,8 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     }
 }
 
-/// A jump may come between tiptoe's count and the program's: one apart for each signal at most.
+/// A jump may come between tiptoe's count and the program's, so that they may differ by one for
+/// each signal.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
@@ -86,8 +89,8 @@ fn sibling_calls() {
     modes(&target("ret_tail"), &["chain", "cycles"]);
 }
 
-/// More sibling calls than any table has room for: the stack does not grow, the result is right, and what finds
-/// no room is counted.
+/// More sibling calls than any table has room for. The stack must not grow, the result must be
+/// right, and calls without room must be counted.
 #[test]
 #[ignore = "nightly: a million calls"]
 fn a_million_sibling_calls() {
@@ -142,7 +145,8 @@ fn threads_end_inside() {
     );
 }
 
-/// A target whose threads are inside, and the report of a tracer that went meanwhile.
+/// Returns a target whose threads are inside calls, and the report of a tracer that has detached
+/// meanwhile.
 fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
@@ -161,7 +165,7 @@ fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
     (process, report)
 }
 
-/// Every way to leave frames that were entered under a tracer that is gone.
+/// Every way to leave frames that were entered under a tracer that has since detached.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
@@ -179,7 +183,7 @@ fn frames_outlive_the_tracer() {
     }
 }
 
-/// A tracer that comes later counts none of the calls that were made before it.
+/// A later tracer must not count the ends of calls that were made before it.
 #[test]
 fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
     let program = target("ret_stay");
@@ -205,7 +209,7 @@ fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
     }
 }
 
-/// Refused where returns are asked for, with the reason; entries are counted all the same.
+/// Asserts a refusal with this reason for returns, and that entries are still counted.
 fn refused(mode: &str, functions: &[&str], reason: &str) {
     let program = target("ret_twice");
     let libc = format!("libc.so.6:{mode}");
@@ -218,7 +222,7 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // What tiptoe itself watches there is not counted either.
+    // Functions that tiptoe itself hooks are not counted either.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()
@@ -256,8 +260,8 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], WATCHED);
 }
 
-/// The linkage table pushes two words before it enters the loader's resolver, which leaves by a jump: what was taken
-/// for its return address was one of these.
+/// The linkage table pushes two words before it enters the loader's resolver, which leaves by a
+/// jump. One of these words was taken for the return address.
 #[test]
 fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     const RESOLVER: &str = "ld-linux-x86-64.so.2:_dl_runtime_resolve_*";
@@ -278,7 +282,7 @@ fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     refused(&["leaf", "--under", &RESOLVER.replace('*', "xsavec")]);
 }
 
-/// Those that may not be timed are found by themselves.
+/// Functions that must not be timed, such as setjmp, must be found without being named.
 #[test]
 fn all_functions_of_programs_that_return_twice() {
     for mode in [

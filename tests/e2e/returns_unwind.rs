@@ -1,4 +1,5 @@
-//! Frames that are left by unwinding, and programs that look at their own stack: all is as without probes.
+//! Frames that are left by unwinding, and programs that read their own stack: both must work as
+//! without probes.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ fn exceptions_leave_probed_frames() {
     modes(&target("ret_throw"), THROWS);
 }
 
-/// libgcc's unwinder inside the program.
+/// libgcc's unwinder is linked into the program, where no hook knows it by its library.
 #[test]
 #[ignore = "nightly: one of five builds of one program"]
 fn exceptions_with_a_statically_linked_unwinder() {
@@ -45,7 +46,8 @@ fn exceptions_in_a_stripped_program() {
     check(&thrower(&["-s", "-rdynamic"]), &["everything"]);
 }
 
-/// Nothing called it: what stands where others have a return address are the program's arguments.
+/// The entry point has no caller: the words at its return address are the program's arguments, and
+/// must not be replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");
@@ -77,7 +79,7 @@ fn exceptions_in_other_builds() {
     }
 }
 
-/// It dies as without probes: of SIGABRT, with the same last words, its frames still there.
+/// The program must die as without probes: of SIGABRT, with the same last message and all frames.
 #[test]
 fn an_exception_that_nobody_catches() {
     let program = target("ret_throw");
@@ -102,13 +104,13 @@ fn panics_leave_probed_frames() {
 
 const CANCELS: &[&str] = &["exit", "cond", "read", "pause", "test", "async", "main"];
 
-/// C's cleanup handlers, which find their frames by address…
+/// C's cleanup handlers, which find their frames by address.
 #[test]
 fn threads_end_inside_c() {
     modes(&target("ret_cancel"), CANCELS);
 }
 
-/// …or by unwinding…
+/// C's cleanup handlers, which are found by unwinding.
 #[test]
 #[ignore = "nightly: one of five builds of one program"]
 fn threads_end_inside_c_with_unwinding() {
@@ -118,13 +120,13 @@ fn threads_end_inside_c_with_unwinding() {
     );
 }
 
-/// …and destructors.
+/// C++ destructors.
 #[test]
 fn threads_end_inside_cpp() {
     modes(&target("ret_cancel_cc"), CANCELS);
 }
 
-/// Cancelled at any instruction of a probed function and of what stands around it.
+/// Cancelled at any instruction of a probed function and of the trampoline around it.
 #[test]
 fn cancellation_at_any_instant() {
     for name in ["ret_cancel", "ret_cancel_cc"] {
@@ -141,7 +143,7 @@ fn cancellation_at_any_instant() {
     }
 }
 
-/// Where the program itself cannot count.
+/// Asserts that every entry has an end, for programs that cannot count their own.
 pub fn every_end_is_known(report: &Report, function: &str, ask: Ask) {
     assert!(report.entries(function) > 0, "{:#}", report.value);
     if ask == Ask::Entries {
@@ -166,7 +168,8 @@ fn backtraces_by_an_unwinder_that_is_loaded_later() {
     modes(&program.expect("it builds"), VIEWS);
 }
 
-/// A timer's handler looks at the stack at any instruction, those of tiptoe around a probed function too.
+/// A timer's handler reads the stack at any instruction, including tiptoe's around a probed
+/// function.
 #[test]
 #[ignore = "nightly: long"]
 fn a_profilers_samples_are_whole() {
@@ -194,11 +197,12 @@ fn rusts_own_backtraces() {
     everything(&target("ret_backtrace"), &[]);
 }
 
-/// Every function of the program and of its C library at once: only its output is compared.
+/// Probes every function of the program and of its C library. Only its output is compared, because
+/// counts of all functions are not known.
 pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
-    // Returns alone take the same code as times: the library once is enough.
+    // Returns use the same code as times, so that one run with the library is enough.
     let whole: [(Ask, &[&str]); 3] = [
         (Ask::Latency, &["*", "libc.so.6:*"]),
         (Ask::Latency, &["*"]),

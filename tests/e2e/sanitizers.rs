@@ -1,11 +1,13 @@
-//! Programs that were built with a sanitizer: its runtime looks at the libraries before it and at the mappings.
+//! Programs built with a sanitizer. Its runtime checks which libraries precede it, and which
+//! addresses are mapped.
 
 use std::path::PathBuf;
 use tiptoe_tests::{Probe, Waiting, skipped, target_with};
 
 const FUNCTIONS: &[&str] = &["checked"];
 
-/// The programs of gcc's sanitizers, with a shared runtime and with one that is linked in.
+/// Returns the programs of gcc's sanitizers, each with a shared runtime and with one that is linked
+/// in.
 fn programs() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for (name, flags) in [
@@ -40,7 +42,7 @@ fn a_sanitizers_runtime_refused_to_start() {
     }
 }
 
-/// The runtime that precedes the agent is in nobody's environment afterwards.
+/// The runtime is preloaded before the agent, but must not stay in the program's environment.
 #[test]
 fn the_environment_of_a_sanitized_program_is_its_own() {
     let Ok(runtime) = std::process::Command::new("gcc")
@@ -63,7 +65,8 @@ fn the_environment_of_a_sanitized_program_is_its_own() {
     }
 }
 
-/// A running program: its threads wait inside of the runtime, so the kernel counts after the deadline for borrowing one.
+/// Threads of a running program wait inside the runtime, so that none can be borrowed. The kernel
+/// must count after the deadline.
 #[test]
 #[ignore = "nightly: waits five seconds for each program"]
 fn a_running_sanitized_program_is_counted() {

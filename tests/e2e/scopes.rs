@@ -1,4 +1,4 @@
-//! `--by scope`: what a program does, by the scopes that it enters.
+//! `--by scope`: events grouped by the scopes that the program enters.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn probe(options: &[&str], words: &[&str]) -> Report {
     probe.run(&target("scoped"), words).good().clone()
 }
 
-/// The parts of an event, by their keys.
+/// Returns the parts of an event by their keys.
 fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
     let by = report.event("work").expect("counted")["by"].clone();
     let parts = by.as_array().expect("split").iter();
@@ -27,7 +27,7 @@ fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// What `calls` does in so many rounds of all threads together.
+/// Returns the calls that `calls` makes in each scope in this number of rounds of all threads.
 fn calls(rounds: u64) -> BTreeMap<String, u64> {
     let each = [
         ("read", 3),
@@ -52,14 +52,14 @@ fn timed_calls_are_told_by_scope() {
     assert_eq!(parts(&report, "returns"), calls(2000));
 }
 
-/// Nothing of a child's is its parent's, and it is not held up.
+/// A child's scopes must not be counted for its parent, and the child must not be delayed.
 #[test]
 fn a_forked_child_enters_scopes_of_its_own() {
     let report = probe(&[], &["forks", "2", "1000"]);
     assert_eq!(parts(&report, "count"), calls(2000));
 }
 
-/// A future is in its scope wherever it is polled, and entered once.
+/// A future must be in its scope on whichever thread it is polled, and enter it once.
 #[test]
 fn futures_take_their_scopes_along() {
     let program = rust_target("scoped_rust");
@@ -82,7 +82,7 @@ fn futures_take_their_scopes_along() {
     }
 }
 
-/// Of a library that is opened later, and closed and opened again.
+/// Scopes of a library that is loaded later, unloaded, and loaded again.
 #[test]
 fn libraries_that_come_later_tell_of_scopes() {
     let Some(stat) = stat("syscalls:sys_enter_getppid") else {
@@ -102,7 +102,7 @@ fn libraries_that_come_later_tell_of_scopes() {
     );
 }
 
-/// A handler comes anywhere, and its scope is within whatever its thread is in.
+/// A handler interrupts any code. Its scope must be nested in the current one of its thread.
 #[test]
 fn handlers_enter_scopes_of_their_own() {
     let rounds = scaled(50_000_000);
@@ -110,7 +110,8 @@ fn handlers_enter_scopes_of_their_own() {
     let parts = parts(&report, "count");
     for (scope, count) in calls(2 * rounds) {
         match scope.as_str() {
-            // What a handler does there is told as the program's own, which has the same name.
+            // The handler's calls in this scope are added to the program's, because both scopes
+            // have the same name.
             "write/commit log" => assert!(parts[&scope] >= count, "{parts:?}"),
             scope => assert_eq!(parts[scope], count),
         }
@@ -153,7 +154,7 @@ fn waits_are_of_the_scope_that_their_thread_is_in() {
     assert_eq!(of("(no scope)"), 0, "{rows:#?}");
 }
 
-/// `stat --by scope` with these events; none where this user may not.
+/// Returns `stat --by scope` with these events. `None` if this user may not count them.
 fn stat(events: &str) -> Option<Probe> {
     if !is_root() {
         skipped("scopes", "CPU time and events of scopes need root");
@@ -187,8 +188,8 @@ fn events_are_charged_to_scopes_exactly() {
     );
 }
 
-/// Each scope has CPU time, and all of them together have what the program has; a scope that sleeps has less of that than
-/// of the time that passes.
+/// Each scope must have CPU time, and their sum must be the program's. A scope that sleeps must
+/// have less CPU time than wall-clock time.
 #[test]
 fn scopes_have_cpu_time() {
     let Some(stat) = stat("cs") else { return };
@@ -208,7 +209,7 @@ fn scopes_have_cpu_time() {
     );
 }
 
-/// Threads that sleep, and that wait for a CPU, take none.
+/// Threads that sleep or wait for a CPU must use no CPU time.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn cpu_time_is_that_of_threads_that_run() {
@@ -219,8 +220,8 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // Of 40 rounds, 20 ms of CPU time each; it is by that clock that the program goes on. What the machine itself was
-    // kept from running is in the times as well.
+    // 40 rounds of 20 ms CPU time each, by the clock that the program itself uses. The times
+    // include what the hypervisor took from the machine.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");
@@ -286,7 +287,7 @@ fn what_cannot_be_is_said() {
         assert!(text.contains(said), "{words:?}: {text}");
         assert_eq!(run.status.code(), Some(2), "{words:?}: {text}");
     }
-    // One that has none, running and started.
+    // A program without scopes, running and started.
     let program = Process::waiting(&target("plain_calls"), &[]);
     let pid = program.pid().to_string();
     let run = output(command().args(["stat", "--by", "scope", "-p", &pid]));

@@ -1,11 +1,12 @@
-//! Programs that may make only some system calls: the kernel counts in them, and the agent is gone from one
-//! before it puts itself there.
+//! Programs that may make only some system calls. The kernel must count in them, and the agent must
+//! leave a program before it confines itself, because the filter would kill the program for the
+//! agent's calls.
 
 use tiptoe_tests::{Probe, Report, Waiting, skipped, target};
 
 const FUNCTIONS: &[&str] = &["guarded"];
 
-/// Attaches to a program that is under this filter already.
+/// Attaches to a program that already has this filter.
 fn under(filter: &str, options: &[&str]) -> Report {
     let waiting = Waiting::through(&["env"], &target("sandboxed"), &[filter, "5000", "first"]);
     waiting.count(&Probe::new(FUNCTIONS).with(options), FUNCTIONS)
@@ -35,8 +36,8 @@ fn force_enters_where_the_filter_allows() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// A thread that may map nothing goes straight back to what it did. Its way in writes to the program's text for
-/// a while, so nothing can be waited for there.
+/// The borrowed thread may map nothing, and must resume at once. No event can be waited for,
+/// because the injection writes to the program's text temporarily.
 #[test]
 fn force_is_refused_where_the_filter_refuses() {
     let waiting = Waiting::through(&["env"], &target("sandboxed"), &["refuse", "5000", "first"]);
@@ -52,7 +53,7 @@ fn force_is_refused_where_the_filter_refuses() {
     );
 }
 
-/// In a program of several threads the agent's own thread is the one that meets the refusal.
+/// In a program with several threads, the agent's own thread gets the refusal.
 #[test]
 fn force_is_refused_where_code_cannot_be_fetched_anew() {
     let report = under("unfenced", &["--force"]);
@@ -64,7 +65,8 @@ fn force_is_refused_where_code_cannot_be_fetched_anew() {
     );
 }
 
-/// A filter that comes later finds no agent, and no probe that would need a call.
+/// A filter that is installed during the trace must find no agent, and no probe that would need a
+/// system call.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
     for filter in ["strict", "kill", "refuse", "mild"] {
@@ -72,7 +74,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// The same through seccomp(2), where every thread comes under the filter at once, the agent's too if it were there.
+/// seccomp(2) puts every thread under the filter at once, the agent's too if it were still there.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {
@@ -108,7 +110,7 @@ fn sandboxes_itself(filter: &str, when: &str) {
     );
 }
 
-/// Debian's file(1) with its own sandbox says what it says alone.
+/// Debian's file(1) in its own sandbox must print what it prints alone.
 #[test]
 fn a_sandboxed_package_prints_what_it_prints() {
     let Some(file) = tiptoe_tests::installed("file") else {
@@ -124,8 +126,8 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A child of a traced program makes no call of the agent's, and no trap byte is left in one that is about to come under a
-/// filter or to be traced by its parent.
+/// A traced program's child must make none of the agent's calls, and must have no trap byte when it
+/// is about to install a filter or to be traced by its parent.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];
@@ -140,7 +142,7 @@ fn a_forked_child_made_calls_of_the_agents() {
     }
 }
 
-/// The handler of a program that has its system calls dispatched to it (prctl) got SIGSYS for those of the agent.
+/// A program that handles its system calls itself (prctl) got SIGSYS for the agent's calls.
 #[test]
 fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     let program = target("dispatched");

@@ -1,4 +1,4 @@
-//! What a hostile program, or another user, must not get from tiptoe.
+//! Access that a hostile program or another user must not get from tiptoe.
 
 use std::ffi::CString;
 use std::fs;
@@ -10,8 +10,9 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// A running program's environment named descriptors to the agent, which then wrote to the program's files and closed
-/// them; with segments of somebody else's it served whoever held these.
+/// The agent believed descriptors that a running program's environment named: it wrote to the
+/// program's files and closed them. Given another process's segments, it served whichever process
+/// held them.
 #[test]
 fn the_environment_of_a_running_program_is_no_way_in() {
     const OWN: &str = "this stays as it is\n";
@@ -46,8 +47,8 @@ fn the_environment_of_a_running_program_is_no_way_in() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// The agent's thread kept two capabilities, uid and groups: any thread of the program could have it use them, also after
-/// the program had given up its own.
+/// The agent's thread kept two capabilities, its uid and groups. Any thread of the program could
+/// use them through it, even after the program had given up its own.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -77,13 +78,15 @@ fn the_agents_thread_holds_no_rights() {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), "1");
-    // A process that may not be dumped is root's in /proc whoever runs it: the program may be, as before.
+    // A process that may not be dumped belongs to root in /proc. The program must be as dumpable as
+    // before.
     let own = fs::metadata(format!("/proc/{}/status", program.pid())).expect("it lives");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), 0);
     drop(attached);
 }
 
-/// What a thread of the program could have the agent's thread do: nothing that needs a right.
+/// A thread of the program can hijack the agent's thread, which must therefore be able to do
+/// nothing that needs a right.
 #[test]
 fn a_hijacked_agents_thread_can_do_nothing() {
     if !is_root() {
@@ -114,14 +117,14 @@ fn a_hijacked_agents_thread_can_do_nothing() {
             .all(|(_, result)| [eperm, eacces].contains(result)),
         "{results}"
     );
-    // The thread goes on as before.
+    // The agent's thread continues as before.
     attached.interrupt();
     program.go();
     assert!(program.finish().1.success());
     fs::remove_file(&own).expect("the file");
 }
 
-/// The file of a mapping was opened by its path: as root, whatever was there.
+/// The file of a mapping was opened by its path, as root, whatever was at that path.
 #[test]
 fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     let folder = std::env::temp_dir().join(format!("tiptoe-pipe-{}", std::process::id()));
@@ -130,7 +133,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::copy(target("hot"), &own).expect("a copy");
     let mut program = Process::waiting(&own, &["2", "1000"]);
     fs::remove_file(&own).expect("it is there");
-    // What the kernel's list of mappings has as the path of a file that is gone.
+    // The paths that the kernel shows for a mapping whose file was removed.
     let pipes = ["hot", "hot (deleted)"].map(|name| folder.join(name));
     for pipe in &pipes {
         assert!(
@@ -150,12 +153,12 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Notices each opening of some files (inotify(7)); holding one by O_PATH is none.
+/// Records each opening of some files (inotify(7)). O_PATH does not count as an opening.
 struct Openings(OwnedFd);
 
 impl Openings {
     fn of(files: &[PathBuf]) -> Openings {
-        // SAFETY: a number goes in; a new descriptor or an error comes out.
+        // SAFETY: takes a number and returns a new descriptor or an error.
         let inotify = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         assert!(inotify >= 0);
         for file in files {
@@ -163,7 +166,7 @@ impl Openings {
             // SAFETY: the path ends with NUL.
             assert!(unsafe { libc::inotify_add_watch(inotify, path.as_ptr(), libc::IN_OPEN) } >= 0);
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         Openings(unsafe { OwnedFd::from_raw_fd(inotify) })
     }
 

@@ -14,7 +14,7 @@ const NGINX: &str =
 http { access_log off; client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR;
 uwsgi_temp_path DIR; scgi_temp_path DIR; server { listen unix:DIR/socket; return 200 hello; } }";
 
-/// Speaks to nginx and to memcached: arguments are the socket and the rounds.
+/// A client of nginx and memcached. Arguments: the socket and the rounds.
 pub(crate) const HTTP_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
@@ -38,35 +38,35 @@ for i in range(int(sys.argv[2])):
 print('fine')
 ";
 
-/// A server in a folder of its own that is gone when the test is.
+/// A server in its own folder, which is removed with the test.
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) folder: PathBuf,
 }
 
 impl Server {
-    /// Starts it; `DIR` in its arguments is its folder. Returns when `DIR/socket` is there.
+    /// Starts it; `DIR` in its arguments is its folder. Returns once `DIR/socket` exists.
     fn start(program: &Path, arguments: &str) -> Server {
         let folder = Server::folder(program);
         Server::start_in(folder, &mut Command::new(program), arguments)
     }
 
-    /// A new folder for it.
+    /// Makes a new folder for it.
     pub(crate) fn folder(program: &Path) -> PathBuf {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let name = program.file_name().expect("a program").to_string_lossy();
-        // Relaxed: numbers that differ are all that is wanted.
+        // Relaxed: only the numbers must differ; nothing is ordered by them.
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
         let name = format!("tiptoe-{name}-{}-{turn}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
-        // Who gives up root before it opens its socket opens it here all the same.
+        // A server may give up root before it opens its socket here.
         let anybody = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
         folder
     }
 
-    /// The same through a command, which its arguments are added to, and in a folder that has been prepared.
+    /// Starts it in a prepared folder, through a command to which its arguments are added.
     pub(crate) fn start_in(folder: PathBuf, command: &mut Command, arguments: &str) -> Server {
         let configuration = NGINX.replace("DIR", &folder.to_string_lossy());
         std::fs::write(folder.join("nginx.conf"), configuration).expect("the folder is ours");
@@ -98,13 +98,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// How far behind the entry the first instruction lies that a 5-byte jump leaves alone; none where a branch
-/// stands before it.
+/// Returns the offset of the first instruction that a 5-byte jump at the entry leaves alone. `None`
+/// if a branch precedes it, because it may then not be executed on each call.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     let nm = Command::new("nm").arg("-D").arg(path).output().ok()?;
     let nm = String::from_utf8_lossy(&nm.stdout).into_owned();
@@ -141,7 +141,7 @@ fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     None
 }
 
-/// Under load, with the kernel counting the first instruction behind our window in the same run.
+/// The kernel counts the first instruction after our window in the same run, under load.
 #[test]
 fn redis_counts_as_the_kernel_does_in_the_same_run() {
     let Some(link) = installed("redis-server") else {
@@ -198,7 +198,7 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
     assert!(ours.count("processCommand") >= 30_000, "{:#}", ours.value);
 }
 
-/// All functions of a server, while a client checks every answer.
+/// Probes all functions of a server while a client checks every answer.
 fn everything(program: &str, arguments: &str, client: &str, main_function: Option<&str>) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");

@@ -1,4 +1,5 @@
-//! Servers whose every call is followed to its return: what they answer is what they answer without tracing.
+//! Servers whose every call is followed to its return: their answers must be the same as without
+//! tracing.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,10 +13,10 @@ use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::truth::{Room, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, target};
 
-/// How long a server may let a client wait.
+/// The time within which a server must answer a client.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Where a server has its socket and its files; gone when the test is.
+/// The folder of a server's socket and files, removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +24,7 @@ impl Folder {
         let folder = format!("tiptoe-timed-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
-        // Also for a worker that gives up root.
+        // Writable by all, because workers give up root.
         let anybody = Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
         Folder(folder)
@@ -37,7 +38,7 @@ impl Folder {
         self.path(name).to_string_lossy().into_owned()
     }
 
-    /// Waits for a server, and speaks to it.
+    /// Connects to a server, waiting until it listens.
     fn connect(&self) -> UnixStream {
         let mut stream = None;
         wait_until("the server", Duration::from_secs(60), || {
@@ -51,13 +52,13 @@ impl Folder {
         stream
     }
 
-    /// The process that wrote its number into `pid`.
+    /// Returns the process that wrote its id into `pid`.
     fn pid(&self) -> Option<u32> {
         let text = std::fs::read_to_string(self.path("pid")).ok()?;
         text.trim().parse().ok()
     }
 
-    /// Ends the server that wrote its number, with its workers.
+    /// Kills the server that wrote its id, with its workers.
     fn end_all(&self) {
         self.end();
         let until = Instant::now() + ANSWER;
@@ -66,16 +67,17 @@ impl Folder {
         }
     }
 
-    /// Asks the server that wrote its number to end.
+    /// Asks the server that wrote its id to end.
     fn end(&self) {
         if let Some(pid) = self.pid() {
-            // SAFETY: kill takes two numbers; the server removes the file before it ends.
+            // SAFETY: kill takes two numbers. The server removes the file before it ends, so that
+            // the id is its own.
             unsafe { libc::kill(pid as i32, libc::SIGTERM) };
         }
     }
 }
 
-/// Ends a server whose test fails, which would wait for it else, or leave it behind.
+/// Ends a server whose test panics. Otherwise the test would wait for it, or leave it running.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {
@@ -88,14 +90,14 @@ impl<F: Fn()> Drop for EndOnPanic<F> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A server that a failed test left behind.
+        // The server of a failed test may still run.
         self.end();
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Every call that was entered has an end.
+/// Asserts that every call that was entered has an end.
 fn every_end_is_known(report: &Report) {
     let number = |event: &serde_json::Value, key: &str| event[key].as_u64().expect("a number");
     let mut left = 0;
@@ -113,7 +115,7 @@ fn every_end_is_known(report: &Report) {
     println!("{left} calls were left");
 }
 
-/// What each of eight clients is answered, who all ask at once.
+/// Returns the answers to eight clients that ask at the same time.
 fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     let client = |number: u64| {
         let mut stream = BufReader::new(folder.connect());
@@ -137,7 +139,7 @@ fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     })
 }
 
-/// The answers of the server that `start` starts, and what it left behind.
+/// Returns the answers of the server that `start` starts, and the result of `start`.
 fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<u8>>, R) {
     let folder = Folder::new(name);
     let rounds = scaled(20_000).max(44);
@@ -146,10 +148,10 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
         let server = scope.spawn(move || start(&socket));
         let _end = EndOnPanic(|| {
             let asked = UnixStream::connect(folder.path("socket"));
-            // One that does not listen any more has ended.
+            // A server that no longer listens has already ended.
             let _ = asked.and_then(|mut server| server.write_all(b"quit\n"));
         });
-        // It waits for a line to the end, inside of calls.
+        // The idle connection keeps a worker waiting for a line inside calls until the end.
         let _idle = folder.connect();
         let answers = conversations(&folder, rounds);
         let quit = folder.connect().write_all(b"quit\n");
@@ -158,7 +160,7 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
     })
 }
 
-/// Exceptions leave probed frames of all four in worker threads.
+/// Exceptions leave probed frames of all four kinds in worker threads.
 #[test]
 fn a_server_whose_threads_throw() {
     let program = target("serves");
@@ -184,10 +186,10 @@ http { access_log off; sendfile on; client_body_temp_path DIR; proxy_temp_path D
 fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
 server { listen unix:DIR/socket; root DIR/files; } }";
 
-/// Files of these sizes are fetched, and one that is not there.
+/// The sizes of the files that are fetched; one more file does not exist.
 const SIZES: [usize; 5] = [0, 1, 4_096, 100_000, 3_000_000];
 
-/// A folder with nginx's configuration and files to fetch.
+/// Makes a folder with nginx's configuration and files.
 fn website(name: &str) -> Folder {
     let folder = Folder::new(name);
     let configuration = NGINX.replace("DIR", &folder.text(""));
@@ -197,7 +199,7 @@ fn website(name: &str) -> Folder {
         let bytes: Vec<u8> = (0..size).map(|at| (at * at / 7) as u8).collect();
         let file = folder.path("files").join(size.to_string());
         std::fs::write(&file, bytes).expect("the folder is ours");
-        // The answer has the time in it.
+        // A fixed time, because answers contain the file's time.
         let file = std::fs::File::open(file).expect("it is there");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         file.set_modified(long_ago).expect("the file is ours");
@@ -206,7 +208,7 @@ fn website(name: &str) -> Folder {
 }
 
 impl Folder {
-    /// nginx's arguments; `more` is configuration.
+    /// Returns nginx's arguments; `more` is added to its configuration.
     fn nginx(&self, more: &str) -> [String; 8] {
         let words = ["-e", "error.log", "-p", "", "-c", "nginx.conf", "-g", ""];
         let mut words = words.map(str::to_owned);
@@ -218,7 +220,7 @@ impl Folder {
     }
 }
 
-/// One round of requests over one connection: each answer without its date.
+/// Makes one round of requests over one connection. Returns each answer without its date.
 fn fetch(folder: &Folder) -> Vec<Vec<u8>> {
     let mut stream = BufReader::new(folder.connect());
     let names = SIZES.iter().map(usize::to_string);
@@ -249,7 +251,7 @@ fn fetch(folder: &Folder) -> Vec<Vec<u8>> {
     names.map(answer).collect()
 }
 
-/// Rounds of requests that are traced.
+/// The number of traced rounds.
 const ROUNDS: u64 = 20;
 
 fn fetch_rounds(folder: &Folder, expected: &[Vec<u8>]) {
@@ -261,7 +263,7 @@ fn fetch_rounds(folder: &Folder, expected: &[Vec<u8>]) {
     }
 }
 
-/// What untraced nginx answers.
+/// Returns the answers of untraced nginx.
 fn untraced(nginx: &Path) -> Vec<Vec<u8>> {
     let folder = website("untraced");
     let mut command = Command::new(nginx);

@@ -1,4 +1,5 @@
-//! SIGTRAP and SIGILL stay the program's: installed, blocked, ignored, waited for, or deadly.
+//! SIGTRAP and SIGILL must stay the program's, whether it handles, blocks, ignores, awaits or dies
+//! of them.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -60,7 +61,7 @@ fn the_programs_own_death_is_its_exit_status() {
     report.assert_exact(&Expected::parse(&String::from_utf8_lossy(&run.stdout)));
 }
 
-/// Runs one mode of `masks` alone, under `--` and under `-p`: the program checks what it sees.
+/// Runs one mode of `masks` alone, under `--` and under `-p`. The program checks what it sees.
 fn masks(mode: &str) {
     let program = target("masks");
     check(&program, &[mode]);
@@ -140,7 +141,7 @@ fn what_was_blocked_before_stays_blocked() {
     check(&target("masks"), &["held"]);
 }
 
-/// Which of SIGILL and SIGTRAP each thread blocks in the kernel.
+/// Returns which of SIGILL and SIGTRAP each thread blocks in the kernel.
 fn kernel_masks(pid: u32) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
     let mask = |path: std::path::PathBuf| {
@@ -158,7 +159,8 @@ fn kernel_masks(pid: u32) -> Vec<u64> {
     masks
 }
 
-/// Blocked before tiptoe came, or while it was there, or a signal that came meanwhile: after it all is as it would be.
+/// Signals that were blocked before or during the trace, and signals that were sent during it, must
+/// be as without tiptoe after it.
 #[test]
 fn after_detach_threads_block_what_they_believe_to_block() {
     const BOTH: [u64; 2] = [1 << 4, 1 << 3 | 1 << 4];
@@ -190,7 +192,7 @@ fn after_detach_threads_block_what_they_believe_to_block() {
     assert!(status.success(), "{status}: {output}");
 }
 
-/// redis's crash handler gets what it was installed for, and the server dies of it, traced or not.
+/// redis's crash handler must get its faults, and the server must die of them, traced or not.
 #[test]
 fn rediss_crash_handler_gets_its_own_faults() {
     let Some(server) = installed("redis-server") else {
@@ -227,7 +229,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
         let (output, status) = process.finish();
         let crashed = format!("crashed by signal: {signal}");
         assert!(output.contains(&crashed), "{traced}: {status}: {output}");
-        // Its handler may fault itself, traced or not.
+        // The handler itself may fault, traced or not.
         let deadly = [Some(signal), Some(libc::SIGSEGV)];
         assert!(deadly.contains(&status.signal()), "{traced}: {status}");
         if let Some(attached) = attached {
@@ -236,7 +238,8 @@ fn rediss_crash_handler_gets_its_own_faults() {
     }
 }
 
-/// Some processors leave a thread on the `int1` that it met, not after it: the program ended by SIGTRAP.
+/// Some processors report an `int1` with the address of the instruction itself, not of the next
+/// one: the program died of SIGTRAP.
 #[test]
 fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
     let program = target("inner");
@@ -253,8 +256,8 @@ fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
     attached.finish();
 }
 
-/// The byte before the end of a single step was taken for a trap byte that had been executed: the instruction there ran
-/// twice. Steps in trampolines were shown as the program's.
+/// The byte before the end of a single step was taken for an executed trap byte, so that the
+/// instruction ran twice. Steps inside trampolines were shown to the program.
 #[test]
 fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);

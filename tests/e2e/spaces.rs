@@ -1,9 +1,9 @@
-//! The address space that the agent keeps, and what it decides: whose a trap is.
+//! The agent's model of the address space, by which it decides whether a trap is its own.
 
 use tiptoe_tests::{Expected, Probe, Process, Site, target};
 
-/// What of files can be executed in a process, by the kernel's own list: mappings, of which
-/// those that continue each other are one, and bytes.
+/// Returns the executable file mappings of a process by the kernel's list, and their bytes.
+/// Adjacent mappings of one file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -23,8 +23,8 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// A thousand changes of code a second by three threads, while a fourth is caught by traps:
-/// at the end the agent knows what the kernel knows, and nothing had gone unseen.
+/// Three threads change code a thousand times a second while a fourth hits traps. At the end the
+/// agent's model must be the kernel's, with no change missed.
 #[test]
 fn a_space_that_changes_all_the_time_is_known_at_the_end() {
     let program = target("mappings");
@@ -46,7 +46,7 @@ fn a_space_that_changes_all_the_time_is_known_at_the_end() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Each round makes nine calls that concern code, and one in ten leaves it.
+    // Each round makes nine calls on code, and every tenth leaves its mapping.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,
@@ -66,13 +66,13 @@ fn replaced(by: &str) {
     run.good().assert_exact(&run.expected());
 }
 
-/// Once something else is mapped at a probe's place, the traps there are the program's.
+/// Once something else is mapped at a probe's address, traps there are the program's.
 #[test]
 fn a_trap_in_what_was_mapped_anew_is_the_programs() {
     replaced("other");
 }
 
-/// Programs copy their code to larger pages, under the same addresses and with our traps.
+/// Programs copy their code to larger pages at the same addresses, with our trap bytes in it.
 #[test]
 fn a_probe_that_was_copied_along_still_counts() {
     replaced("copy");

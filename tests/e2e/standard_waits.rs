@@ -1,5 +1,5 @@
-//! Waits within functions of a standard library that were compiled into the program: rows name the program's own functions
-//! and variables.
+//! Waits inside functions of a standard library that were compiled into the program. Rows must name
+//! the program's own functions and variables.
 
 use serde_json::Value;
 use tiptoe_tests::{Probe, Process, Run, is_root, rust_target, skipped, target, target_with};
@@ -13,7 +13,7 @@ fn text<'a>(row: &'a Value, what: &str) -> &'a str {
     row[what].as_str().unwrap_or_default()
 }
 
-/// Where the agent watches, and, if this user may, where the kernel does.
+/// Returns probes through the agent, and through the kernel if this user may use it.
 fn ways() -> Vec<Probe> {
     let mut ways = vec![Probe::lock()];
     match is_root() {
@@ -23,10 +23,11 @@ fn ways() -> Vec<Probe> {
     ways
 }
 
-/// The call site was the library's own template.
+/// The call site was the library's template.
 #[test]
 fn waits_in_templates_are_the_programs_own() {
-    // Without optimisation frames go by %rbp, which the kernel's programs do not follow.
+    // Without optimisation frames are addressed by %rbp, which the kernel's BPF programs do not
+    // follow.
     for (flags, kernel) in [
         (&["-DAPART", "-O0"][..], false),
         (&["-DAPART", "-O1"], true),
@@ -57,8 +58,8 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// The call site was `std`'s, and so was the place that ended the wait. `std` keeps frame pointers, which the kernel's programs
-/// do not follow.
+/// The call site was in `std`, and so was the place that ended the wait. `std` keeps frame
+/// pointers, which the kernel's BPF programs do not follow.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");
@@ -85,7 +86,8 @@ fn waits_of_rust_are_the_programs_own() {
         for row in rows.iter().filter(|row| row["type"] == "futex") {
             let blame = row["blame"].as_array().into_iter().flatten();
             let sites = blame.map(|blame| text(blame, "callsite"));
-            // Where a thread's closure was compiled into it no other function is the program's.
+            // If a thread's closure was inlined into it, no other function of the program is on the
+            // stack.
             let sites = sites.chain([text(row, "callsite")]);
             let sites = sites.filter(|site| !site.contains("__rust_begin_short_backtrace"));
             for site in sites {
@@ -126,7 +128,7 @@ fn atomics_without_a_futex_have_their_names() {
     }
 }
 
-/// Names of variables were the linker's, and `--hold` found no other.
+/// Variables had mangled names, and `--hold` accepted no others.
 #[test]
 fn locks_of_cpp_are_named_as_in_their_source() {
     let program = target("cxx_locks");

@@ -1,4 +1,4 @@
-//! `tiptoe stat`: counts of programs that know their own.
+//! `tiptoe stat` on programs that know their own counts.
 
 use std::process::{Command, Output};
 
@@ -13,7 +13,7 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// A run of the target `counted` under these options, which end with `--`.
+/// Runs the target `counted` under these options, which end with `--`.
 fn counted(options: &[&str], arguments: &[&str]) -> Output {
     let mut command = stat(options);
     process::output(command.arg("--").arg(target("counted")).args(arguments))
@@ -23,7 +23,7 @@ fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The session of a good run, which lies behind whatever the program itself said.
+/// Returns the session of a successful run. It follows the program's own output.
 fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
@@ -49,7 +49,7 @@ fn said(text: &str, name: &str) -> f64 {
     number.expect(text).parse().expect("a number")
 }
 
-/// Whether this user may count this here; else the test says that it is skipped.
+/// Returns whether this user may count this here; otherwise prints that the test is skipped.
 fn can_count(options: &[&str]) -> bool {
     let tried = process::output(stat(options).args(["--", "true"]));
     if !tried.status.success() {
@@ -58,13 +58,14 @@ fn can_count(options: &[&str]) -> bool {
     tried.status.success()
 }
 
-/// Counts a waiting target with `-p` from before it begins until it says that it is done.
+/// Counts a waiting target with `-p` from before its start until it prints that it is done.
 fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let mut program = Process::waiting(&target("counted"), arguments);
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // Its command begins when the counting is on, and ends it.
+    // tiptoe's command lets the target begin, so that it begins once counting is on, and ends the
+    // count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -167,7 +168,7 @@ fn a_program_has_a_task_clock() {
     let run = counted(&["--json", "-e", "task-clock"], &["spins", "100"]);
     let session = session(&run);
     assert!(value(&session, "task-clock") > 0.0, "{session:#}");
-    // The kernel splits a time by the ticks that it saw, which may all have come in system calls.
+    // The kernel splits the time by its ticks, all of which may have come during system calls.
     let times = ["user_ns", "sys_ns"].map(|key| session["stat"][key].as_f64());
     assert!(
         times.into_iter().sum::<Option<f64>>() > Some(0.0),
@@ -214,7 +215,7 @@ fn what_is_not_there_is_said_and_the_rest_is_counted() {
     if !can_count(&["-e", "page-faults"]) {
         return;
     }
-    // No processor has this one.
+    // A raw event that no processor has.
     let none = "r7777777777777777";
     let list = format!("{none},page-faults:u,{{task-clock,cs}}:D");
     let run = counted(&["-e", &list], &["sleeps", "1"]);
@@ -292,7 +293,7 @@ fn fields_and_intervals_parse() {
     assert!(text.contains("# cost of tracing: "), "{text}");
 }
 
-/// All intervals together are the CPU time that the program had by its own clock.
+/// The intervals must add up to the CPU time by the program's own clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn intervals_are_all_of_the_time() {
@@ -303,7 +304,8 @@ fn intervals_are_all_of_the_time() {
     assert!(clock_ms > own_ms * 0.8, "{clock_ms} of {own_ms}: {text}");
 }
 
-/// What `-x, -I` prints of a program that spins; the milliseconds of all intervals; and those that the program had.
+/// Returns the output of `-x, -I` for a program that spins, the milliseconds of all intervals, and
+/// those of the program.
 fn intervals_of_a_clock() -> (String, f64, f64) {
     let options = ["-x,", "-I", "20", "-e", "task-clock,page-faults"];
     let run = counted(&options, &["spins", "100"]);

@@ -1,4 +1,5 @@
-//! Where the agent is in a traced program, and what of it stays after a detach: `SECURITY.md` has the list.
+//! The addresses of the agent in a program, and what remains after a detach. `SECURITY.md` has the
+//! list.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -39,18 +40,19 @@ impl Mapping {
         self.path.is_empty() && self.permissions == permissions && self.len == len
     }
 
-    /// Where the agent puts what need not be near any code.
+    /// Returns whether it is in the region for memory that need not be near any code.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
 }
 
-/// An arena without its first page, which is written.
+/// The bytes of an arena without its first page, which is writable.
 const ARENA_CODE: u64 = 0xf000;
 const STACK: u64 = 0x1_0000;
 
-/// The agent's stack, state and segments began at the same address in every process, its trampolines at the same distance
-/// from the code: two writes without any leak took over its thread.
+/// The agent's stack, state and segments were at the same address in every process, and its
+/// trampolines at the same distance from the code. Two writes without any address leak took over
+/// its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -77,11 +79,11 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
         let arenas = of(&|m| m.is_anonymous("r-xp", ARENA_CODE));
         assert!(arenas.iter().all(|starts| !starts.is_empty()));
         let different: BTreeSet<&BTreeSet<u64>> = arenas.iter().collect();
-        // Below a program that is not position-independent there are 63 places in all.
+        // Only 63 addresses are available below a program that is not position-independent.
         let least = if is_fixed { 2 } else { 8 };
         assert!(different.len() >= least, "{arenas:x?}");
         println!("{} different arenas of 8: {arenas:x?}", different.len());
-        // Nor at the same distance from the code.
+        // Distances from the code must differ as well.
         let distances = found.iter().map(|maps| {
             let code = maps.iter().find(|m| m.path.ends_with("/libc.so.6"))?.start;
             let arena = maps
@@ -108,7 +110,7 @@ fn mapped_while_traced(program: &Path) -> Vec<Mapping> {
     mapped
 }
 
-/// What stays, by its size, and nothing else; SECURITY.md says so.
+/// SECURITY.md lists what remains, by size. Nothing else may remain.
 #[test]
 fn what_stays_in_a_program_is_what_the_docs_say() {
     let docs = std::fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
@@ -126,7 +128,7 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
     let data = data.expect("a data segment").clone();
     attached.interrupt();
     let mut left = Mapping::all(pid);
-    // The program itself may have grown its heap, or a mapping beside one of its own.
+    // The program may have grown its heap, or a mapping next to one of its own.
     left.retain(|m| {
         !before
             .iter()
@@ -156,7 +158,7 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
         assert!(!found.is_empty(), "{what}");
         found.iter().map(|m| m.len).collect()
     };
-    // The image, and its zeroed data behind it.
+    // The image, and its zeroed data after it.
     taken("image", &|m| m.path.starts_with("/memfd:tiptoe-agent"));
     let zeroed = taken("zeroed data", &|m| m.is_anonymous("rw-p", 0x4_1000));
     assert_eq!(zeroed.len(), 1);
@@ -173,7 +175,8 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
         !far.contains(&STACK),
         "the stack of a thread that has ended"
     );
-    // The stub's second page, and the first and last ones of each arena; neighbours may be one mapping.
+    // The stub's second page, and the first and last pages of each arena; adjacent ones may be one
+    // mapping.
     let pages: u64 = taken("pages", &|m| m.path.is_empty() && m.permissions == "rw-p")
         .iter()
         .sum();
@@ -183,8 +186,8 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
     assert!(waiting.finish().1.success());
 }
 
-/// Whoever has the ids of a thread may trace it, and with it the memory of its process: any process with the ids that the
-/// agent's thread had taken could read and write root's.
+/// A process with a thread's ids may trace it, and so read its process's memory. Any process with
+/// the ids that the agent's thread had taken could read and write root's memory.
 #[test]
 fn nobody_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -1,4 +1,5 @@
-//! More waits than the budget pays for: all are counted, some are timed, and these stand for the others.
+//! More waits than the budget pays for: all are counted, some are timed, and timed ones are
+//! weighted by the others.
 
 use serde_json::Value;
 use tiptoe_tests::report::Expected;
@@ -6,12 +7,13 @@ use tiptoe_tests::{Futexes, Probe, Report, Waiting, is_root, scaled, skipped, ta
 
 use crate::locks::rows;
 
-/// Rounds, pauses, and the milliseconds of one.
+/// Rounds, short pauses between two long ones, and the milliseconds of a long one.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
 
-/// What tiptoe tells of threads that wake each other, what they tell themselves, and the kernel's count.
+/// Returns tiptoe's report on threads that wake each other, their own times, and the kernel's
+/// counts.
 fn watched(budget: &str) -> (Report, Expected, Option<[u64; 2]>) {
     let arguments = turns();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -70,7 +72,7 @@ fn waits_beyond_the_budget_are_counted_and_estimated() {
     }
 }
 
-/// What these stand for is about as much as there is.
+/// The weights of timed waits must add up to about the number of waits.
 #[test]
 #[ignore = "nightly: asserts times and shares"]
 fn estimates_are_near() {
@@ -78,16 +80,16 @@ fn estimates_are_near() {
     for lock in ["even", "odd"] {
         let row = row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
-        // Each of them in its turn, however these follow each other.
+        // The sampling must take both locks in turn, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
-        // Each stands for others, more or less as many as there are.
+        // The weights add up to the number of waits, within a factor of two.
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits between two looks may stand for many, or be passed over.
+        // A few waits between two samples may get large weights, or be skipped.
         assert!(told > own / 4 && told < 4 * own, "{told} of {own}: {row:#}");
     }
-    // Long ones are told whether they were timed or not, and for themselves alone.
+    // Long waits must be reported whether or not they were sampled, with weight 1.
     let (told, own) = (row(&report, "even"), own.0["even"]);
     let [told, max] = [
         number(told, "total_ns"),
@@ -106,7 +108,7 @@ fn without_a_budget_all_waits_are_timed() {
         let row = row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
-        // The program's own clock runs from before each call until after it.
+        // The program's own clock is read before each call and after it.
         assert!(told > 0 && told <= own, "{told} of {own}");
     }
 }
@@ -121,20 +123,20 @@ fn without_a_budget_the_times_are_whole() {
     }
 }
 
-/// How many waits have a waker.
+/// Returns the number of waits with a waker.
 fn stood(row: &Value) -> u64 {
     let blame = row["blame"].as_array().into_iter().flatten();
     blame.map(|blame| number(blame, "count")).sum()
 }
 
-/// How many times a histogram holds.
+/// Returns the number of times in a histogram.
 fn total(histogram: &Value) -> u64 {
     let counts = histogram["counts"].as_array().into_iter().flatten();
     let counts = counts.filter_map(Value::as_u64).sum::<u64>();
     counts + number(histogram, "zero_count")
 }
 
-/// Few waits a second are all timed at the budget that everybody has.
+/// With few waits a second, all must be timed within the default budget.
 #[test]
 fn long_waits_are_all_timed() {
     let run = Probe::lock_within("1%").run(&target("slow_holder"), &["300"]);

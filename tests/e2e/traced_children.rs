@@ -1,8 +1,8 @@
-//! Programs that trace a child of their own while tiptoe traces them.
+//! Programs that trace their own child while tiptoe traces them.
 
 use tiptoe_tests::{Probe, target};
 
-/// The parent saw SIGTRAP stops that were the trap bytes of the agent in its child's copy of the code.
+/// The parent got SIGTRAP stops from the agent's trap bytes in its child's copy of the code.
 #[test]
 fn a_tracer_saw_our_trap_bytes_in_its_child() {
     for mode in ["traceme", "seize", "attach"] {

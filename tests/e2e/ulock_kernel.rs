@@ -1,4 +1,4 @@
-//! Locks of programs where nothing can be patched: the kernel's futex tracepoints tell of them.
+//! User locks where nothing can be patched: counted by the kernel's futex tracepoints.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use tiptoe_tests::{
 use crate::lock_kinds::KINDS;
 use crate::locks::rows;
 
-/// Without these there is nothing to test.
+/// Returns whether this machine can run these tests.
 fn is_possible() -> bool {
     let format = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/format";
     let possible =
@@ -32,8 +32,8 @@ fn through_kernel() -> Probe {
     Probe::lock().with(&["--via", "kernel"])
 }
 
-/// A program that contends for locks of one kind, with tiptoe attached; what it saw, and the waits and wakes
-/// as the kernel counted them for perf.
+/// Runs a program that contends for one kind of lock, with tiptoe attached. Returns its report, and
+/// the waits and wakes that perf counted.
 fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
     let mut program = Process::waiting(program, arguments);
     let pid = program.pid();
@@ -50,11 +50,12 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
     (report, counts)
 }
 
-/// What a report says of calls that the kernel did not count for it: while another test's tiptoe is preempted within a
-/// change of a BPF map, the kernel runs no program on that CPU, and a call that comes then is perf's alone.
+/// A report's note on calls that the kernel did not count for it. If another test's tiptoe is
+/// preempted while it changes a BPF map, the kernel runs no program on that CPU, so that perf alone
+/// counts a call there.
 const MISSED: &str = "the kernel did not run the program";
 
-/// How many runs of its programs are missing.
+/// Returns the number of missing runs of its programs.
 fn missed(report: &Report) -> u64 {
     let drops = report.value["locks"]["drops"].as_array().into_iter();
     let missed = drops.flatten().filter(|dropped| is_missed(dropped));
@@ -66,7 +67,7 @@ fn is_missed(dropped: &Value) -> bool {
     reason.is_some_and(|reason| reason.contains(MISSED))
 }
 
-/// Every call was counted, but for those that the report itself says the kernel did not run its programs for.
+/// Asserts that every call was counted, except those missing runs that the report itself counts.
 #[track_caller]
 fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     let told = report.lock_calls().map(|count| count.unwrap_or(0));
@@ -79,11 +80,11 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// No more waits than these may be those for threads to end: in a short run no two of them may have
-/// met at the lock.
+/// In a run with at most this number of waits all may be joins: in a short run no two threads may
+/// have met at the lock.
 const JOINS: u64 = 4;
 
-/// All calls, each where it belongs, and nobody lost one.
+/// Asserts that all calls are in the right rows and none was dropped.
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
     let locks = &report.value["locks"];
     assert_counted(report, [*waits, *wakes], kind);
@@ -93,7 +94,7 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         report.value
     );
     let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
-    // Each call has a lock of its own there. A wait whose end was missed has none.
+    // Each call has its own lock there. A wait whose end was missed has none.
     let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
         kind == "once" || !drops.iter().any(is_amiss),
@@ -109,7 +110,7 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         "{kind}: {:#}",
         report.value
     );
-    // Functions of a libc that is linked into the program are no users.
+    // Functions of a libc that is linked into the program are not the user's.
     let is_futex = |row: &Value| row["type"] == "futex";
     assert!(
         is != "libc's own" || !rows(report).iter().any(is_futex),
@@ -155,7 +156,7 @@ fn every_kind_is_counted_as_perf_counts_it() {
     }
 }
 
-/// Its cost is what the programs took, by their own clock.
+/// The cost must be the programs' run time by the kernel's own clock.
 #[test]
 fn the_cost_is_measured() {
     if !is_possible() {
@@ -176,7 +177,7 @@ fn the_cost_is_measured() {
     );
 }
 
-/// Who waited, for what, how long, and who held it, with and without a libc to look up.
+/// The waiter, the lock, the time and the holder, with and without a libc to look up.
 #[test]
 fn a_slow_holder_is_named() {
     if !is_possible() {
@@ -200,7 +201,7 @@ fn a_slow_holder_is_named() {
         let holder = format!("{name}:slow_holder+");
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
-        // The program's own clock runs from before each call until after it.
+        // The program's own clock is read before each call and after it.
         let told = row["total_ns"].as_u64().unwrap_or(0);
         assert!(told > 0 && told <= own, "{told} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
@@ -209,7 +210,7 @@ fn a_slow_holder_is_named() {
     }
 }
 
-/// How much of what the program measured itself the waits are.
+/// The waits must be near the time that the program measured.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_slow_holder_has_most_of_the_time() {
@@ -222,7 +223,7 @@ fn a_slow_holder_has_most_of_the_time() {
     assert!(told <= own && told > own / 2, "{told} of {own}");
 }
 
-/// The lock by its variable, and where in libc it is given back.
+/// The lock by its variable, and the libc function that releases it.
 #[test]
 fn musl_programs_are_seen_started_or_running() {
     if !is_possible() {
@@ -250,7 +251,7 @@ fn musl_programs_are_seen_started_or_running() {
     assert!(notes(report).contains("musl"), "{}", notes(report));
 }
 
-/// Threads of its runtime, by the functions of that, with a word on what they wait for.
+/// Threads of Go's runtime, by its functions, with a note on what they wait for.
 #[test]
 fn threads_of_go_are_seen() {
     if !is_possible() {
@@ -296,7 +297,7 @@ fn a_program_under_seccomp_is_seen() {
     );
 }
 
-/// Somebody else's probe stands where the agent would: the tracepoints tell of that place alone.
+/// A foreign probe is on the agent's site, so the tracepoints count that site alone.
 #[test]
 fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
     if !is_possible() {
@@ -343,7 +344,7 @@ fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
     }
 }
 
-/// What a program forks is not traced, as everywhere.
+/// Forked children are not traced, as everywhere.
 #[test]
 fn children_are_not_counted() {
     if !is_possible() {
@@ -378,7 +379,7 @@ fn children_are_not_counted() {
     }
 }
 
-/// Where a program runs another one its trace ends, as with an agent.
+/// The trace ends when the program execs another one, as with an agent.
 #[test]
 fn another_program_is_not_counted() {
     if !is_possible() {
@@ -393,7 +394,7 @@ fn another_program_is_not_counted() {
     assert!(notes.contains("ran another program"), "{notes}");
 }
 
-/// tiptoe may die at any moment: nothing is in the program, and nothing stays in the kernel.
+/// A killed tiptoe must leave nothing in the program or the kernel.
 #[test]
 fn a_tiptoe_that_is_killed_leaves_nothing() {
     if !is_possible() {
@@ -420,7 +421,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     assert!(program.finish().1.success());
 }
 
-/// One sentence that says what to do, and status 2.
+/// One error that says what to do, and status 2.
 #[test]
 fn what_cannot_be_done_is_said() {
     if !is_possible() {
@@ -463,7 +464,8 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// The second tiptoe of a program waited five seconds for the first one's agent, and then listed that as a lock.
+/// The second tiptoe of a program waited five seconds for the first one's agent, and then reported
+/// it as a lock.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

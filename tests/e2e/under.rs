@@ -1,4 +1,4 @@
-//! `--under`: only what runs below calls of a function counts, however these end.
+//! `--under`: only calls below a function's calls count, however those end.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const MODES: [&str; 10] = [
     "travels",
 ];
 
-/// What is asked about the functions below.
+/// The options for the functions below.
 const ASKS: [&[&str]; 3] = [
     &["leaf", "step"],
     &["leaf", "step", "--latency"],
@@ -34,7 +34,7 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Started by tiptoe, and attached to: the same output, and every count exact.
+/// Runs under tiptoe and attached: the same output, and every count exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
     let expected = Expected::parse(&alone);
@@ -61,7 +61,7 @@ fn only_what_is_below_counts() {
     sampled(&MODES).for_each(|mode| check(&program, mode));
 }
 
-/// A call that one tracer saw begin is none of the next one's, and does not disturb it.
+/// A call that began under one tracer must not count for the next one, nor disturb it.
 #[test]
 fn calls_that_began_before_the_trace_are_none_of_it() {
     let program = target("under");
@@ -103,7 +103,7 @@ fn it_goes_with_filters_and_threads_and_globs() {
     );
 }
 
-/// However little the budget is: that a thread is inside is never only counted.
+/// Even under a tiny budget, being inside a call must not be reduced to counting.
 #[test]
 fn a_budget_does_not_close_it() {
     let program = target("under");

@@ -1,4 +1,4 @@
-//! `--by argN`: how often each value of an argument came.
+//! `--by argN`: the number of calls with each value of an argument.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn by(argument: &str, options: &[&str]) -> Report {
     report
 }
 
-/// The parts of an event, by their keys.
+/// Returns the parts of an event by their keys.
 fn parts(report: &Report, function: &str) -> BTreeMap<String, u64> {
     let by = report.event(function).expect("counted")["by"].clone();
     let parts = by.as_array().expect("split").iter();

@@ -1,4 +1,4 @@
-//! `--by argN --latency`: how long the calls of each value took, and how they ended.
+//! `--by argN --latency`: the times and ends of the calls with each value.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn probe(argument: &str) -> Probe {
     Probe::new(&FUNCTIONS).with(&["--latency", "--by", argument])
 }
 
-/// The report of a run, whose every number over all values is exact.
+/// Returns the report of a run. Every total must be exact.
 fn by(argument: &str) -> Report {
     let run = probe(argument).run(&target("timed_values"), &[]);
     let truth = Truth::parse(&String::from_utf8_lossy(&run.stdout));
@@ -26,15 +26,15 @@ fn number(part: &Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("no `{key}`: {part:#}"))
 }
 
-/// How many calls were timed.
+/// Returns the number of timed calls.
 fn timed(part: &Value) -> u64 {
     let counts = part["histogram"]["counts"].as_array().expect("buckets");
     let counts = counts.iter().filter_map(Value::as_u64).sum::<u64>();
     counts + number(&part["histogram"], "zero_count")
 }
 
-/// The parts of a function, by their keys; together they are the function, and each call of
-/// theirs that returned was timed.
+/// Returns the parts of a function by their keys. Asserts that they add up to the function, and
+/// that each returned call was timed.
 fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     let event = report.event(function).expect("counted");
     let parts = event["by"].as_array().expect("split").iter();
@@ -68,7 +68,7 @@ fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     parts
 }
 
-/// Of each value its entries, returns and frames that were left.
+/// Returns the entries, returns and left frames of each value.
 fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
     let ends = |part| ["count", "returns", "left"].map(|key| number(part, key));
     let parts = parts.iter();
@@ -77,7 +77,7 @@ fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
         .collect()
 }
 
-/// What `works` does for each of its values.
+/// Returns the calls that `works` makes with each value.
 fn works() -> BTreeMap<String, [u64; 3]> {
     let mut expected: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
     let mut add = |value, calls: [u64; 3]| {
@@ -93,7 +93,7 @@ fn works() -> BTreeMap<String, [u64; 3]> {
     add(1000 + libc::SIGUSR1 as u64, [4, 4, 0]);
     add(7, [1, 1, 0]);
     (0..20).for_each(|value| add(value << 20, [1, 1, 0]));
-    // On the thread that a call ended on.
+    // Counted on the thread on which the call ended.
     add(1 << 20, [1, 1, 0]);
     let key = |value: u64| match value as i64 {
         small @ -65_536..=65_536 => format!("arg0={small}"),
@@ -108,7 +108,7 @@ fn check(report: &Report) {
     let expected = expected.iter().map(|(key, ends)| (key.as_str(), *ends));
     let works = parts(report, "works");
     assert_eq!(ends(&works), expected.collect());
-    // The only one that sleeps.
+    // The only call that sleeps.
     let longest = number(&works["arg0=7"]["histogram"], "max_ns");
     assert!(longest >= 20_000_000, "{longest}");
     let each = ["arg0=0", "arg0=1", "arg0=2", "arg0=3", "arg0=4"];
@@ -146,7 +146,7 @@ fn other_arguments() {
     assert_eq!(ends(&works), expected.into());
 }
 
-/// Only the calls that pass are in any set.
+/// Only calls that pass the filter may be in any set.
 #[test]
 fn values_of_what_a_filter_passes() {
     let probe = Probe::new(&["works"]).with(&["--latency", "--by", "arg1"]);
@@ -156,7 +156,7 @@ fn values_of_what_a_filter_passes() {
     assert_eq!(ends(&parts(run.good(), "works")), expected.into());
 }
 
-/// Attached twice: the second trace finds the trampolines of the first.
+/// The second attach finds the trampolines of the first.
 #[test]
 fn a_running_program_is_timed_by_value_again_and_again() {
     let program = target("timed_values");
@@ -179,7 +179,7 @@ fn a_running_program_is_timed_by_value_again_and_again() {
     }
 }
 
-/// Calls that the budget does not pay for are counted by value all the same.
+/// Calls that exceed the budget must still be counted by value.
 #[test]
 fn within_a_budget_each_value_has_its_count() {
     let probe = Probe::within("0.001%", &["works"]).with(&["--latency", "--by", "arg1"]);
@@ -201,7 +201,7 @@ fn parts_unchecked(report: &Report, function: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Of so many functions some have times, all others their counts, in process.
+/// Some of the many functions have times, all others must have counts, in process.
 #[test]
 fn all_functions_of_python3_by_value() {
     let Some(python) = installed("python3") else {

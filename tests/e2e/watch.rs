@@ -1,4 +1,4 @@
-//! `tiptoe watch`: each access is counted once, in whatever thread; values are those that were stored.
+//! `tiptoe watch`: each access must be counted once, on any thread, with the value that was stored.
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::Turn;
@@ -10,7 +10,8 @@ use tiptoe_tests::{
 
 use crate::watch_before::traced;
 
-/// Without these there is nothing to test; else the turn to use debug registers.
+/// Waits for the right to use debug registers. `None`, with a note, if this machine cannot run
+/// these tests.
 pub(crate) fn turn() -> Option<Turn> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(Turn::wait());
@@ -19,7 +20,8 @@ pub(crate) fn turn() -> Option<Turn> {
     None
 }
 
-/// The turn that an instrument needs: a watch takes debug registers, which the tests of watches count on.
+/// Waits for the debug registers if an instrument needs them, because other tests of watches count
+/// free ones.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<Turn> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(Turn::wait)
@@ -29,7 +31,7 @@ pub(crate) fn watch(options: &[&str]) -> Probe {
     Probe::watch().with(options)
 }
 
-/// Watches a running program, with a talk that can be waited for.
+/// Watches a running program, and lets the test wait for messages.
 pub(crate) fn heard(options: &[&str], pid: u32) -> Heard {
     let mut command = command();
     command
@@ -38,7 +40,7 @@ pub(crate) fn heard(options: &[&str], pid: u32) -> Heard {
     Heard::start(command.args(["-p", &pid.to_string()]))
 }
 
-/// The target runs in this mode, watched from its first instruction on.
+/// Runs the target in this mode, watched from its first instruction on.
 pub(crate) fn run(options: &[&str], mode: &str, rounds: u64) -> Run {
     watch(options).run(&target("watched"), &[mode, &rounds.to_string()])
 }
@@ -48,7 +50,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.map_or(&[], Vec::as_slice)
 }
 
-/// The only row of this function's.
+/// Returns the only row of this function.
 pub(crate) fn row<'r>(report: &'r Report, function: &str) -> &'r Value {
     let at = format!("watched:{function}+");
     let starts = |row: &&Value| row["at"].as_str().is_some_and(|text| text.starts_with(&at));
@@ -59,7 +61,7 @@ pub(crate) fn row<'r>(report: &'r Report, function: &str) -> &'r Value {
     }
 }
 
-/// How often each value was stored.
+/// Returns how often each value was stored.
 fn values(row: &Value) -> Vec<(&str, u64)> {
     let values = row["values"].as_array().into_iter().flatten();
     values
@@ -79,7 +81,7 @@ pub(crate) fn hits(report: &Report, variable: usize) -> u64 {
     hits.as_u64().expect("hits")
 }
 
-/// The number behind this word, of what the target said.
+/// Returns the number after this word in the target's output.
 pub(crate) fn said(run: &Run, word: &str) -> u64 {
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     let mut words = text.split_whitespace().skip_while(|found| *found != word);
@@ -96,7 +98,7 @@ pub(crate) fn is_whole(report: &Report) {
     }
 }
 
-/// Of `watched corrupt`: the one thread of many that stores what it should not is named; its row.
+/// Returns the row of the one thread in `watched corrupt` that stores a wrong value.
 pub(crate) fn culprit(report: &Report) -> &Value {
     is_whole(report);
     let culprit = row(report, "scribble");
@@ -114,7 +116,7 @@ pub(crate) fn culprit(report: &Report) -> &Value {
     culprit
 }
 
-/// The target stores over and over, is watched in this form within 1%, and goes on.
+/// Watches a target that stores all the time within 1%. The target must continue at its speed.
 pub(crate) fn check_hot(form: &[&str]) {
     let watched = Probe::watch_within("1%").with(&["stats.hits"]).with(form);
     let run = watched.run(&target("watched"), &["hot", "1000"]);
@@ -176,7 +178,7 @@ fn values_are_told_as_their_types_have_them() {
     let level = row(report, "set_level");
     assert_eq!(values(level), [("-5", 3), ("7", 1)]);
     assert_eq!(level["changed"], 2, "{level:#}");
-    // Each from its own call, from the first on.
+    // Each stack has its own caller.
     for stack in level["stacks"].as_array().expect("stacks") {
         let caller = stack["callers"][0].as_str().expect("a caller");
         assert!(caller.starts_with("watched:values+"), "{level:#}");
@@ -186,7 +188,7 @@ fn values_are_told_as_their_types_have_them() {
         (&mode["last_old"], &mode["last_new"]),
         (&"IDLE".into(), &"BUSY".into())
     );
-    // Written by read(2), which may take several stores for it.
+    // Stored by read(2), which may need several stores for it.
     let state = rows(report).iter().find(|row| row["in_kernel"] == true);
     let state = state.expect("the call is seen");
     assert_eq!(state["variable"], "watched:stats.state");
@@ -209,7 +211,7 @@ fn conditions_choose() {
     assert_eq!(hits(none.good(), 0), 4);
 }
 
-/// Each with its own value, in the order of each thread's own.
+/// Each line must have its own value, in the order of its thread.
 #[test]
 fn every_access_has_a_line() {
     let Some(_turn) = turn() else { return };
@@ -228,7 +230,8 @@ fn every_access_has_a_line() {
     assert_eq!(counts, [rounds, rounds]);
 }
 
-/// Each tick's lines are in order, and one tick comes behind the other but for what is under way.
+/// Within one tick lines are in order, and ticks follow each other, except for lines that are still
+/// in flight.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -271,15 +274,16 @@ fn a_hot_variable_does_not_stop_its_program() {
         number("windows") > 0 && number("used_up") > 0,
         "{allowance:#}"
     );
-    // Of the windows that were begun anew, and the first; each other CPU may have one more.
+    // The allowance of each window that began, and of the first one; each other CPU may have one
+    // hit more.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
     assert!(said(&run, "hits") > seen, "it has gone on");
 }
 
-/// Those that are seen are a sample of all: a tenth comes from one place, within four standard deviations; and they are
-/// few.
+/// The recorded accesses must be a fair sample: a tenth is from one place, within four standard
+/// deviations. And they must be few.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn a_hot_variable_is_sampled_evenly() {
@@ -314,7 +318,7 @@ fn it_ends_with_what_it_watches() {
         "{:#}",
         report.value["notes"]
     );
-    // Said once: in the report, which is in a file.
+    // Reported once: in the report, which is in a file.
     assert!(!exec.stderr.contains("called exec"), "{}", exec.stderr);
 }
 
@@ -327,7 +331,7 @@ fn running_programs_are_watched_and_let_go() {
     program.go();
     let report = watched.finish();
     assert!(hits(&report, 0) > 0, "{:#}", report.value);
-    // It goes on as if nothing had been.
+    // The program continues as if it had not been watched.
     let said = program.line();
     assert!(said.starts_with("hits "), "{said:?}");
     assert!(program.finish().1.success());
@@ -345,7 +349,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     drop(tiptoe);
     program.go();
     assert!(program.finish().1.success());
-    // All registers are free again.
+    // All registers must be free again.
     let all = watch(&["stats.hits", "stats.state", "owner", "total", "--all-slots"]);
     let run = all.run(&target("watched"), &["forked", "1"]);
     assert_eq!(hits(run.good(), 0), 20);
@@ -403,12 +407,12 @@ fn a_debugger_keeps_its_registers() {
     for variable in ["owner", "total", "stats.state"] {
         debugger.args(["-ex", &format!("watch {variable}")]);
     }
-    // It holds three while it lets the program go on.
+    // gdb holds three registers while it lets the program run.
     debugger.args(["-ex", "echo armed\\n", "-ex", "continue"]);
     let mut debugger = Process::start(&mut debugger);
     loop {
         let line = debugger.line();
-        // A line that is empty may be gdb's; at its end all are.
+        // gdb may print empty lines; at its end all lines are empty.
         assert!(!line.is_empty() || debugger.lives(), "gdb ended");
         if line.contains("armed") {
             break;
@@ -431,7 +435,7 @@ fn a_debugger_keeps_its_registers() {
         run.stderr
     );
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
-    // One is left, and does not disturb it.
+    // One register is left, which does not disturb gdb.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
@@ -441,7 +445,7 @@ fn a_debugger_keeps_its_registers() {
     drop(debugger);
 }
 
-/// `main.Counter` was the member `Counter` of a variable `main`.
+/// `main.Counter` was parsed as the member `Counter` of a variable `main`.
 #[test]
 fn variables_of_go_are_named_with_their_package() {
     let Some(_turn) = turn() else { return };

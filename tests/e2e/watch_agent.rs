@@ -1,4 +1,5 @@
-//! `tiptoe watch --via agent`: breakpoints in the program's own threads, which raise a signal there.
+//! `tiptoe watch --via agent`: breakpoints in the program's own threads, which raise a signal
+//! there.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ fn has_events(pid: u32) -> bool {
     })
 }
 
-/// tiptoe and a target where everybody may run them, and write reports.
+/// Copies of tiptoe and a target that every user may run, in a folder for reports.
 struct Public(PathBuf);
 
 impl Public {
@@ -56,7 +57,7 @@ impl Public {
         Public(folder)
     }
 
-    /// Watches a command as a user without rights: the report, and what the command said.
+    /// Watches a command as a user without rights. Returns the report and the command's output.
     fn run(&self, options: &[&str], mode: &str, rounds: u64) -> Run {
         let report = self.0.join("report");
         let mut command = Command::new("setpriv");
@@ -73,7 +74,7 @@ impl Public {
 
 impl Drop for Public {
     fn drop(&mut self) {
-        // Nothing is lost where it stays: it is a temporary folder.
+        // A failure to remove a temporary folder loses nothing.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -106,7 +107,8 @@ fn a_user_without_rights_watches_his_own_programs() {
     assert!(refused.stdout.is_empty(), "it has run");
 }
 
-/// A signal's frame has no room there, so that the kernel killed the program: it goes to the alternate stack.
+/// The stack had no room for a signal frame, so that the kernel killed the program. The frame must
+/// go to the alternate stack.
 #[test]
 fn stores_on_a_stack_without_room_for_a_signal_are_seen() {
     let Some(_turn) = turn() else { return };
@@ -160,7 +162,7 @@ fn conditions_types_and_code() {
     assert_eq!((&row["count"], &row["changed"]), (&4.into(), &0.into()));
 }
 
-/// Its handler gets what it always got, and is itself watched.
+/// The program's own handler must get its traps, and may be watched itself.
 #[test]
 fn a_program_keeps_its_own_traps() {
     let Some(_turn) = turn() else { return };
@@ -191,7 +193,8 @@ fn a_program_keeps_its_own_traps() {
     let apart = trapping("apart");
     is_whole(apart.good());
     assert_eq!(count(apart.good(), "add"), 20);
-    // One of a thousand is told when the block is over: it is not put anywhere.
+    // One hit in a thousand is reported when the signal is unblocked, and is attributed to no
+    // instruction.
     let hidden = trapping("hidden");
     let report = hidden.good();
     assert_eq!(said(&hidden, "total"), 1010);
@@ -201,7 +204,7 @@ fn a_program_keeps_its_own_traps() {
     assert!(drops.contains("blocked SIGTRAP"), "{drops}");
 }
 
-/// A virtual machine may lose a trap's reason: the program would end of it.
+/// Some virtual machines lose the cause of a trap; the program would die of it.
 #[test]
 fn traps_without_a_reason_are_not_the_programs() {
     let Some(_turn) = turn() else { return };
@@ -239,7 +242,8 @@ fn hundreds_of_threads_with_three_watches_each() {
     assert!(program.finish().1.success());
 }
 
-/// Hits whose trap came without its reason, as on some virtual machines now and then; nothing else was lost.
+/// Returns the hits whose trap had no cause, as on some virtual machines. Asserts that nothing else
+/// was lost.
 fn strays(report: &Report) -> u64 {
     let drops = report.value["watch"]["drops"].as_array();
     let count = |dropped: &Value| {
@@ -250,7 +254,7 @@ fn strays(report: &Report) -> u64 {
     drops.into_iter().flatten().map(count).sum()
 }
 
-/// Chains of threads that lived and died already when it came, and while it did.
+/// Chains of threads that start and end before the attach and during it.
 #[test]
 fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     let Some(_turn) = turn() else { return };
@@ -273,7 +277,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     }
 }
 
-/// Nothing stays in a program that goes on.
+/// A program that continues must have no register taken.
 #[test]
 fn all_registers_are_given_back() {
     let Some(_turn) = turn() else { return };
@@ -299,7 +303,7 @@ fn it_ends_with_what_it_watches() {
     assert_eq!(hits(report, 0), 1);
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("called exec"), "{notes}");
-    // A child has none of its parent's breakpoints.
+    // A child must inherit none of its parent's breakpoints.
     let forked = run(&["stats.hits"], "forked", 1);
     assert_eq!(hits(forked.good(), 0), 20);
 }
@@ -331,7 +335,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     wait_until("the agent's end", Duration::from_secs(20), || {
         !has_events(pid)
     });
-    // The next one takes the agent over.
+    // The next tiptoe reuses the agent.
     let watched = watch(&BY_AGENT).with(&["stats.hits"]).attach(&[pid]);
     watched.wait_ready();
     program.go();

@@ -1,13 +1,13 @@
-//! `tiptoe watch`: what was there before an access is right, or said not to be known.
+//! `tiptoe watch`: the value before an access must be right, or be reported as unknown.
 
 use serde_json::Value;
 use tiptoe_tests::{Process, Report, command, target};
 
 use crate::watch::{hits, rows, turn, watch};
 
-/// The status of a command that SIGTRAP ended.
+/// The status of a command that SIGTRAP killed.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
-/// Why.
+/// The reason of such a skip.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
@@ -19,8 +19,8 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Each access of the target's in this mode, and the report. Fails if SIGTRAP ended the target, which it may in a virtual
-/// machine while breakpoints move.
+/// Returns each access of the target in this mode, and the report. Skips if SIGTRAP killed the
+/// target, because a virtual machine may raise it while breakpoints move.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -48,8 +48,8 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
     (lines.collect(), Report::parse(report))
 }
 
-/// Of values that count up by one: how many lines say what was there before, and how many that nobody knows. No line is
-/// wrong.
+/// For values that count up by one: returns the number of lines with the value before, and of those
+/// where it is unknown. Asserts that no line is wrong.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {
@@ -81,12 +81,13 @@ fn nothing_old_is_told_behind_a_turn() {
         let [known, unknown] = known_and_unknown(&lines);
         assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
         let told = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
-        // Some may have found no room for a line.
+        // Some lines may have been dropped, because there was no room.
         assert!(told.sum::<Option<u64>>() >= Some(unknown as u64), "{form}");
     }
 }
 
-/// How many accesses a turn has, whose first one alone is not known, depends on who else has the CPUs.
+/// Only the first access of a turn has an unknown value before it. The number of accesses per turn
+/// depends on the load of the CPUs.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {

@@ -1,4 +1,4 @@
-//! `tiptoe watch` of programs with large debug information: what it takes of memory.
+//! The memory that `tiptoe watch` needs for programs with large debug information.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -10,28 +10,28 @@ use tiptoe_tests::{Report, command, target};
 use crate::bounds::{Folder, measured};
 use crate::watch::turn;
 
-/// What tiptoe may take besides, and for each byte of debug information: 280 MB for 500 MB.
+/// The memory that tiptoe may use in addition: 280 MB for 500 MB of debug information.
 const MOST_BESIDES: f64 = 30e6;
 const MOST_PER_BYTE: f64 = 0.5;
 
-/// The shares that sections have of all debug information, as in programs of C++. The rest are lists of places and of
-/// ranges, of which nobody asks.
+/// Shares of the sections in all debug information, as in C++ programs. The rest are lists of
+/// locations and ranges, which a watch never reads.
 const INFO: f64 = 0.44;
 const STRINGS: f64 = 0.28;
 const LINES: f64 = 0.12;
 const OTHERS: f64 = 0.15;
-/// Bytes of a unit with its lines, strings and others.
+/// Bytes of a unit with its lines, strings and other sections.
 const UNIT: usize = 200_000;
-/// Kinds of entries that a unit has; their numbers are bytes below 128.
+/// Kinds of entries in a unit; their numbers must fit one LEB128 byte, so below 128.
 const KINDS: u8 = 120;
 /// Bytes of such an entry, and of a string.
 const ENTRY: usize = 16;
 const STRING: usize = 48;
 
-/// Strings that are not made up.
+/// Strings with a meaning; all others are filler.
 const NAMES: [&str; 5] = ["large", "large_t", "hits", "long", "unit.cc"];
 
-/// The number of one of them.
+/// Returns the number of one of these strings.
 fn place(name: &str) -> usize {
     let found = NAMES.iter().position(|known| *known == name);
     found.expect("it is listed")
@@ -41,9 +41,9 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Kind, tag, whether it has children, attributes and forms.
+/// Returns the abbreviations: kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
-    // Forms and attributes, as DWARF numbers them.
+    // Forms and attributes by their DWARF numbers.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];
     let [name, size, of_type, line, sibling] = [0x03, 0x0b, 0x49, 0x3b, 0x01];
@@ -103,7 +103,7 @@ fn abbreviations() -> Vec<u8> {
     all
 }
 
-/// A unit of `.debug_info`, with these entries in its root.
+/// Returns a unit of `.debug_info` with these entries in its root.
 fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> Vec<u8> {
     let mut unit = vec![0; 4];
     unit.extend(4u16.to_le_bytes());
@@ -120,10 +120,10 @@ fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> V
     unit
 }
 
-/// Where the entries of a unit begin, from its own beginning on.
+/// The offset of the entries in a unit.
 const ENTRIES: u32 = 11 + 1 + 4 + 4 + 16;
 
-/// The entries of `struct large_t { long hits; } large`, which is at an address.
+/// Returns the entries of `struct large_t { long hits; } large` at an address.
 fn variable(address: u64) -> Vec<u8> {
     let last = 2 + KINDS;
     let (of_struct, of_long) = (ENTRIES, ENTRIES + 6 + 10 + 1);
@@ -142,7 +142,7 @@ fn variable(address: u64) -> Vec<u8> {
     entries
 }
 
-/// A program of lines with a header of 40 files, as long as that.
+/// Returns a line program of `len` bytes, whose header has 40 files.
 fn lines(len: usize) -> Vec<u8> {
     let mut header = vec![
         1, 1, 1, -5i8 as u8, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1,
@@ -156,7 +156,7 @@ fn lines(len: usize) -> Vec<u8> {
     lines.extend(4u16.to_le_bytes());
     lines.extend((header.len() as u32).to_le_bytes());
     lines.extend(header);
-    // Each adds a row.
+    // Each byte adds a row.
     lines.resize(len, 1);
     let len = lines.len() as u32 - 4;
     lines[..4].copy_from_slice(&len.to_le_bytes());
@@ -190,7 +190,7 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
         abbrev.as_mut().expect("a file").write_all(&kinds)?;
         line.as_mut().expect("a file").write_all(&lines(of_lines))?;
     }
-    // All code of the program.
+    // The last unit covers all code of the program.
     let last = unit(0, 0, [0, 1 << 30], &variable(variable_at));
     info?.write_all(&last)?;
     let mut text = file("str")?;
@@ -205,7 +205,7 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
     file("ranges")?.write_all(&vec![1; part(OTHERS) / 2])
 }
 
-/// `hot` with this debug information, in which its variable `calls` is called `large.hits`.
+/// Makes `hot` with this debug information, in which its variable `calls` is named `large.hits`.
 fn program(folder: &Folder, total: usize) -> PathBuf {
     let nm = Command::new("nm").arg(target("hot")).output().expect("nm");
     let symbols = String::from_utf8(nm.stdout).expect("text");
@@ -251,7 +251,7 @@ fn check(total: usize) {
     assert!((memory as f64) < most, "{memory} bytes of {most}: {said}");
 }
 
-/// All of `.debug_info`, `.debug_str` and `.debug_line` was read into memory, and kept.
+/// All of `.debug_info`, `.debug_str` and `.debug_line` was read into memory and kept there.
 #[test]
 fn a_watch_reads_what_it_needs_of_large_debug_information() {
     check(100_000_000);

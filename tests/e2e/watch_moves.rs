@@ -1,4 +1,4 @@
-//! Variables whose address changes, and memory that goes away.
+//! Variables whose address changes, and memory that is unmapped.
 
 use tiptoe_tests::{Process, Ready, Report, command, target};
 
@@ -17,7 +17,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         ready.wait();
         for object in 1..=3 {
             program.go();
-            // Its number is stored in the object until that is seen there.
+            // The target stores its number into the object until the watch has moved there.
             let number = format!("{object:#x}");
             while Report::parse(&watch.line()).value["new"] != *number {}
         }
@@ -25,7 +25,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         let (rest, status) = watch.finish();
         assert!(status.success(), "{status}");
         let report = Report::parse(rest.lines().next_back().expect("a report"));
-        // Besides, those of the allocator, as an object is freed.
+        // The allocator stores to an object when it is freed.
         assert_eq!(
             row(&report, "moved")["count"],
             300,
@@ -60,7 +60,7 @@ fn memory_that_goes_away_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
-/// What is at an address may be another object later: an allocator that writes there tells.
+/// An address may later belong to another object. A store by the allocator shows that.
 #[test]
 fn an_object_that_is_freed_is_told() {
     let Some(_turn) = turn() else { return };

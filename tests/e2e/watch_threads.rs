@@ -1,4 +1,5 @@
-//! `tiptoe watch` by breakpoints of each thread: all threads have theirs once, however they come and go.
+//! `tiptoe watch` by breakpoints of each thread: every thread must have each breakpoint exactly
+//! once, however threads start and end.
 
 use std::process::Command;
 
@@ -16,7 +17,7 @@ fn placement(report: &Report) -> &Value {
     &report.value["watch"]["form"]
 }
 
-/// A program that waits, and says what it has done when it is told to go on.
+/// Starts a program that waits, and prints what it has done once it is told to continue.
 fn ready(mode: &str, rounds: u64) -> Process {
     let mut command = Command::new(target("watched"));
     let mut program = Process::start(command.args([mode, &rounds.to_string()]));
@@ -24,7 +25,7 @@ fn ready(mode: &str, rounds: u64) -> Process {
     program
 }
 
-/// The number behind the last word that it says.
+/// Returns the number after the last word of its output.
 fn total(program: &mut Process) -> u64 {
     let said = program.line();
     let number = said.split_whitespace().last();
@@ -36,7 +37,7 @@ fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
     watched.run(&target("watched"), &[mode, &rounds.to_string()])
 }
 
-/// Chains of threads that lived and died already when it came, and while it did.
+/// Chains of threads that start and end before the attach and during it.
 fn check_living(options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
     let watched: Attached = watch(options).attach(&[program.pid()]);
@@ -61,7 +62,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     for _ in 0..scaled(100) {
         check_living(&["total", "--via", "kernel-task"]);
     }
-    // With all registers taken there is no room for a mistake.
+    // With all registers taken, one doubled breakpoint would fail.
     let four = ["total", "stats.hits", "mode", "stats.state"];
     check_living(&[&four[..], &BY_THREAD, &["--all-slots"]].concat());
 }
@@ -113,7 +114,7 @@ fn thousands_of_threads_with_four_watches_each() {
     assert!(program.finish().1.success());
 }
 
-/// Nothing stays with the threads of a program that goes on.
+/// Threads of a program that continues must have no register taken.
 #[test]
 fn all_registers_are_given_back() {
     let Some(_turn) = turn() else { return };
@@ -143,7 +144,7 @@ fn a_hot_variable_does_not_stop_its_program() {
     check_hot(&BY_THREAD);
 }
 
-/// Two processes at the same addresses: a breakpoint of a CPU would stop both.
+/// Two processes use the same addresses, so that a breakpoint of a CPU would stop both.
 #[test]
 fn addresses_that_another_process_has_are_watched_by_threads() {
     let Some(_turn) = turn() else { return };
@@ -172,7 +173,7 @@ fn addresses_that_another_process_has_are_watched_by_threads() {
     );
 }
 
-/// A thread anywhere that holds all of its registers leaves none to CPUs.
+/// Any thread that holds all of its registers leaves none for breakpoints of CPUs.
 #[test]
 fn where_cpus_have_no_register_left_threads_have() {
     let Some(_turn) = turn() else { return };
@@ -229,7 +230,7 @@ fn who_is_in_the_way_is_named() {
     );
 }
 
-/// Of a variable that each thread has one is watched, until its thread ends.
+/// Of a thread-local variable one thread's instance is watched, until that thread ends.
 #[test]
 fn the_variable_of_one_thread() {
     let Some(_turn) = turn() else { return };
@@ -269,7 +270,8 @@ fn the_variable_of_one_thread() {
     assert!(program.finish().1.success());
 }
 
-/// Other threads get the memory of one that has ended: what they do there is not that one's. What else is watched goes on.
+/// The memory of an ended thread is reused by other threads; their stores must not count as its
+/// own. Other watches continue.
 #[test]
 fn a_thread_that_ends_takes_only_its_variable_along() {
     let Some(_turn) = turn() else { return };
@@ -297,7 +299,7 @@ fn a_thread_that_ends_takes_only_its_variable_along() {
     }
 }
 
-/// More variables than registers: each has its turns, and who is pinned is there all the time.
+/// With more variables than registers, they take turns; pinned ones are always watched.
 #[test]
 fn variables_take_turns() {
     let Some(_turn) = turn() else { return };
@@ -329,7 +331,7 @@ fn variables_take_turns() {
     }
 }
 
-/// Whatever a breakpoint was moved from: what it counts is of the variable that it is at.
+/// After a breakpoint was moved, its hits must count for the variable that it is at.
 #[test]
 fn turns_do_not_mix_variables() {
     let Some(_turn) = turn() else { return };
@@ -351,7 +353,7 @@ fn turns_do_not_mix_variables() {
         let others = rows(report)
             .iter()
             .filter(|row| row["variable"] != "watched:stats.hits");
-        // Before main the loader relocates the pointer.
+        // The loader relocates the pointer before main.
         let others: Vec<&Value> = others
             .filter(|row| row["variable"] != "watched:head")
             .collect();

@@ -1,5 +1,5 @@
-//! Commands that the agent cannot serve: the kernel counts, from their first call on wherever that can be known or
-//! the agent can hold the program back, and the report says why.
+//! Commands that the agent cannot serve. The kernel counts, and the report says why. It counts from
+//! the first call on if the reason is known beforehand, or if the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Expected, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Runs `program` under tiptoe, itself started through other words; the kernel counted, for the reason in `words`.
+/// Runs `program` under tiptoe, itself started through other commands. Asserts that the kernel
+/// counted, for the reason in `words`.
 fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
     let mut traced = Command::new(through[0]);
     traced.args(&through[1..]).arg(command().get_program());
@@ -26,7 +27,7 @@ fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Rep
     )
 }
 
-/// It says so, and waits until the kernel counts.
+/// The agent reports its failure, and holds the program until the kernel counts.
 #[test]
 fn an_agent_without_memory() {
     let (report, expected) = by_kernel(
@@ -38,7 +39,7 @@ fn an_agent_without_memory() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// Its loader takes no agent, and so none is offered.
+/// The loader of such a program accepts no agent, so that none is offered.
 #[test]
 fn a_program_of_another_user() {
     if !is_root() {
@@ -58,7 +59,8 @@ fn a_program_of_another_user() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// Nothing tells beforehand that its loader will take no agent: it runs on, and is counted once that is seen.
+/// That its loader accepts no agent cannot be known beforehand. It runs on, and is counted once
+/// that is noticed.
 #[test]
 fn a_loader_that_takes_no_agent() {
     if !is_root() {
@@ -78,13 +80,13 @@ fn a_loader_that_takes_no_agent() {
     );
 }
 
-/// The kernel took vector instructions for jumps: strchr found nothing.
+/// The kernel mistook vector instructions for jumps, so that strchr found nothing.
 #[test]
 fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    // Without built-in functions, which the compiler would compute.
+    // Without built-in functions, because the compiler would compute the calls itself.
     let flags = ["-O1", "-fno-builtin", "-static"];
     let program = match tiptoe_tests::target_with("strings", &flags) {
         Ok(program) => program,
@@ -100,8 +102,8 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
 }
 
-/// Its `deep` begins again where its stack is too small: calls were counted twice then. And nobody said that the kernel
-/// takes no times.
+/// A function restarts if its stack is too small: such calls of `deep` were counted twice. And the
+/// report did not say that the kernel takes no times.
 #[test]
 fn calls_of_go_are_counted_once_where_a_stack_grows() {
     if !is_root() {

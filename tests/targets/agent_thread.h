@@ -3,7 +3,7 @@
 #include "common.h"
 #include <dirent.h>
 
-// Its number; 0 if there is none.
+// Returns the thread's id, or 0 if there is none.
 static inline pid_t agent_thread(const char *process) {
     char path[300], name[64];
     pid_t found = 0;

@@ -1,5 +1,6 @@
 // cflags: -O2
-// becomes [wait]: calls exec as soon as there is an agent's thread; the second program ends with its stdin.
+// becomes [wait]: calls exec once an agent's thread exists. The second program ends when its stdin
+// closes.
 #include "agent_thread.h"
 
 int main(int argc, char **argv) {

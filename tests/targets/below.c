@@ -1,6 +1,6 @@
 // cflags: -O2
-// below: one thread, which waits for each line of its stdin inside of `waits`; on its stack lie words that look like
-// returns into malloc.
+// below: one thread, which waits for each line of its stdin inside `waits`. Words on its stack look
+// like return addresses in malloc, so that an unwinder that guesses is misled.
 #include "common.h"
 
 PROBED int waits(void) {

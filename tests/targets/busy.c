@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// busy PLUGIN [wait]: threads that stand in malloc, the loader and stdio nearly always, until stdin closes. Says `called`
-// at each line of stdin, when all of them have called once more.
+// busy PLUGIN [wait]: threads that are inside malloc, the loader and stdio nearly always, until
+// stdin closes. Prints `called` for each line of stdin, once all of them have called again.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -44,7 +44,7 @@ static void *work(void *way) {
     return (void *)calls;
 }
 
-// One call may be under way, so it waits for two.
+// Waits for two calls, because one may have begun before.
 static void wait_for_calls(void) {
     uint64_t before[WAYS];
     for (int i = 0; i < WAYS; i++) before[i] = atomic_load(&made[i]);

@@ -1,5 +1,6 @@
 // cflags: -O2 -pthread
-// bytes [wait]: its name, and that of a thread of its own, is cut within a character, as the kernel cuts long ones.
+// bytes [wait]: its name, and that of its second thread, is cut within a UTF-8 character, as the
+// kernel cuts long names.
 #include "common.h"
 #include <pthread.h>
 #include <sys/prctl.h>

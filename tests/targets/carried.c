@@ -1,5 +1,6 @@
 // cflags: -O1
-// carried CALLS: a function that begins by reading the flags, as none that a compiler makes does.
+// carried CALLS: a function whose first instruction reads the flags, which compilers never
+// generate.
 #include "common.h"
 
 int carried(int a);

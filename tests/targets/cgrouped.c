@@ -1,7 +1,8 @@
 // cflags: -O2
-// cgrouped DIR TASK… : starts a process for each TASK, a list of words with commas between: a NAME to move itself to
-// the cgroup DIR/NAME, made where it is missing; `calls=N` for getppid, giving way now and then; `faults=N` pages;
-// `burn=MS` of CPU time; `sleep=MS`; `pin=CPU`. All begin at once, and leave for DIR/out before they end.
+// cgrouped DIR TASK… : starts a process for each TASK, a list of words separated by commas: a NAME
+// to move itself to the cgroup DIR/NAME, which is made if missing; `calls=N` for getppid, yielding
+// now and then; `faults=N` pages; `burn=MS` of CPU time; `sleep=MS`; `pin=CPU`. All begin at once,
+// and move to DIR/out before they end.
 #include "common.h"
 #include <fcntl.h>
 #include <sched.h>
@@ -77,7 +78,8 @@ int main(int argc, char **argv) {
         size_t length = 1 << 28;
         char *pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(pages != MAP_FAILED && madvise(pages, length, MADV_NOHUGEPAGE) == 0);
-        // All that it needs is there before it counts: a fault and a move.
+        // A first run of each task, because page faults and moves of a first use must not be
+        // counted.
         char warm[] = "out,faults=1,calls=8,burn=1,sleep=1";
         do_task(warm, pages);
         close(start[1]);

@@ -22,7 +22,7 @@ __attribute__((noipa)) int fixed(void) { return 7; }
 
 static void call(int calls) {
     for (int i = 0; i < calls; i++) CHECK(turned(i) == i + 1 && fixed() == 7);
-    // From another place.
+    // A second call site.
     CHECK(turned(calls) == calls + 1);
 }
 

@@ -1,8 +1,9 @@
 // cflags: -O2 -pthread
-// children MODE CALLS [wait]: makes 20 children in one way, each of which calls the probed function too; the
-// count is the parent's alone. MODE: fork, _Fork, clone, vfork, posix_spawn. Two threads of the parent run
-// the function all the while. Children of vfork and posix_spawn run this program anew (MODE `child`);
-// before that, the first call the function in their parent's memory, the second libc's dup2.
+// children MODE CALLS [wait]: starts 20 children in one way, each of which calls the probed
+// function too; only the parent's calls may be counted. MODE: fork, _Fork, clone, vfork,
+// posix_spawn. Two threads of the parent call the function meanwhile. Children of vfork and
+// posix_spawn exec this program again (MODE `child`). Before that, vfork's call the function in
+// their parent's memory, and posix_spawn's call libc's dup2.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -23,7 +24,7 @@ static void *call(void *unused) {
     return NULL;
 }
 
-// A child, and a child of the child, in a thread that already counts.
+// A child and a grandchild, from a thread that already has counters.
 static void be_child(void) {
     int status;
     call(NULL);

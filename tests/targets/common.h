@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-// A function that stands as itself in the binary, and whose calls are never merged.
+// A function that stays separate in the binary, and whose calls are never merged.
 #define PROBED __attribute__((noinline, noclone, used))
 #define KEEP() __asm__ volatile("")
 
@@ -28,13 +28,14 @@
         }                                                                                     \
     } while (0)
 
-// The calls of `name` in this process: what a probe must count.
+// Prints the calls of `name` in this process, which a probe must count.
 static inline void expect(const char *name, uint64_t count) {
     printf("expect %s %llu\n", name, (unsigned long long)count);
     fflush(stdout);
 }
 
-// With `wait` as its last argument a program says `ready` and starts at the next line of its stdin.
+// With `wait` as its last argument a program prints `ready` and starts at the next line of its
+// stdin.
 static inline void wait_for_start(int argc, char **argv) {
     char line[64];
     if (argc < 2 || strcmp(argv[argc - 1], "wait") != 0) return;
@@ -43,15 +44,15 @@ static inline void wait_for_start(int argc, char **argv) {
     CHECK(read(0, line, sizeof line) > 0);
 }
 
-// A program without an end of its own dies with the process that started it.
+// Programs that run until they are stopped must die with the process that started them.
 static inline void die_with_parent(void) {
     pid_t parent = getppid();
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     if (getppid() != parent) _exit(1);
 }
 
-// Waits until a thread of this process sleeps in this system call, whose first argument is within `size` bytes from
-// `object` on; any is, where that is NULL. Allocates nothing.
+// Waits until a thread of this process sleeps in this system call, with a first argument within
+// `size` bytes from `object`, or with any if that is NULL. Allocates nothing.
 static inline void until_asleep(pid_t thread, long call, const void *object, size_t size) {
     char path[64], text[96];
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
@@ -68,13 +69,14 @@ static inline void until_asleep(pid_t thread, long call, const void *object, siz
     }
 }
 
-// The number at `index` of the arguments, else `otherwise`.
+// Returns the number at `index` of the arguments, or `otherwise`.
 static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwise) {
     if (index >= argc || strcmp(argv[index], "wait") == 0) return otherwise;
     return strtoull(argv[index], NULL, 10);
 }
 
-// A thread that nobody waits for. One that ends while it is being detached may bring glibc down with it.
+// Starts a thread that is never joined. Created detached, because glibc may crash if a thread ends
+// while it is being detached.
 static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t id;
@@ -84,15 +86,15 @@ static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_destroy(&attr);
 }
 
-// What the kernel puts on the stack for a handler, by the state that this CPU has: 0.5 to 11 KB. Older headers have no
-// name for the number.
+// Returns the size of a signal frame, which depends on the state of this CPU: 0.5 to 11 KB. Older
+// headers have no name for the number.
 static inline size_t signal_frame(void) {
     enum { NUMBER = 51 };
     size_t frame = getauxval(NUMBER);
     return frame ? frame : MINSIGSTKSZ;
 }
 
-// An alternate stack of `size` bytes, below which lies a page that may not be touched. Returns its lowest byte.
+// Sets an alternate stack of `size` bytes above a page without access. Returns its lowest byte.
 static inline char *use_guarded_stack(size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;
     char *memory = (char *)mmap(NULL, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -102,6 +104,6 @@ static inline char *use_guarded_stack(size_t size) {
     return memory + page;
 }
 
-// One with room for four handlers, each of which may be the first to call through the loader's lazy binding: that
-// saves the CPU's state once more.
+// Sets an alternate stack for four nested handlers. Each may be the first caller of a function that
+// is bound lazily, for which the loader saves the CPU's state once more.
 static inline void use_alternate_stack(void) { use_guarded_stack(8 * signal_frame() + 32768); }

@@ -23,7 +23,8 @@
 // Long enough for a jump.
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
-// An inline system call. Its number is in the code: no reader takes it for one that may block signals.
+// An inline system call. Its number is in the code, so that decoding shows that it does not block
+// signals.
 #define OWN_CALL(number, a, b, c)                                                                     \
     ({                                                                                                \
         register long r10 __asm__("r10") = 0;                                                         \
@@ -35,9 +36,9 @@ PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
                          : "rcx", "r11", "memory");                                                   \
         result < 0 ? (errno = (int)-result, -1) : result;                                             \
     })
-// It, or libc's function.
+// The inline system call, or libc's function.
 #define MAKE(number, libc, a, b, c) (is_inline ? OWN_CALL(number, a, b, c) : (long)(libc))
-// It, or libc's function for any.
+// The inline system call, or libc's `syscall`.
 #define MAKE_ANY(number, a, b, c) MAKE(number, syscall(number, a, b, c), a, b, c)
 #define UNSHARE(flags) CHECK(MAKE(SYS_unshare, unshare(flags), flags, 0, 0) == 0)
 #define SET_NO_NEW_PRIVS() \
@@ -58,7 +59,7 @@ static void join_pid(void) {
         _exit(first > 0 && waitpid(first, &status, 0) != first);
     }
     snprintf(path, sizeof path, "/proc/%d/ns/pid_for_children", id);
-    // It is another one, and there, once the namespace has its first process.
+    // The namespace exists and differs once it has its first process.
     struct stat own, other;
     int fd;
     CHECK(stat("/proc/self/ns/pid_for_children", &own) == 0);
@@ -82,7 +83,7 @@ static void filter(int flags) {
     CHECK(MAKE_ANY(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) == 0);
 }
 
-// All threads may read, write, wait for each other and end, and die of all else.
+// Allows all threads to read, write, wait for each other and end; anything else kills.
 static void only_read_and_write(void) {
 #define MAY(number) \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
@@ -91,7 +92,7 @@ static void only_read_and_write(void) {
         MAY(SYS_exit_group), MAY(SYS_rt_sigreturn), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
     struct sock_fprog program = {sizeof strict / sizeof *strict, strict};
     static char room[4096];
-    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // else its first use makes a call
+    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // otherwise its first use makes a system call
     SET_NO_NEW_PRIVS();
     CHECK(MAKE_ANY(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
 }

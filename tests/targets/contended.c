@@ -1,7 +1,8 @@
 // cflags: -O2 -pthread
-// contended KIND ROUNDS [seccomp] [wait]: threads that contend for one lock of this kind, so often each, or with 0
-// rounds until its stdin closes; under a filter that allows everything. Says `done` then, how often it was held and
-// what that should be, and ends when its stdin closes.
+// contended KIND ROUNDS [seccomp] [wait]: threads that contend for one lock of this kind, ROUNDS
+// times each, or with 0 until stdin closes; `seccomp` adds a filter that allows everything. Then
+// prints `done`, how often the lock was held and the expected number, and ends when its stdin
+// closes.
 #include "common.h"
 #include <limits.h>
 #include <linux/filter.h>
@@ -40,7 +41,7 @@ static struct timespec later(clockid_t clock) {
     return then;
 }
 
-// Now and then another thread runs meanwhile, and finds the lock taken.
+// Yields now and then, so that another thread finds the lock taken.
 PROBED void hold(void) {
     if (++counted % 16 == 0) sched_yield();
     work(300);
@@ -85,7 +86,7 @@ PROBED void rwtimed(int me) {
     CHECK(pthread_rwlock_unlock(&hot_rwlock) == 0);
 }
 
-// Each in its turn.
+// The threads take turns.
 PROBED void cond(int me) {
     CHECK(pthread_mutex_lock(&hot_mutex) == 0);
     while (turn != me) CHECK(pthread_cond_wait(&hot_cond, &hot_mutex) == 0);
@@ -157,7 +158,7 @@ PROBED void heap(int me) {
     for (int i = 0; i < 8; i++) free(some[i]);
 }
 
-// As a language does that has its own locks.
+// A lock as language runtimes have their own.
 static void own_lock(long (*futex)(long, void *, int, int, void *)) {
     int free = 0;
     if (!atomic_compare_exchange_strong(&hot_word, &free, 1)) {
@@ -180,7 +181,7 @@ PROBED void raw(int me) {
     own_lock(by_libc);
 }
 
-// A call of its own, without libc.
+// An inline futex call, without libc.
 __asm__(".pushsection .text\n.type inlined, @function\ninlined: mov $202, %eax\n mov %rsi, %rdi\n mov %edx, %esi\n"
         " mov %ecx, %edx\n mov %r8, %r10\n syscall\n cmp $-4095, %rax\n ret\n.size inlined, . - inlined\n.popsection");
 long inlined(long nr, void *word, int operation, int value, void *none);
@@ -234,11 +235,12 @@ static atomic_ullong calls, last;
 
 static void *contend(void *number) {
     int me = (int)(intptr_t)number;
-    // All at once, without a wait.
+    // All threads begin together, without a wait that would be counted.
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // Those who wait for each other end together: nobody is farther than the first one.
+        // Threads that wait for each other must end after the same round: none is ahead of the
+        // first one.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }
@@ -254,7 +256,8 @@ int main(int argc, char **argv) {
     rounds = number(argc, argv, 2, 1);
     atomic_store(&last, rounds ? rounds : UINT64_MAX);
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
-    // To make a lock that inherits priorities is a call of the kernel already.
+    // Creating a priority-inheriting lock makes a system call, so it is done before the count
+    // begins.
     wait_for_start(argc, argv);
 #ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);

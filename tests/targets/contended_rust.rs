@@ -1,5 +1,6 @@
-//! contended_rust KIND ROUNDS [wait]: threads that contend for one lock of this kind, of std or of parking_lot, so
-//! often each. Says `done` then, and how many rounds there were; ends when its stdin closes.
+//! contended_rust KIND ROUNDS [wait]: threads that contend for one lock of this kind, of std or
+//! parking_lot, ROUNDS times each. Then prints `done` and the number of rounds, and ends when its
+//! stdin closes.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -48,7 +49,7 @@ fn work(times: u64) {
     });
 }
 
-/// Now and then another thread runs meanwhile, and finds the lock taken.
+/// Yields now and then, so that another thread finds the lock taken.
 fn hold(held: &mut u64) {
     *held += 1;
     if held.is_multiple_of(16) {
@@ -89,7 +90,7 @@ fn once(me: &Me) {
 
 fn mpsc(me: &Me) {
     me.receives.recv().expect("its sender lives");
-    let _ = me.sends.send(()); // the first thread may be gone at the end
+    let _ = me.sends.send(()); // the first thread may already have ended
 }
 
 fn parks(me: &Me) {

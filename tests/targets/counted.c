@@ -1,5 +1,6 @@
 // cflags: -O2 -pthread
-// counted faults N | calls N THREADS | sleeps N | spins MS [wait]: things that are counted by perf's names, so often.
+// counted faults N | calls N THREADS | sleeps N | spins MS [wait]: makes events of perf's names, N
+// times each.
 #include "common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -10,7 +11,7 @@
 static uint64_t calls;
 static pthread_barrier_t start;
 
-// So many pages that nobody had, one fault each.
+// Touches new pages, with one fault for each.
 static void touch(uint64_t pages) {
     char *at = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(at != MAP_FAILED && madvise(at, pages * 4096, MADV_NOHUGEPAGE) == 0);
@@ -33,7 +34,7 @@ static void *call_now(void *unused) {
     return unused;
 }
 
-// Threads that are there already, one that comes later, a child, and this one.
+// Existing threads, one that starts later, a child, and this thread.
 static void all_call(uint64_t threads, int argc, char **argv) {
     pthread_t early[64], late;
     CHECK(threads <= 64 && pthread_barrier_init(&start, NULL, threads + 1) == 0);
@@ -61,7 +62,7 @@ static uint64_t own_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-// How often it was switched out. A sleep that is over before it has begun is none.
+// Returns the voluntary switches. A sleep that is over before it begins makes none.
 static uint64_t switches(void) {
     struct rusage used;
     CHECK(!getrusage(RUSAGE_SELF, &used));

@@ -26,7 +26,7 @@ NI void wait_sem() { sem.acquire(); asm volatile("" ::: "memory"); }
 NI void wait_lat() { lat->wait(); asm volatile("" ::: "memory"); }
 NI void wait_bar() { bar.arrive_and_wait(); asm volatile("" ::: "memory"); }
 std::atomic<int> waiter;
-// For 20 ms from when its system call is futex, and it is not on its way out of that.
+// Waits until the other thread has slept for 20 ms in a futex call and is not leaving it.
 static void let_it_sleep() {
     for (;; std::this_thread::sleep_for(1ms)) {
         char path[64], call[8] = "";

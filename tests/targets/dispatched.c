@@ -7,7 +7,8 @@ enum { SET_SYSCALL_USER_DISPATCH = 59, ON = 1, OFF = 0 };
 static volatile char selector; // 0 allows, 1 dispatches
 static volatile int dispatched;
 
-// A jump of two bytes or more would cover the target of the loop's branch.
+// A jump of two bytes or more would cover the target of the loop's branch, so that only a trap byte
+// fits.
 int only_trap(int rounds);
 __asm__(
     ".text\n.globl only_trap\n.type only_trap,@function\n"

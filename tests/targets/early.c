@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC -Wl,-soname,libearly.so
-// A library whose constructor runs before any of the program: its calls count too.
+// A library whose constructor runs before the program's own; its calls must be counted too.
 #include "common.h"
 
 int early_calls;

@@ -35,7 +35,7 @@ static void *waits_for_its_end(void *unused) {
     return unused;
 }
 
-// Never waits: the other thread is the one that does.
+// Must not wait, because only the other thread's waits are counted.
 static int is_over(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     return over = poll(&input, 1, 0) > 0;

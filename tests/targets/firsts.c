@@ -20,7 +20,7 @@ static atomic_int stopped;
 
 static void *work(void *result) {
     uint64_t x = 0, cells[2] = {0, 0};
-    // Each of them is called once at least.
+    // Each function must be called at least once.
     do {
         ALL(CALL)
         x++;

@@ -1,5 +1,6 @@
 // cflags: -O2 -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -pthread
-// framed_waits: waits by a futex call of its own, in a function that is left by its frame pointer.
+// framed_waits: waits by an inline futex call in a function that restores its frame by the frame
+// pointer.
 #include "common.h"
 #include <linux/futex.h>
 #include <pthread.h>

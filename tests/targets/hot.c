@@ -14,7 +14,7 @@ PROBED int add(int a, int b) { KEEP(); return a + b; }
 PROBED int down(int n) {
     if (n == 0) return 0;
     int rest = down(n - 1);
-    __asm__ volatile("" : "+r"(rest));  // else the recursion becomes a loop
+    __asm__ volatile("" : "+r"(rest));  // otherwise the recursion becomes a loop
     return 1 + rest;
 }
 
@@ -61,7 +61,7 @@ static void *work(void *which) {
     return NULL;
 }
 
-// A round may be under way, so it waits until each thread has noted its rounds twice.
+// Waits until each thread has recorded its rounds twice, because one round may have begun before.
 static void wait_for_calls(uint64_t threads) {
     static uint64_t before[256];
     for (uint64_t i = 0; i < threads; i++) before[i] = atomic_load(&made[i]);
@@ -71,7 +71,7 @@ static void wait_for_calls(uint64_t threads) {
     fflush(stdout);
 }
 
-// Calls of `down` in `n` rounds: one, two, three, one, …
+// Returns the calls of `down` in `n` rounds: one, two, three, one, …
 static uint64_t downs(uint64_t n) { return n / 3 * 6 + (n % 3 > 0) + (n % 3 > 1) * 2; }
 
 int main(int argc, char **argv) {

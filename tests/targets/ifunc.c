@@ -1,5 +1,6 @@
 // cflags: -O2
-// ifunc CALLS [wait]: a function chosen at load time; the one that was chosen is what counts.
+// ifunc CALLS [wait]: a function that is selected at load time; the selected implementation must be
+// counted.
 #include "common.h"
 
 static int chosen(int x) { KEEP(); return 2 * x; }

@@ -1,5 +1,5 @@
-// inner CALLS [wait]: calls the second instruction of a function, as a thread comes to it that stood there before its
-// window was patched.
+// inner CALLS [wait]: calls the second instruction of a function, like a thread that was
+// interrupted there before its window was patched.
 #include "common.h"
 
 __asm__(".globl inner\n.type inner, @function\n.balign 16\ninner:\n"
@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < calls; i++) {
         int sum = (int)i;
-        // Below the red zone.
+        // Below the red zone, which the call must not overwrite.
         __asm__ volatile("lea -128(%%rsp), %%rsp\n call *%2\n lea 128(%%rsp), %%rsp"
                          : "+a"(sum) : "S"(7), "r"(inner + 2) : "cc", "memory");
         CHECK(sum == (int)i + 7);

@@ -13,7 +13,8 @@ static double arguments[ARGUMENTS];
 static const int MODES[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 
 static uint64_t sum;
-// FNV-1a; of a long double 10 bytes are its value. A NaN's sign and payload are nobody's promise.
+// FNV-1a. A long double has 10 bytes of value. A NaN's sign and payload are unspecified, so they
+// are left out.
 static void add(const void *value, size_t bytes, int is_nan) {
     const unsigned char *at = value;
     for (size_t i = 0; i < bytes; i++) sum = (sum ^ (is_nan ? 1 : at[i])) * 1099511628211ULL;

@@ -1,4 +1,4 @@
 // cflags: -O2 -shared -fPIC
-// What `loader_locked` opens: a constructor that takes its time.
+// The library of `loader_locked`, whose constructor runs until it is told to end.
 void serve(void);
 __attribute__((constructor)) static void construct(void) { serve(); }

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// loading PLUGIN [wait]: a thread stands in the loader, whose lock it holds until the next line of stdin; one works
-// and one waits, until stdin closes.
+// loading PLUGIN [wait]: a thread is inside the loader, and holds its lock until the next line of
+// stdin; one works and one waits, until stdin closes.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,6 +1,7 @@
 // cflags: -O2 -pthread -rdynamic -ldl
-// loads THREADS ROUNDS HELD LIBRARY… [wait]: threads open, use and close libraries again and again. What is
-// expected is what the libraries told of themselves. With HELD 1 the first is open before the start, and closed then.
+// loads THREADS ROUNDS HELD LIBRARY… [wait]: threads load, use and unload libraries repeatedly. The
+// expected counts are those that the libraries reported. With HELD 1 the first library is loaded
+// before the start, and unloaded then.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,6 +1,7 @@
-//! lock_server REQUESTS [traced|until-closed]: a server of eight connections that keeps a store and a journal under locks of
-//! `tiptoe-lock`, and as many clients, each of which makes so many requests. With `traced` it begins when tiptoe asks
-//! for its locks; with `until-closed` it ends when its stdin closes, if it has not ended before. Tells then what waits its locks have counted themselves.
+//! lock_server REQUESTS [traced|until-closed]: a server of eight connections that keeps a store and
+//! a journal under locks of `tiptoe-lock`, and as many clients, each of which makes REQUESTS
+//! requests. With `traced` it begins when tiptoe requests its locks; with `until-closed` it also
+//! ends when its stdin closes. Finally prints the waits that its locks have counted.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -13,7 +14,7 @@ use tiptoe_lock::{Histogram, Mutex, RwLock, Waits, is_traced, waits};
 
 const CONNECTIONS: u64 = 8;
 const KEYS: u64 = 64;
-/// Until when tiptoe has to be there.
+/// The time within which tiptoe must attach.
 const LIMIT: Duration = Duration::from_secs(60);
 
 tiptoe_lock::class! {
@@ -23,7 +24,7 @@ tiptoe_lock::class! {
 
 static STORE: RwLock<Option<HashMap<u64, u64>>, Waits, Store> = RwLock::new(None);
 static JOURNAL: Mutex<Vec<u64>, Waits, Journal> = Mutex::new(Vec::new());
-/// Nobody has named it.
+/// A lock without a name.
 static COUNT: Mutex<u64, Waits> = Mutex::new(0);
 
 fn work(times: u64) {
@@ -40,7 +41,7 @@ fn put(key: u64, value: u64) -> u64 {
     drop(store);
     let mut journal = JOURNAL.lock();
     journal.push(key);
-    // Now and then it goes to a disk.
+    // Simulates a write to disk now and then.
     match journal.len() % 64 {
         0 => sleep(Duration::from_micros(500)),
         _ => work(1_000),
@@ -86,7 +87,7 @@ fn serve(connection: UnixStream) {
     }
 }
 
-/// Makes requests: every other one is to write.
+/// Makes requests, of which every other one writes.
 fn load(mut connection: UnixStream, client: u64, requests: u64) {
     let answers = connection.try_clone().expect("a descriptor");
     let mut answers = BufReader::new(answers).lines();
@@ -113,7 +114,7 @@ fn main() {
     }
     if arguments.get(2).is_some_and(|word| word == "until-closed") {
         thread::spawn(|| {
-            // What cannot be read is closed as well.
+            // An unreadable stdin counts as closed.
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             std::process::exit(0);
         });

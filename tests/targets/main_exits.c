@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// main_exits CALLS [wait]: main leaves by pthread_exit; the other thread ends the process some time later.
+// main_exits CALLS [wait]: main leaves by pthread_exit; the other thread ends the process later.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,6 +1,7 @@
 // cflags: -O2 -pthread
-// mappings ROUNDS [wait]: three threads map, split, move and unmap code of files while a fourth meets traps.
-// Some of it stays; says `settled` when nothing changes any more, and ends when stdin does.
+// mappings ROUNDS [wait]: three threads map, split, move and unmap code of files while a fourth
+// hits traps. Some of the code stays. Prints `settled` when the mappings no longer change, and ends
+// when stdin does.
 #include "common.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,14 +14,14 @@ static uint64_t rounds;
 static atomic_int mapping = MAPPERS;
 static uint64_t traps;
 
-// Too short for a jump, and code follows.
+// Too short for a jump, and followed by code, so that only a trap byte fits.
 __asm__(".text\n.p2align 4\n.globl tiny\n.type tiny,@function\n"
         "tiny: mov %edi, %eax\nret\n"
         ".size tiny, .-tiny\n"
         "mov %rdi, %rcx\nmov %rcx, %rdx\nmov %rdx, %rsi\nret\n");
 int tiny(int a);
 
-// One's own program, which is known before, or a file that nobody has seen.
+// Returns the program's own file, which is known beforehand, or a new file.
 static int file(uint64_t round) {
     if (round % 16) return open("/proc/self/exe", O_RDONLY);
     int fresh = memfd_create("code", 0);

@@ -50,7 +50,7 @@ static void *run(void *unused) {
         if (!is("mask")) sleep_once();
         call();
     }
-    // It still blocks what it blocked.
+    // The mask must be unchanged.
     CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0);
     CHECK(sigismember(&now, SIGTRAP) && sigismember(&now, SIGILL) && sigismember(&now, SIGUSR1));
     return unused;

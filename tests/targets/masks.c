@@ -102,7 +102,7 @@ static int (*const ways[])(const sigset_t *, int) = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0], LONG = 60000 };
 
-// Waits, and again where no handler ran: epoll may say EINTR for a signal that another thread took, or none.
+// Waits again if no handler ran: epoll may return EINTR for another thread's signal.
 static int waits(int way, const sigset_t *mask, int ms) {
     int before = seen[SIGTRAP], epolls = ways[way] == by_epoll_pwait || ways[way] == by_epoll_pwait2, result;
     do result = ways[way](mask, ms);
@@ -114,7 +114,7 @@ static int sender_way;
 static volatile int wanted, stop;
 static pthread_t waiter;
 
-// Sends SIGTRAP each time it is wanted, at moments that differ.
+// Sends SIGTRAP each time it is requested, at varying moments.
 static void *send_when_wanted(void *unused) {
     for (int n = 0; !stop; n++) {
         if (!__atomic_exchange_n(&wanted, 0, __ATOMIC_ACQ_REL)) { sched_yield(); continue; }
@@ -125,7 +125,7 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// A signal that is blocked but for the wait ends it, whenever it comes, and none is lost.
+// A signal unblocked only during the wait must end it, whenever it arrives.
 static void awaited(void) {
     sigset_t open = all_but(SIGTRAP);
     install(SIGTRAP, 0);
@@ -158,7 +158,7 @@ static void awaited(void) {
 
 static volatile int turns;
 
-// Waits in every way, for what main sends to the process while it blocks it itself.
+// Waits in every way for a signal that main, which blocks it, sends to the process.
 static void *wait_beside(void *unused) {
     sigset_t open = all_but(SIGTRAP), set = just(SIGTRAP);
     for (int way = 0; way <= WAYS; way++) {
@@ -172,7 +172,7 @@ static void *wait_beside(void *unused) {
     return unused;
 }
 
-// What the process is sent goes to the thread that waits for it.
+// A signal to the process must reach the thread that waits for it.
 static void another_waits(void) {
     pthread_t beside;
     install(SIGTRAP, 0);
@@ -186,7 +186,7 @@ static void another_waits(void) {
     CHECK(pthread_join(beside, NULL) == 0 && !pending(SIGTRAP));
 }
 
-// Under a full mask a handler of another signal runs probed functions; afterwards the mask is as before.
+// Under a full mask a handler of another signal runs probed functions, and the mask stays.
 static void full_masks(void) {
     sigset_t mostly = all_but(SIGUSR1), old;
     install(SIGUSR1, 0);
@@ -206,7 +206,7 @@ static void *send_later(void *to) {
     return NULL;
 }
 
-// A wait that blocks a signal is not ended by it.
+// A wait that blocks a signal must not be ended by it.
 static void not_for_them(void) {
     pthread_t self = pthread_self(), sender;
     sigset_t full;
@@ -237,7 +237,7 @@ static void *wait_for_ever(void *way) {
     return NULL;
 }
 
-// A thread that waits can be cancelled, and unwinds.
+// A waiting thread can be cancelled, and unwinds.
 static void cancelled(void) {
     mask(SIG_BLOCK, SIGTRAP);
     for (intptr_t way = 0; way <= WAYS; way++) {
@@ -277,7 +277,7 @@ static void by_signalfd(void) {
         CHECK(kill(getpid(), signal) == 0); hit(); read_one(fd, signal);
         CHECK(raise(signal) == 0); hit(); read_one(fd, signal);
         CHECK(pthread_kill(pthread_self(), signal) == 0); read_one(fd, signal);
-        // Two of a kind are one, and who else asks gets it.
+        // Two signals of a kind are one, which only one reader may get.
         CHECK(kill(getpid(), signal) == 0 && kill(getpid(), signal) == 0);
         CHECK(sigwaitinfo(&set, &got) == signal && got.si_pid == getpid() && !readable(fd));
         CHECK(kill(getpid(), signal) == 0 && readable(fd));
@@ -286,7 +286,7 @@ static void by_signalfd(void) {
     }
 }
 
-// The same through libc's `syscall`.
+// The same calls through libc's `syscall`.
 static void raw_calls(void) {
     struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } action, old;
     uint64_t trap = 1 << (SIGTRAP - 1), was = 0;
@@ -311,7 +311,7 @@ static void raw_calls(void) {
     hit();
 }
 
-// A handler's mask is the program's to read, and no trap inside it kills.
+// A handler's mask must be as the program reads it, and no trap inside the handler may kill.
 static void handler_masks(void) {
     struct sigaction action = {.sa_handler = count}, old;
     sigfillset(&action.sa_mask);
@@ -382,14 +382,14 @@ static void jumps_out(void) {
             CHECK(!blocks(SIGNALS[s]) && seen[SIGNALS[s]] == i + 1);
             hit();
         }
-        // Without the mask the signal stays blocked.
+        // siglongjmp without a saved mask leaves the signal blocked.
         if (sigsetjmp(out, 0) == 0) raise(SIGNALS[s]);
         CHECK(blocks(SIGNALS[s]));
         hit();
     }
 }
 
-// In a new program: what its parent blocked and ignored.
+// In a new program: the signals that its parent blocked and ignored.
 static int inherited(void) {
     struct sigaction old;
     return blocks(SIGTRAP) && !blocks(SIGILL) && sigaction(SIGILL, NULL, &old) == 0 && old.sa_handler == SIG_IGN ? 0 : 98;
@@ -414,7 +414,7 @@ static void new_programs(void) {
     if ((pid = vfork()) == 0) { execve(self, arguments, none); _exit(97); }
     CHECK(ends(pid) == 0);
     CHECK(posix_spawn(&pid, self, NULL, NULL, arguments, none) == 0 && ends(pid) == 0);
-    // What the child did to its own handlers is not the parent's.
+    // The child's changes of its own handlers must not be the parent's.
     CHECK(sigaction(SIGTRAP, NULL, &old) == 0 && old.sa_handler == count);
     CHECK(raise(SIGTRAP) == 0 && pending(SIGTRAP));
     if ((pid = fork()) == 0) { CHECK(!pending(SIGTRAP) && blocks(SIGTRAP)); _exit(0); }
@@ -435,7 +435,7 @@ static void *blocked_and_reading(void *unused) {
     return unused;
 }
 
-// Blocked before the start: main and a thread that waits.
+// Blocks signals before the start, in main and in a thread that waits.
 static void block_early(pthread_t *thread) {
     char byte;
     int back[2];
@@ -459,7 +459,7 @@ static void held(pthread_t thread) {
     CHECK(seen[SIGTRAP] == 2 && !pending(SIGTRAP));
 }
 
-// Stays while tiptoe comes and goes; says `blocked`, then at a line of its stdin what became of it all.
+// Waits during attach and detach: prints `blocked`, then, at a line of stdin, both signals' state.
 static void stays(pthread_t thread) {
     char line[64];
     CHECK(raise(SIGTRAP) == 0 && kill(getpid(), SIGTRAP) == 0);

@@ -27,7 +27,7 @@ static void lock_all(const char *who, int flags) {
 int main(int argc, char **argv) {
     int flags = (int)number(argc, argv, 1, MCL_CURRENT);
     uint64_t calls = number(argc, argv, 2, 100);
-    kilobytes("VmLck"); // what it allocates is there in each run
+    kilobytes("VmLck"); // allocated here, so that it is part of each run
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < calls; i++) CHECK(called((int)i) == (int)i + 1);
     pid_t child = fork();
@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     lock_all("program", flags);
-    // What it asks for later it gets, as much as its limit allows.
+    // Later allocations must succeed up to the limit.
     void *more = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     printf("later returned %d locked %ld resident %ld\n", more == MAP_FAILED ? errno : 0, kilobytes("VmLck"), kilobytes("VmRSS"));
     expect("called", calls);

@@ -1,6 +1,6 @@
 // cflags: -O2 -ldl
-// objects [wait]: opens and closes a library, then says which objects its loader knows, by `dl_iterate_phdr`, and
-// by `dladdr` what each begins with.
+// objects [wait]: loads and unloads a library, then prints the objects that its loader knows by
+// `dl_iterate_phdr`, and the first symbol of each by `dladdr`.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

@@ -1,6 +1,6 @@
 // cflags: -O1
-// offsets [again]: calls functions of known bytes; a probe inside an instruction would change what they give.
-// With `again` it then becomes itself once more, without.
+// offsets [again]: calls functions of known bytes; a probe inside an instruction would change their
+// results. With `again` it then execs itself without the argument.
 #include "common.h"
 
 int answer(void);

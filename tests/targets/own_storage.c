@@ -12,7 +12,7 @@
 
 enum { WORDS = 1 << 16, CALLS = 100 };
 
-// Each word of the block leads to one that leads to what would be counted in.
+// Each word of the block is a pointer to a pointer to the words in which a trampoline would count.
 static uint64_t block[1024], middle[1], counters[WORDS];
 
 PROBED int own(int x) { KEEP(); return x * 3 + 7; }
@@ -27,7 +27,7 @@ static void check_untouched(void) {
     for (int i = 0; i < WORDS; i++) CHECK(counters[i] == 0);
 }
 
-// Inline, so that each has a number that can be seen.
+// Inline, so that each call's number is in the code for a decoder.
 static inline __attribute__((always_inline)) long raw(long number, long first, long second) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second) : "rcx", "r11", "memory");
@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) long raw(long number, long first, l
 
 static __attribute__((noinline)) void child(void *storage) {
     int status;
-    // glibc's `clone` wants a function and a stack.
+    // A raw call, because glibc's `clone` requires a function and a stack.
     long pid = syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, 0, 0, storage);
     if (!pid) {
         call();

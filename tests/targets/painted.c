@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// painted LIBRARY [wait]: its threads have a name that a terminal would obey, as the library and the program may.
-// One calls `painted` until stdin closes, and one waits for a lock.
+// painted LIBRARY [wait]: its threads have a name with terminal escapes, as the library and the
+// program may. One calls `painted` until stdin closes, and one waits for a lock.
 #include "common.h"
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ static void *stand(void *unused) {
 int main(int argc, char **argv) {
     pthread_t threads[2];
     CHECK(argc > 1 && dlopen(argv[1], RTLD_NOW) != NULL);
-    // Clears the screen, begins a line, turns the direction of text, and is cut inside of a character.
+    // Clears the screen, begins a line, reverses the text direction, and is cut within a character.
     CHECK(prctl(PR_SET_NAME, "\033[2J\nforged\xe2\x80\xae\xff") == 0);
     pthread_mutex_lock(&held);
     CHECK(pthread_create(&threads[0], NULL, work, NULL) == 0);

@@ -17,7 +17,8 @@
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
-// Whether any thread of the process, libc's or not, has root's uid or gid, a group of root's, or a capability.
+// Returns whether any thread of the process, libc's or not, has root's uid or gid, one of root's
+// groups, or a capability.
 static int any_has_rights(void) {
     DIR *folder = opendir("/proc/self/task");
     int any = 0, threads = 0;
@@ -43,7 +44,7 @@ static int any_has_rights(void) {
     return any;
 }
 
-// Alone, and soon: there is no thread of anybody's to wait for.
+// The child is alone, so that there is no thread to wait for.
 static void child(void) {
     int status;
     pid_t id = fork();

@@ -1,4 +1,4 @@
-// Not a program: C frames that exceptions of ret_throw.cc cross.
+// Not a program: C frames that exceptions of ret_throw.cc unwind through.
 #include "ret_common.h"
 
 CALLS(c_frame);

@@ -9,7 +9,7 @@
 enum { ROUNDS = 20, MOST = 64 };
 #define FRAMED __attribute__((optimize("no-omit-frame-pointer")))
 
-// The file that a return address is in, the function and how far; a tracer's code is in none.
+// Prints the file and function of a return address, and its offset. A tracer's code is in no file.
 static void show(const char *what, void *place) {
     Dl_info info;
     CHECK(place && dladdr(place, &info));
@@ -26,7 +26,7 @@ PROBED void *own_late(int x) {
     KEEP();
     return room[0] ? __builtin_return_address(0) : NULL;
 }
-// The same by a jump: its caller is this one's.
+// A sibling call, so that the callee returns to this function's caller.
 PROBED void *jumps(void) { return own(); }
 PROBED void *jumps_twice(void) { return jumps(); }
 PROBED void *calls(void) {
@@ -84,7 +84,8 @@ PROBED int unwound(int depth) {
 }
 void ask_unwinder(void) { CHECK(unwound(3) == 3); }
 
-// A program's own function before libc's, and its wrappers of `dlsym`, which looks for the next by its caller.
+// A function of the program that overrides libc's, and wrappers of `dlsym`, which finds the next
+// one by its caller.
 int getpagesize(void) { return 12345; }
 PROBED void *wrapped(const char *name) { return dlsym(RTLD_NEXT, name); }
 PROBED void *wrapped_inside(const char *name) {
@@ -101,8 +102,9 @@ void ask_next(void) {
     show("wrapped_by_pointer", wrapped_by_pointer(dlsym, "getpagesize"));
 }
 
-// Code that the program makes, `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`: no unwind information describes it. Its
-// runtime looks for its return address, as those of Java and JavaScript do, in a frame that is not its own.
+// Generated code, `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`, without unwind information.
+// Like the runtimes of Java and JavaScript, the program looks for its return address in a frame
+// that is not its own.
 static const char made[] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3";
 enum { AFTER_CALL = 6 };
 static void **volatile frame;

@@ -69,7 +69,8 @@ static void variadic(void) {
     }
 }
 
-// A leaf: its values lie below its stack pointer. It counts without a call.
+// A leaf whose values are below its stack pointer. It counts without a call, because a call would
+// overwrite them.
 PROBED uint64_t red_zone(uint64_t x) {
     volatile uint64_t below[15];
     ENTER(red_zone);
@@ -92,8 +93,8 @@ PROBED void handles(int signal) {
     LEAVE(handles);
 }
 
-// A probed function needs up to 1 KB of stack below its own, and the frame of one more signal where no jump
-// fits; one byte below that is a page that may not be touched.
+// A probed function needs up to 1 KB of stack below its own, and one more signal frame if no jump
+// fits. The next byte below is in a page without access.
 static void smallest_stack(void) {
     struct sigaction action = {.sa_handler = handles, .sa_flags = SA_ONSTACK};
     use_guarded_stack(2 * signal_frame() + 1024);

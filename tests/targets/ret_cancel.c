@@ -115,7 +115,7 @@ static void batch(void (*how)(void), int cancels) {
     }
 }
 
-// Any instruction of a probed function, and of what a tracer put around it, may be the last.
+// A cancellation may hit any instruction of a probed function and of the trampoline around it.
 PROBED int busy_one(int x) { KEEP(); return x + 1; }
 static void storms(void) {
     int old;
@@ -142,7 +142,7 @@ static void tell(void) {
     TELL(around); TELL(inner); TELL(waits); TELL(cleaner); TELL(last_words); TELL(main_frame);
 }
 
-// The main thread ends inside a probed frame; another one has the last word.
+// The main thread ends inside a probed frame; another thread ends the process.
 static void *outlives(void *first) {
     CHECK(pthread_join(*(pthread_t *)first, NULL) == 0);
     tell();

@@ -23,7 +23,8 @@ struct task {
     struct task *inner;
 };
 static struct task tasks[TASKS], inner_tasks[TASKS];
-// Not thread-local: a task that travels must not keep an address of its old thread's.
+// Not thread-local, because a task that changes its thread must not keep an address in the old
+// thread's storage.
 static struct task *volatile current;
 static void (*suspend)(struct task *), (*resume)(struct task *);
 
@@ -121,7 +122,7 @@ static void make_context(struct task *task, char *stack) {
     task->context.uc_stack.ss_size = STACK;
     makecontext(&task->context, entry, 0);
 }
-// As if `entry` had been called: six registers, its address, a return address of nobody.
+// Looks like a call of `entry`: six registers, its address, and an unused return address.
 static void make_switch(struct task *task, char *stack) {
     void **top = (void **)(stack + STACK) - 3;
     task->stack = stack;
@@ -146,7 +147,7 @@ static int living(void) {
 static void round_robin(void) {
     for (int turn = 0; living(); turn++)
         for (int i = 0; i < TASKS; i++) {
-            // Not in order, so that stacks above and below take turns.
+            // Out of order, so that stacks above and below alternate.
             struct task *task = &tasks[(i * 7 + turn) % TASKS];
             if (!task->done) resumes(task);
             CHECK(leaf(i) == i + 1);
@@ -192,7 +193,7 @@ static void mode_nested(void) {
     round_robin();
 }
 
-// A probed function is a context's very first one: it returns into what libc put there.
+// The first function of a context is probed: it returns into libc's code.
 static ucontext_t home;
 PROBED void linked_body(int id, int more) {
     ENTER(linked_body);
@@ -237,7 +238,7 @@ static void mode_travels(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// Half-way through, every stack is given to a new task.
+// Half-way through, every stack is given to a new task, so that the frames on it are never left.
 static void mode_abandoned(void) {
     by_switch();
     for (int i = 0; i < 20 * TASKS; i++) resumes(&tasks[i % TASKS]);

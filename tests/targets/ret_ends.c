@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_ends MODE [wait]: processes and threads that fork, are replaced or end inside probed frames; what is told is
-// this process's own. MODE: see `modes`.
+// ret_ends MODE [wait]: processes and threads that fork, exec or end inside probed frames; only
+// this process's calls are in the truth. MODE: see `modes`.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -35,7 +35,7 @@ static void tell(void) {
     TELL(leaf);
 }
 
-// The child returns through the frames it was born in, and runs on.
+// The child returns through the frames that it inherited, and continues.
 static int forks(int x) {
     pid_t pid = x % 2 ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     CHECK(pid >= 0);
@@ -79,7 +79,7 @@ static int spawns(int x) {
 static void vfork_inside(void) { for (int i = 0; i < CHILDREN; i++) CHECK(around(vforks, i) == i); }
 static void spawn_inside(void) { for (int i = 0; i < CHILDREN; i++) CHECK(around(spawns, i) == i); }
 
-// What the next image does is not told.
+// The next image's calls must not be counted.
 static int becomes(int x) {
     inside = 1;
     tell();
@@ -94,7 +94,7 @@ static void quick_inside(void) { CHECK(around(nothing, 1) == 1); around(leaves, 
 static sem_t ended, within;
 static volatile pid_t last;
 static int thread_exits(int x) { last = gettid(); sem_post(&ended); pthread_exit(NULL); return x; }
-// No library sees this end: no unwinding, no destructors.
+// No library takes part in this end: no unwinding, no destructors.
 static int raw_exits(int x) {
     sem_post(&ended);
     syscall(SYS_exit, 0);
@@ -117,7 +117,7 @@ static void ends(int (*how)(int), int detached) {
         CHECK(sem_wait(&ended) == 0);
     }
     CHECK(around(nothing, 2) == 2);
-    // A detached thread may still be on its way.
+    // A detached thread may still be ending.
     while (detached && tgkill(getpid(), last, 0) == 0) usleep(1000);
 }
 static void thread_exit(void) { ends(thread_exits, 0); }

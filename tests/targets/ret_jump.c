@@ -28,7 +28,7 @@ PROBED int deeper(int depth, int value) {
     return result + 1;
 }
 
-// Jumps back into a probed frame, which then returns as ever.
+// Jumps back into a probed frame, which must then return normally.
 PROBED int lands(int depth, int value) {
     ENTER(lands);
     int got = sigsetjmp(place, 1);
@@ -42,7 +42,7 @@ PROBED int lands(int depth, int value) {
     return got;
 }
 
-// Its first jump ends above it, its second one below: it stays, or is left.
+// The first jump ends above this frame, the second one below it, so that it stays or is left.
 PROBED int between(int depth, int value) {
     ENTER(between);
     lands(depth, value);
@@ -56,7 +56,7 @@ static void deep(void) {
     for (volatile int depth = 0; depth < 200; depth++)
         if (sigsetjmp(place, 0) == 0) deeper(depth, depth % 5); else landed++;
 }
-// One frame, left again and again; nothing else ever returns past it.
+// One frame, left repeatedly; no other call returns past it.
 static void repeated(void) {
     volatile int i = 0;
     sigsetjmp(place, 1);
@@ -78,7 +78,7 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// The thread's last act is a jump: nothing enters or returns after it.
+// The thread's last action is a jump: nothing enters or returns afterwards.
 static void *jumps_last(void *unused) {
     if (sigsetjmp(place, 0) == 0) deeper(5, 1);
     return unused;
@@ -89,7 +89,7 @@ static void last(void) {
     jumps_last(NULL);
 }
 
-// gcc's own pair, which no library sees.
+// gcc's built-in pair, which calls no library.
 static void *builtin_place[5];
 static __attribute__((noinline)) void builtin_jump(void) { __builtin_longjmp(builtin_place, 1); }
 static volatile int *volatile nowhere;

@@ -44,7 +44,7 @@ fn cleans(x: u64) -> u64 {
     CLEANS.leave(std::hint::black_box(x) + 1)
 }
 
-/// Its drop runs a probed function while a panic flies.
+/// Its drop runs a probed function while a panic unwinds.
 struct Guard(Vec<u64>);
 
 impl Drop for Guard {

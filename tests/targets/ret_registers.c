@@ -34,7 +34,7 @@ static unsigned short control(void) {
 static void fill(struct state *in, uint64_t seed) {
     uint64_t *words = (uint64_t *)in;
     for (size_t w = 0; w < sizeof *in / 8; w++) words[w] = mix(seed * 256 + w);
-    // Normal numbers only: a load of any other would be changed by the processor itself.
+    // Normal numbers only, because the processor itself changes any other when it loads it.
     for (int n = 0; n < 8; n++) {
         in->x87[n][0] |= 1ull << 63;
         in->x87[n][1] = 0x3fff;
@@ -53,7 +53,7 @@ static void check(int c, struct state *in) {
 
 static void *work(void *seed) {
     struct state in;
-    // Modes that no probe may reset: rounding, and what is masked.
+    // Modes that a probe must not reset: rounding, and masked exceptions.
     CHECK(fesetround(FE_UPWARD) == 0);
     unsigned int mxcsr = _mm_getcsr();
     unsigned short word = control();

@@ -1,6 +1,7 @@
 // cflags: -O2 -pthread
-// ret_stay MODE [wait]: four threads go into probed frames and stay there; `inside` is printed. At the next line of
-// stdin they leave them, as MODE says: returns, throws, jumps, exits. A tracer may have come, gone, or come again.
+// ret_stay MODE [wait]: four threads enter probed frames and stay there; `inside` is printed. At
+// the next line of stdin they leave them by MODE: returns, throws, jumps, exits. A tracer may have
+// attached or detached in between.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,8 +1,8 @@
 // cflags: -O2 -pthread
-// ret_storm MODE SIGNALS [wait]: a timer interrupts probed functions at any instant; its handler runs them too.
-// How many rounds fit between the signals varies, so the truth does from run to run. MODE: returns (every
-// handler returns), altstack (the same on a stack of its own), jumps (handlers leave by siglongjmp, so that
-// `inner`, `twice` and `deep` may be off by one for each signal).
+// ret_storm MODE SIGNALS [wait]: a timer interrupts probed functions at any instruction; its
+// handler runs them too. The number of rounds between signals varies, and so the truth. MODE:
+// returns (every handler returns), altstack (on an alternate stack), jumps (handlers leave by
+// siglongjmp, so that `inner`, `twice` and `deep` may be off by one for each signal).
 #include "ret_common.h"
 #include <setjmp.h>
 #include <signal.h>

@@ -37,7 +37,7 @@ PROBED long hop_c(long x, long sum) {
 PROBED long down(long depth) {
     ENTER(down);
     long rest = depth ? down(depth - 1) : 0;
-    __asm__ volatile("" : "+r"(rest));  // else the recursion becomes a loop
+    __asm__ volatile("" : "+r"(rest));  // otherwise the recursion becomes a loop
     LEAVE(down);
     return rest + 1;
 }

@@ -27,7 +27,7 @@ extern "C" {
 PROBED int counted(int x) { ENTER(counted); KEEP(); LEAVE(counted); return x + 1; }
 }
 
-// A destructor that runs probed functions, and throws and catches on its own, while another exception flies.
+// A destructor that runs probed functions, and throws and catches, while another exception unwinds.
 extern "C" PROBED int noisy(int x) {
     ENTER(noisy);
     if (x % 2) throw x;
@@ -72,7 +72,7 @@ PROBED int middle(int x) {
     return result;
 }
 
-// The handler is inside a probed frame, above the frames that are left…
+// The handler is inside a probed frame, above the frames that are left.
 PROBED int catcher(int x) {
     ENTER(catcher);
     int result = -1;
@@ -88,7 +88,7 @@ PROBED int catcher(int x) {
     return result;
 }
 
-// …and below a probed frame that sees nothing of it.
+// A probed frame above the handler, which must see nothing of the exception.
 PROBED int outer(int x) {
     ENTER(outer);
     Guard guard;
@@ -247,7 +247,7 @@ extern "C" PROBED void throws_handling(int signal) {
     if (counted(signal)) throw Error(signal);
     LEAVE(throws_handling);
 }
-// Not as a function that its header promises never throws.
+// Through a pointer, because the header declares that raise never throws.
 static int (*volatile raiser)(int) = raise;
 extern "C" PROBED int raises(int x) {
     ENTER(raises);

@@ -158,13 +158,13 @@ static void with_unwind(void) { looker = by_unwind; everywhere(); }
 static void with_third(void) { looker = by_third; everywhere(); }
 static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
 
-// A profiler: its timer stops each thread at any instruction, and every walk must lead through functions of the
-// program and its libraries alone, to where the thread began.
+// A profiler: its timer stops each thread at any instruction. Every walk must lead only through
+// functions of the program and its libraries, to the thread's start.
 enum { SAMPLES = 500, THREADS = 3 };
 static volatile int samples, whole, strange;
 #define ADD(counter) __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED)
 
-// No jump can stand at its entry: a loop goes back to its second instruction.
+// No jump fits at its entry, because a loop branches to its second instruction.
 CALLS(trapped);
 void trapped(void);
 asm(".text\n.globl trapped\n.type trapped, @function\ntrapped:\n.cfi_startproc\n"

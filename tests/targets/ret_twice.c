@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -D_FORTIFY_SOURCE=0
-// ret_twice MODE [wait]: functions of libc that return twice, and those that look at their own caller: their entries
-// are counted, their returns never. MODE: see `modes`.
+// ret_twice MODE [wait]: functions of libc that return twice, and those that read their caller's
+// address. Their entries must be counted, and their returns never. MODE: see `modes`.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -59,7 +59,7 @@ static void by_vfork(void) {
     expect("vfork", ROUNDS / 10);
 }
 
-// dlsym finds out who asks by its return address: through a sibling call, by its caller's.
+// dlsym identifies its caller by its return address; after a sibling call that is the caller's.
 PROBED void *next_tail(const char *name) {
     ENTER(next_tail);
     LEAVE(next_tail);
@@ -72,7 +72,7 @@ PROBED void *next_inside(const char *name) {
     LEAVE(next_inside);
     return found;
 }
-// This program's own, in front of libc's.
+// This program's function, which overrides libc's.
 int getpagesize(void) { return 12345; }
 static void by_dlsym(void) {
     for (int i = 0; i < ROUNDS; i++) {
@@ -110,7 +110,8 @@ int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
     TELL(keeps); TELL(next_inside);
-    // A tracer may find that what they jump to looks at its caller, and time neither.
+    // A tracer may notice that these functions jump to one that reads its caller's address, and
+    // time neither.
     expect("next_tail", next_tail_calls.entered);
     expect("opens_tail", opens_tail_calls.entered);
     return 0;

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-// One function of each type: it gives its argument back, with one bit of work between.
+// One function of each type: it returns its argument after a little work.
 #define SAME(name, type) CALLS(name); PROBED type name(type x) { ENTER(name); KEEP(); LEAVE(name); return x; }
 struct longs { long a, b; };
 struct doubles { double a, b; };

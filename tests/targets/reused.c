@@ -1,6 +1,6 @@
 // cflags: -O2 -rdynamic -ldl
-// reused LIBRARY ROUNDS: closes a library, and maps code of its own where that was, full of traps, which it catches
-// itself; then opens the library again, there or elsewhere.
+// reused LIBRARY ROUNDS: unloads a library, and maps its own code at that address, full of traps
+// that it handles itself; then loads the library again, there or elsewhere.
 #include "common.h"
 #include <dlfcn.h>
 #include <setjmp.h>

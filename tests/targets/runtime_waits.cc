@@ -45,12 +45,12 @@ WAITS void wait_condition() {
 WAITS void wait_semaphore() { hot_semaphore.acquire(); }
 WAITS void wait_latch() { hot_latch->wait(); }
 WAITS void wait_atomic() { hot_atomic.wait(0); }
-// Not the last that it does: else its caller would be the one that called.
+// Not a sibling call, because the wait's caller must be this function.
 WAITS void wait_join() { other->join(); KEEP(); }
 WAITS void wait_once() { std::call_once(*hot_once, [] {}); }
 WAITS void wait_future() { hot_promise->get_future().wait(); }
 
-// Holds what the other will wait for.
+// Holds the lock for which the other thread will wait.
 static void holding(auto &lock, void (*wait)()) {
     lock.lock();
     std::thread waiter(wait);

@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     int late = tsync || (argc > 3 && !strcmp(argv[3], "late"));
     static char room[4096];
     CHECK(argc > 1);
-    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // else its first use makes a call
+    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // otherwise its first use makes a system call
     if (!late) filter(argv[1], 0);
     pthread_t other;
     if (!strcmp(argv[1], "unfenced")) CHECK(pthread_create(&other, NULL, sleeper, NULL) == 0);

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-// As `tiptoe_port::Port` has it.
+// The layout of `tiptoe_port::Port`.
 _Static_assert(sizeof(struct tiptoe_port) == 40, "a port");
 _Static_assert(offsetof(struct tiptoe_port, begin) == 16 && offsetof(struct tiptoe_port, end) == 24, "its calls");
 _Static_assert(offsetof(struct tiptoe_port, open) == 32, "what opens it");
@@ -71,7 +71,7 @@ static void *times(void *unused) {
 
 // 100 page faults in read, 50 in write; 7 getppid in read. Per round.
 static void *faults(void *unused) {
-    getppid(); // its page of libc is there from now on
+    getppid(); // touches libc's page, so that the fault is not counted later
     for (unsigned round = 0; round < rounds; round++) {
         size_t bytes = 150 * 4096;
         char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -122,7 +122,7 @@ static void *signals(void *unused) {
     return unused;
 }
 
-// As many names as are asked for.
+// As many names as requested.
 static void *many(void *unused) {
     for (unsigned name = 0; name < rounds; name++) {
         tiptoe_scope *scope = malloc(sizeof *scope);

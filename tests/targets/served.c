@@ -1,5 +1,5 @@
-// served FILE ARGS...: runs FILE from a file system (FUSE) of its own, in a mount namespace of its own, as a program of
-// user 65534 that serves it. It answers everybody but tiptoe.
+// served FILE ARGS...: runs FILE from its own FUSE file system in its own mount namespace, as a
+// program of user 65534 that serves it. It answers every process except tiptoe.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// short_waiters [wait]: THREADS threads, one after the other. Each waits once for a lock that the first thread holds, and ends
-// before the next one begins.
+// short_waiters [wait]: THREADS threads, one after another. Each waits once for a lock that the
+// first thread holds, and ends before the next one starts.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

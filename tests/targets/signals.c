@@ -63,7 +63,7 @@ static void old_handler(void) {
     }
 }
 
-// Raised signals and the program's own faults reach its handlers, at the right place.
+// Raised signals and the program's own faults must reach its handlers, with the right address.
 static void own_faults(void) {
     for (int s = 0; s < 2; s++) install(SIGNALS[s], 0);
     for (int i = 1; i <= 10; i++) {
@@ -112,7 +112,7 @@ static void *inherit(void *unused) {
     return unused;
 }
 
-// A thread that is born with everything blocked still runs probed functions.
+// A thread that starts with every signal blocked must still run probed functions.
 static void blocked_thread(void) {
     sigset_t all, old;
     pthread_t id;
@@ -146,7 +146,7 @@ static void waited(void) {
     CHECK(sigwaitinfo(&set, &got) == SIGTRAP && got.si_pid == getpid());
 }
 
-// Without a handler the program's own fault kills it, as ever.
+// Without a handler the program's own fault must kill it.
 static int dies_of(void (*fault)(void)) {
     int status;
     pid_t pid = fork();

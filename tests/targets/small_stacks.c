@@ -67,7 +67,7 @@ static void handler(int signal) {
     adds();
 }
 
-// The alternate stack stays the program's, also while a handler is on it.
+// The alternate stack must remain the program's, also while a handler runs on it.
 static void handled(void) {
     alternate = use_guarded_stack(ALTERNATE);
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};

@@ -11,7 +11,7 @@ __asm__(".text\n"
         "  mov %edi, %ecx\n"
         "  nop\n"
         "  nop\n"
-        "  lodsb\n" // twice would be seen
+        "  lodsb\n" // executing it twice would be visible
         "  mov %rsi, %rax\n"
         "  ret\n"
         ".size many, . - many\n"

@@ -4,7 +4,7 @@
 int main(int argc, char **argv) {
     uint64_t rounds = number(argc, argv, 1, 100);
     char text[300], copy[300];
-    // Lengths on both sides of a vector's: the library has other code for each.
+    // Lengths below and above a vector's, because the library has separate code for each.
     for (uint64_t round = 0; round < rounds; round++) {
         size_t length = round % 290 + 1;
         memset(text, 'a' + (int)(round % 20), length);

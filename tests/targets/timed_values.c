@@ -24,13 +24,13 @@ PROBED long works(long value, int how) {
 
 PROBED long sinks(long depth) {
     long below = depth ? sinks(depth - 1) : 0;
-    __asm__ volatile("" : "+r"(below));  // else the recursion becomes a loop
+    __asm__ volatile("" : "+r"(below));  // otherwise the recursion becomes a loop
     return below + depth;
 }
 
 PROBED long many(long value) { KEEP(); return value; }
 
-// Also calls another one of a value, on the thread that it ends on.
+// Also calls another function with a value, on the thread on which it ends.
 PROBED long moves(long value) {
     CHECK(swapcontext(&fiber, &starter) == 0);
     return works(value, 0);
@@ -42,7 +42,7 @@ static void *runs(void *number) {
     long thread = (long)(intptr_t)number;
     for (long i = 0; i < ROUNDS; i++) {
         CHECK(works(i % 10, 0) == i % 10);
-        // Its set is another one in each thread.
+        // Each thread has another set of values.
         CHECK(works((thread + 1) << 20, 0) == (thread + 1) << 20);
         if (setjmp(place) == 0) works(i % 2 ? -1 : 3, 1);
         CHECK(sinks(4) == 10);
@@ -57,7 +57,7 @@ static void fiber_body(void) {
 }
 static void *starts(void *nothing) {
     (void)nothing;
-    // Here the values of before have other places.
+    // On this thread the earlier values have other indexes.
     for (long i = 0; i < 20; i++) CHECK(works(i << 20, 0) == i << 20);
     CHECK(swapcontext(&starter, &fiber) == 0);
     CHECK(sem_post(&begun) == 0 && sem_wait(&ended) == 0);

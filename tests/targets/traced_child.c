@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
     CHECK(write(go[1], &byte, 1) == 1);
     while (waitpid(child, &status, __WALL) == child && WIFSTOPPED(status)) {
         int signal = WSTOPSIG(status);
-        // A tracer that passes SIGTRAP on sees each of them.
+        // A tracer that forwards SIGTRAP sees each of them.
         other += signal != SIGSTOP;
         CHECK(ptrace(PTRACE_CONT, child, 0, signal == SIGSTOP ? 0 : signal) == 0);
     }

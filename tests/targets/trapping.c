@@ -1,5 +1,5 @@
 // cflags: -O1 -g -pthread
-// A program that uses SIGTRAP itself, and writes to a variable meanwhile.
+// A program that uses SIGTRAP itself, and stores to a variable in between.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ KEPT static void on_trap(int signal) {
     total++;
 }
 
-// The CPU leaves the instruction pointer after an `int1`, but under KVM on AMD at it.
+// After an `int1` the saved instruction pointer is after it, but at it under KVM on AMD.
 static void on_int1(int signal, siginfo_t *info, void *context) {
     greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     (void)info;
@@ -41,7 +41,7 @@ static void handled(void) {
     }
 }
 
-// It blocks the signal, as libc has it.
+// Blocks the signal by libc.
 static void blocked(void) {
     sigset_t set, now;
     sigemptyset(&set);
@@ -62,7 +62,7 @@ static long mask(long how, unsigned long *set) {
     return result;
 }
 
-// It blocks the signal behind libc's back.
+// Blocks the signal by its own system call, which no hook sees.
 static void hidden(void) {
     unsigned long set = 1ul << (SIGTRAP - 1);
     if (mask(SIG_BLOCK, &set)) exit(3);
@@ -71,7 +71,7 @@ static void hidden(void) {
     for (int i = 0; i < 10; i++) add();
 }
 
-// Traps without a reason, and one that is its own.
+// Traps without a cause, and one of the program's own.
 static void strays(void) {
     siginfo_t info = {.si_signo = SIGTRAP, .si_code = TRAP_BRKPT};
     for (int i = 0; i < 5; i++) {
@@ -82,7 +82,7 @@ static void strays(void) {
     __asm__ volatile("int1");
 }
 
-// It takes a user namespace of its own, which the agent's thread is in the way of.
+// Enters its own user namespace, which the agent's thread prevents while it exists.
 static void apart(void) {
     for (int i = 0; i < 10; i++) add();
     if (unshare(CLONE_NEWUSER)) exit(3);

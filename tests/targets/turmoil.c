@@ -1,6 +1,7 @@
 // cflags: -O2 -pthread -ldl
-// turmoil PLUGIN: threads are born and join, others are cancelled, signals are handled, children are forked, a library
-// is opened and closed, and all contend for one lock, at once until stdin is closed.
+// turmoil PLUGIN: threads start and join, others are cancelled, signals are handled, children are
+// forked, a library is loaded and unloaded, and all contend for one lock, at the same time until
+// stdin closes.
 #include "common.h"
 #include <dlfcn.h>
 #include <semaphore.h>

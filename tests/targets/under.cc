@@ -9,7 +9,8 @@
 #include <thread>
 #include <ucontext.h>
 
-// How many calls of `serves` the thread is in. They are left where a destructor could tell, or a jump lands.
+// The calls of `serves` that this thread is in. Decremented where a destructor runs or a jump
+// lands.
 static thread_local int depth;
 static uint64_t leaves, steps;
 struct Inside {
@@ -23,7 +24,7 @@ PROBED int leaf(int x) {
     KEEP();
     return x + 1;
 }
-// Has a frame with room for what an earlier call left on the stack, and a callee of its own.
+// Its frame has room for what an earlier call left on the stack, and it has its own callee.
 PROBED int step(int x) {
     volatile char room[400];
     if (depth > 0) __atomic_fetch_add(&steps, 1, __ATOMIC_RELAXED);
@@ -121,7 +122,7 @@ static void together(void *(*run)(void *), int count) {
 }
 static void threads() { together(all_of_it, 4); }
 
-// A thread that ends inside, and then one that may have its counters.
+// A thread that ends inside, then one that may reuse its counters.
 static void *ends(void *) { serves(4, 2); return nullptr; }
 static void *never(void *) { for (int i = 0; i < 50; i++) outside(); return nullptr; }
 static void thread_ends() {
@@ -134,7 +135,7 @@ static void starts() {
     for (int i = 0; i < 100; i++) { serves(5, 1); outside(); }
 }
 
-// The child is not traced; the parent is inside as before.
+// The child is not traced; the parent must still be inside.
 static void fork_inside() {
     fflush(stdout);
     pid_t child = fork();
@@ -147,7 +148,7 @@ static void forks() {
     for (int i = 0; i < 20; i++) { serves(6, 1); outside(); }
 }
 
-// Inside on a stack of its own: as long as that is so, so is the thread.
+// Inside on its own stack: the thread is inside while it runs there.
 static char stack[1 << 16];
 static void coroutine() { serves(7, 1); swapcontext(&other, &home); }
 static void begin() {
@@ -167,7 +168,8 @@ static void coroutines() {
         outside();
     }
 }
-// It begins on one thread and returns on another: then neither is inside. (Both have a depth of their own here.)
+// Begins on one thread and returns on another; neither is inside afterwards. (Each has its own
+// depth.)
 static void *resumes(void *) {
     depth = 0;
     CHECK(swapcontext(&home, &other) == 0);
@@ -185,7 +187,7 @@ static void travels() {
     }
 }
 
-// Who traces it changes meanwhile: for the new one it is not inside.
+// The tracer changes in between: for the new one this call must not be inside.
 static void wait_inside() {
     char line[64];
     puts("inside");
@@ -194,7 +196,7 @@ static void wait_inside() {
     depth = -1000;
     leaves = steps = 0;
 }
-// Another thread is there to be borrowed by who comes then.
+// Another thread, which a later tracer can borrow.
 static void *idles(void *) { for (;;) pause(); }
 static void spans() {
     pthread_t id;

@@ -1,5 +1,6 @@
 // cflags: -O2 -pthread
-// unseen: a thread that blocks every signal by a system call of its own before each pass of its own futex call.
+// unseen: a thread that blocks every signal by its own system call before each of its inline futex
+// calls.
 #include "common.h"
 #include <signal.h>
 #include <sys/syscall.h>
@@ -18,7 +19,7 @@ static long block_everything(void) {
     return result;
 }
 
-// One site within an aligned word, and one that no word holds.
+// One site within an aligned word, and one that crosses a word.
 #define FUTEX(pad)                                                                                 \
     ({                                                                                             \
         long woken;                                                                                \

@@ -1,5 +1,5 @@
 // cflags: -O2 -std=c++20 -fomit-frame-pointer -shared -fPIC -pthread
-// What is opened by programs that have no C++ of their own: it waits in functions of C++'s library.
+// A library for programs without C++ code: it waits in functions of libstdc++.
 #include "common.h"
 #include <chrono>
 #include <future>
@@ -11,7 +11,7 @@ extern "C" PROBED __attribute__((flatten)) void wait_in_plugin(std::promise<void
     KEEP();
 }
 
-// So often, each 20 ms long.
+// Waits `turns` times for 20 ms.
 extern "C" PROBED void wait_often(int turns) {
     for (int turn = 0; turn < turns; turn++) {
         std::promise<void> promise;
@@ -24,7 +24,7 @@ extern "C" PROBED void wait_often(int turns) {
     }
 }
 
-// One that lasts until a line of stdin comes. Says `waits` when it has begun.
+// Waits until a line of stdin arrives. Prints `waits` once it has begun.
 extern "C" PROBED void wait_until_told(void) {
     std::promise<void> promise;
     std::thread teller([&] {

@@ -1,5 +1,5 @@
 // cflags: -O2 -g -pthread -fno-inline
-// A program whose variables are watched. What it knows of its own writes it prints.
+// A program whose variables are watched. It prints the number of its own stores.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ static void pause_ns(long ns) {
     nanosleep(&time, NULL);
 }
 
-// One of many threads writes where it should not.
+// One of many threads stores to the wrong address.
 PROBED void scribble(char *at, int value) { *(int *)at = value; }
 
 static void *one_of_many(void *arg) {
@@ -60,7 +60,7 @@ static void corrupt(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Chains of threads, each of which ends when it has begun the next one.
+// Chains of threads, each of which ends once it has started the next one.
 PROBED void add(void) { atomic_fetch_add(&total, 1); }
 
 static void *link_of_chain(void *arg) {
@@ -81,7 +81,7 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Chains that live on and on; from a line of the input on each link writes, until there were so many.
+// Chains that run on; from a line of stdin each link stores, up to a total.
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {
@@ -107,7 +107,7 @@ static void living(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// So many threads, each of which writes four variables ten times when it is told to.
+// Threads that each store to four variables ten times when released.
 static pthread_barrier_t together;
 
 static void *one_of_thousands(void *arg) {
@@ -138,7 +138,7 @@ static void many(void) {
     puts("done");
 }
 
-// Each thread has its own; when it is told to each writes it, and the second ends.
+// Each thread has its own instance and stores to it when released; the second thread ends.
 __thread volatile long own;
 
 PROBED void seldom(void);
@@ -171,7 +171,7 @@ static void owners(void) {
     two_owners("first", "second");
     write_own(99);
     CHECK(read(0, line, sizeof line) > 0);
-    // These get the memory of those.
+    // These threads reuse the memory of the former ones.
     two_owners("third", "fourth");
     seldom();
 }
@@ -198,7 +198,7 @@ static void racing(void) {
     for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-// A tenth of the writes comes from here.
+// A tenth of the stores is from here.
 PROBED void seldom(void) { stats.hits++; }
 PROBED void often(void) { stats.hits++; }
 
@@ -217,7 +217,7 @@ static void hot(void) {
 
 PROBED void set_level(int value) { stats.level = (signed char)value; }
 
-// Values of other types, through the kernel too.
+// Values of other types, also stored by the kernel.
 static void values(void) {
     int zero = open("/dev/zero", O_RDONLY);
     CHECK(zero >= 0);
@@ -228,7 +228,7 @@ static void values(void) {
     CHECK(read(zero, &stats.state, sizeof stats.state) == sizeof stats.state);
 }
 
-// It goes on as another program, and then with the memory gone.
+// It execs another program, and then one in which the memory does not exist.
 static void again(char **argv) {
     seldom();
     argv[1] = "hot";
@@ -237,7 +237,7 @@ static void again(char **argv) {
     _exit(1);
 }
 
-// A place that is there from the beginning, until a second line comes. Says when it has written there.
+// Memory that exists from the start until a second line. Prints when it has stored there.
 static long *place;
 
 static void map_place(void) {
@@ -257,8 +257,8 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Another object each time that a line comes, and a hundred writes to it when the next one does. Until then its number is
-// stored there again and again: whoever sees that watches the object.
+// Another object for each line, and a hundred stores to it at the next line. Until then its number
+// is stored there repeatedly, so that the test sees when the watch has moved to it.
 PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
 
 static void moved(void) {
@@ -275,7 +275,7 @@ static void moved(void) {
     }
 }
 
-// An object that is freed when the second line comes, and its memory given out again.
+// An object that is freed at the second line, and whose memory is allocated again.
 PROBED void touch(struct node *object) { *(struct node *volatile *)&object->next = &nodes[0]; }
 
 static void freed(void) {
@@ -293,7 +293,7 @@ static void freed(void) {
     while (read(0, line, sizeof line) > 0) {}
 }
 
-// Children have the same addresses.
+// Children use the same addresses.
 static void forked(void) {
     pid_t child = fork();
     CHECK(child >= 0);
@@ -302,7 +302,8 @@ static void forked(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
-// A child stores at the same address without end; the stores of this process begin at the next line of stdin.
+// A child stores to the same address without end; this process stores from the next line of stdin
+// on.
 static void crowded(void) {
     char byte;
     pid_t child = fork();
@@ -316,7 +317,7 @@ static void crowded(void) {
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
-// Stores whose values count, so that each says what was there before.
+// The stored values count up, so that each shows the value before it.
 static volatile long counts[5];
 PROBED void put(int at, long value) { counts[at] = value; }
 
@@ -343,7 +344,7 @@ static void hurried(void) {
     CHECK(pthread_join(other, NULL) == 0);
 }
 
-// A child in the program's own memory.
+// A child that shares the program's memory.
 static void vforked(void) {
     for (long i = 1; i <= (long)rounds; i++) {
         put(0, 2 * i - 1);
@@ -356,7 +357,7 @@ static void vforked(void) {
     }
 }
 
-// A value in memory that a child could have, too.
+// A value in memory that a child could share as well.
 static void shared(void) {
     long *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(word != MAP_FAILED);

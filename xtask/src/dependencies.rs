@@ -1,4 +1,5 @@
-//! What the command is built from, as `cargo metadata` resolves it: what is part of it, and what only builds it.
+//! The dependencies of the command, as `cargo metadata` resolves them: those that are part of it,
+//! and those that only build it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::metadata::{ask, list};
 use crate::read;
 
-/// Where it begins: the command, and the agent that it embeds.
+/// The roots: the command, and the agent that it embeds.
 const ROOTS: [&str; 2] = ["tiptoe", "tiptoe-agent"];
 
 /// The resolved packages of this workspace.
@@ -17,7 +18,7 @@ pub struct Dependencies {
     metadata: Value,
     /// Ids of packages whose code is in the command.
     runtime: BTreeSet<String>,
-    /// Ids of these and of all that is needed to build it.
+    /// Ids of these and of all packages that are needed to build the command.
     all: BTreeSet<String>,
 }
 
@@ -30,7 +31,7 @@ pub struct Package<'a> {
 }
 
 impl Dependencies {
-    /// Asks cargo, for the one platform that there is.
+    /// Asks cargo, for the one supported platform.
     pub fn resolve() -> Dependencies {
         let metadata = ask(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let mut dependencies = Dependencies {
@@ -57,7 +58,7 @@ impl Dependencies {
         packages
     }
 
-    /// The ids of what a package uses to be built or to run.
+    /// Returns the ids of the packages that a package needs to be built or to run.
     pub fn used_by(&self, id: &str) -> Vec<&str> {
         self.edges(id, true)
     }
@@ -76,7 +77,7 @@ impl Dependencies {
         reached
     }
 
-    /// What tests use is never part of it; a procedural macro is code of the compiler.
+    /// Dependencies of tests are excluded; a procedural macro is code of the compiler only.
     fn edges(&self, id: &str, builds: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
@@ -120,7 +121,7 @@ impl<'a> Package<'a> {
 
     /// Its licence, as an SPDX expression.
     pub fn license(&self) -> String {
-        // Some older packages put a slash in the place of OR.
+        // Some older packages write a slash instead of OR.
         text(&self.value["license"]).replace('/', " OR ")
     }
 
@@ -129,7 +130,7 @@ impl<'a> Package<'a> {
         self.value["source"].is_null()
     }
 
-    /// The SHA-256 that Cargo.lock holds it to.
+    /// Returns its SHA-256 in Cargo.lock.
     pub fn checksum(&self) -> Option<String> {
         let lock = read("Cargo.lock");
         let head = format!(

@@ -1,4 +1,4 @@
-//! Examples of what programs link: every public item's page has one.
+//! Requires an example in the documentation of every public item that programs link.
 
 use crate::read;
 use crate::sources::tracked;
@@ -34,7 +34,7 @@ pub fn missing(folder: &str) -> Vec<String> {
 fn missing_in(source: &str) -> Vec<String> {
     let (mut documented, mut has_example, mut hidden) = (false, false, false);
     let (mut in_trait, mut missing) = (false, Vec::new());
-    // Unit tests stand last.
+    // Unit tests must be last in a file.
     let lines = source
         .lines()
         .take_while(|line| !line.starts_with("mod tests"));
@@ -51,7 +51,7 @@ fn missing_in(source: &str) -> Vec<String> {
         }
         let begins = |words: &[&str]| words.iter().any(|word| bare.starts_with(word));
         let is_own = in_trait && line.starts_with("    ") && !line.starts_with("     ");
-        // A macro without documentation is the file's own.
+        // A macro without documentation is private to its file.
         let is_macro = bare.starts_with("macro_rules!") && !documented;
         let is_item = begins(&ITEMS) || (is_own && begins(&OF_TRAITS));
         if is_item && !is_macro && !has_example && !hidden {

@@ -11,7 +11,8 @@ mod keeper;
 
 pub use keeper::{adopt, kill_all};
 
-/// Runs a program for `seconds` at most. Returns its exit status as a shell has it, 124 where its time was over.
+/// Runs a program for at most `seconds`. Returns its exit status as a shell has it, 124 if it ran
+/// out of time.
 #[expect(
     clippy::zombie_processes,
     reason = "the keeper reaps it, with all else below it"

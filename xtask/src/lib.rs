@@ -1,7 +1,8 @@
-//! The rules between the rooms, as code that the tests in `tests/` run; and the runner of all tests ([`tests`]).
+//! Checks the rules between the crates, which the tests in `tests/` call, and runs all tests
+//! ([`tests`]).
 //!
-//! ARCHITECTURE.md's table is the one place where the rules are written; `cargo metadata` and the sources
-//! are what is. Each function here answers with the list of differences, empty when all is well.
+//! The rules are written only in ARCHITECTURE.md's table; `cargo metadata` and the sources are
+//! compared with it. Each function returns the list of differences, which must be empty.
 
 pub mod dependencies;
 pub mod examples;

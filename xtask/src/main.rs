@@ -1,4 +1,5 @@
-//! `cargo run -p xtask -- WHAT`: what the scripts and the Makefile need that is longer than a line of shell.
+//! `cargo run -p xtask -- WHAT`: tasks of the scripts and the Makefile that need more than a line
+//! of shell.
 
 use xtask::dependencies::Dependencies;
 use xtask::{keep, sbom, tests, words};
@@ -21,7 +22,7 @@ fn main() {
             Some(options) => tests::run(&options),
             None => usage(),
         },
-        // Started by the above, for each test.
+        // Started by `tests`, for each test.
         ["keep", seconds, program, arguments @ ..] => keep::run(seconds, program, arguments),
         _ => usage(),
     };

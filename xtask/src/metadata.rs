@@ -1,4 +1,4 @@
-//! The packages under `crates/`, as `cargo metadata` tells them.
+//! The packages under `crates/`, as reported by `cargo metadata`.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,8 @@ pub struct Package {
     pub name: String,
     /// Its folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// All that it depends on in a normal or build way. What only its tests use builds no product.
+    /// Its normal and build dependencies. Those of its tests are excluded, because they are not in
+    /// a product.
     pub dependencies: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The instructions of locks: those without a hook have the bare lock's.
+//! Compares the instructions of locks: a lock without a hook must have the bare lock's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Instructions without operands, up to the padding behind the last one.
+/// Returns the instructions without operands, without the padding after the last one.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

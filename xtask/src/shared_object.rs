@@ -1,4 +1,4 @@
-//! The agent's shared object: it must need nothing and leave nothing undefined.
+//! Checks the agent's shared object: it must need no library and have no undefined symbol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::layers::Row;
 use crate::{read, root};
 
-/// A file longer than this does two things.
+/// Longer files do more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
 /// Attributes that a row promises and that the crate's root file lacks.

@@ -82,7 +82,7 @@ for thread in threads: thread.join()";
 
 /// Waits of a running program, read from outside by `tiptoe lock --now`.
 #[test]
-fn who_waits_now_is_where_the_user_is() {
+fn current_waits_are_at_the_users_functions() {
     let plugin = target("waits_plugin");
     let code = format!(
         "import ctypes; ctypes.CDLL('{}').wait_until_told()",

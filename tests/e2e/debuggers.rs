@@ -17,7 +17,7 @@ fn the_agents_name_leads_nowhere() {
 }
 
 #[test]
-fn nor_does_it_in_a_command() {
+fn the_agents_name_leads_nowhere_in_a_command() {
     let run = Probe::new(&["called"]).run(&target("objects"), &[]);
     assert_eq!(run.good().count("called"), 1);
     leads_nowhere(&String::from_utf8_lossy(&run.stdout));

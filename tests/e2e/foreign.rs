@@ -140,7 +140,7 @@ fn assert_told(report: &Report) {
 }
 
 #[test]
-fn on_top_of_ours() {
+fn foreign_probes_are_put_on_top_of_ours() {
     let Some(load) = Load::start("on_top_of_ours") else {
         return;
     };
@@ -166,7 +166,7 @@ fn on_top_of_ours() {
 /// Sites with foreign probes are left alone, with that reason in the report. If our site is after
 /// the first instruction, both count.
 #[test]
-fn under_ours() {
+fn foreign_probes_are_there_before_ours() {
     const BEHIND: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
     const WHY: &str = "its code in memory is not its file's: somebody else patched it";
     let Some(load) = Load::start("under_ours") else {
@@ -195,7 +195,7 @@ fn under_ours() {
 }
 
 #[test]
-fn while_ours_come_and_go() {
+fn foreign_probes_change_while_ours_do() {
     let Some(load) = Load::start("while_ours_come_and_go") else {
         return;
     };
@@ -215,7 +215,7 @@ fn while_ours_come_and_go() {
 /// byte, ours is removed with it. This is always so on a two-byte loop, and on a call or jump if
 /// there is no room nearby, because most of its bytes are kept.
 #[test]
-fn left_when_we_leave() {
+fn foreign_probes_outlast_ours() {
     const BARELY: [&str; 3] = ["first_call", "first_jmp", "first_loop"];
     let Some(load) = Load::start("left_when_we_leave") else {
         return;
@@ -245,7 +245,7 @@ fn left_when_we_leave() {
 /// between, so that tiptoe has time to remove the jump, and to restore it when the foreign probe is
 /// removed.
 #[test]
-fn inside_of_ours() {
+fn a_foreign_probe_is_inside_our_jump() {
     let function = "first_frame";
     let program = target_with("firsts", &["-DTEST_inside_of_ours"]).expect("it builds");
     let mut process = Process::waiting(&program, &["4"]);

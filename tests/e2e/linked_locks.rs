@@ -90,7 +90,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
         assert!(told("total_ns") > 0, "{row:#}");
         times(row, &own, own("count"));
     }
-    assert!(contended > 0, "nobody waited");
+    assert!(contended > 0, "no thread waited");
 }
 
 /// The releaser must be found although the library waits at its own futex words.
@@ -99,7 +99,7 @@ fn who_held_a_named_lock_is_told() {
     let run = traced(&[]);
     let report = run.good();
     let row = row(report, "journal", "mutex", None);
-    let blame = row["blame"].as_array().expect("somebody ended them");
+    let blame = row["blame"].as_array().expect("a waker of each wait");
     assert!(!blame.is_empty(), "{row:#}");
 }
 

@@ -92,7 +92,7 @@ fn it_comes_and_goes_in_threads() {
 
 /// A library that is unloaded and loaded again, at any address, must continue in the same row.
 #[test]
-fn a_row_goes_on() {
+fn a_reloaded_library_continues_its_row() {
     let (one, other) = (library("loaded"), library("loaded_other"));
     let run = Probe::new(&SPECS).run(&target("loads"), &["1", "100", "0", &one, &other]);
     exact(run.good(), &run.expected());
@@ -126,7 +126,7 @@ fn its_calls_are_timed() {
 
 /// A library that was loaded before the attach is unloaded and loaded again.
 #[test]
-fn one_that_was_there_is_followed() {
+fn a_library_loaded_before_the_attach_is_followed() {
     let library = library("loaded");
     let rounds = scaled(1000).max(20).to_string();
     let mut process = Process::waiting(&target("loads"), &["2", &rounds, "1", &library]);
@@ -145,7 +145,7 @@ fn has_agent(pid: u32) -> bool {
 
 /// tiptoe is killed while libraries are loaded and unloaded.
 #[test]
-fn it_outlives_tiptoe() {
+fn a_loading_program_survives_a_killed_tiptoe() {
     let library = library("loaded");
     for after in [0, 20, 60] {
         let mut process = Process::waiting(&target("loads"), &["4", "2000", "1", &library]);
@@ -167,7 +167,7 @@ fn it_outlives_tiptoe() {
 
 /// A mapping that the program makes at the same address must not be patched.
 #[test]
-fn its_place_is_used_again() {
+fn a_mapping_at_an_unloaded_librarys_address_is_not_patched() {
     let library = library("loaded");
     for options in [&[][..], &["--latency"]] {
         let run = Probe::new(&["libloaded.so:*"])

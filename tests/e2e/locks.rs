@@ -117,7 +117,7 @@ fn a_slow_holder_is_named() {
     let total = row["total_ns"].as_u64().unwrap_or(0);
     let blamed = row["blame"].as_array().into_iter().flatten();
     let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
-    let worst = blamed.max().expect("somebody held it");
+    let worst = blamed.max().expect("a holder of the lock");
     assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
     // The program's own clock is read before the call and after it.
     let own = run.expected().0["waited_ns"];

@@ -8,7 +8,7 @@ use tiptoe_tests::process::output;
 use tiptoe_tests::{Probe, Run, go_target, skipped, target};
 
 #[test]
-fn overloads_are_counted_apart() {
+fn overloads_are_counted_separately() {
     for via in ["agent", "kernel"] {
         let run = Probe::new(&["shop::put"])
             .with(&["--via", via])

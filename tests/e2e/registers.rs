@@ -21,7 +21,7 @@ struct Alone;
 impl Wait for Alone {
     const LOOKS: u32 = 0;
     fn park(&self, _: &AtomicU64, _: u64) {
-        panic!("somebody else is there");
+        panic!("another thread holds the lock");
     }
     fn unpark(&self, _: &AtomicU64) {}
     fn now_ns(&self) -> u64 {

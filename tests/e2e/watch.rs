@@ -299,7 +299,7 @@ fn a_hot_variable_is_sampled_evenly() {
 }
 
 #[test]
-fn other_processes_are_told_apart() {
+fn hits_of_other_processes_are_counted_separately() {
     let Some(_turn) = turn() else { return };
     let run = run(&["stats.hits"], "forked", 1);
     let report = run.good();

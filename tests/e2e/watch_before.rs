@@ -72,7 +72,7 @@ fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
 }
 
 #[test]
-fn nothing_old_is_told_behind_a_turn() {
+fn values_before_the_first_access_of_a_turn_are_unknown() {
     let Some(_turn) = turn() else { return };
     for form in FORMS {
         let options = ["--rotate", "20ms", "--budget", "off", "--via", form];
@@ -102,7 +102,7 @@ fn most_of_a_turn_is_known() {
 }
 
 #[test]
-fn nothing_old_is_told_behind_a_rest() {
+fn values_before_the_first_access_after_a_rest_are_unknown() {
     let Some(_turn) = turn() else { return };
     for form in FORMS {
         let options = ["--budget", "1%", "--via", form];

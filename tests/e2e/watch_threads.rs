@@ -362,7 +362,7 @@ fn turns_do_not_mix_variables() {
 }
 
 #[test]
-fn turns_that_cannot_be() {
+fn impossible_rotations_are_refused() {
     let Some(_turn) = turn() else { return };
     let four = ["stats.hits", "owner", "mode", "stats.state"];
     let refused = |options: &[&str], words: &[&str]| {

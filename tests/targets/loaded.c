@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// What `loads` opens and closes: it tells the program of each call.
+// The library that `loads` loads and unloads: it reports each call to the program.
 #include "common.h"
 #ifndef LOADED
 #define LOADED(name) loaded_##name

@@ -87,7 +87,7 @@ fn serve(connection: UnixStream) {
     }
 }
 
-/// Makes requests, of which every other one writes.
+/// Makes requests; every other one writes.
 fn load(mut connection: UnixStream, client: u64, requests: u64) {
     let answers = connection.try_clone().expect("a descriptor");
     let mut answers = BufReader::new(answers).lines();

@@ -1,5 +1,5 @@
 // cflags: -O1 -fno-stack-protector -fcf-protection=none
-// own_storage MODE: runs a probed function on a thread-local block that is not libc's, and checks that nobody wrote there.
+// own_storage MODE: runs a probed function on a thread-local block that is not libc's, and checks that nothing was written there.
 //   none    a child without a block
 //   child   a child with a block of its own
 //   set     this very thread, for a while

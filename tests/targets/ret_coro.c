@@ -2,7 +2,7 @@
 // ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext on stacks
 // from mmap and from malloc), switched (a switch by hand), travels (each step on another thread), copied (all on
 // one stack whose bytes are saved to the heap and put back, as greenlet does), nested (a coroutine within a
-// coroutine), linked (each ends by a return), abandoned (never finished, its stack used again: nobody can see whether such frames are left or
+// coroutine), linked (each ends by a return), abandoned (never finished, its stack reused: it is unknown whether such frames are left or
 // still inside).
 #include "ret_common.h"
 #include <pthread.h>

@@ -26,7 +26,7 @@ struct node {
 struct node *head = &nodes[2];
 enum mode { IDLE, BUSY } mode;
 volatile long owner;
-/* Of which nobody asks whether it is larger. */
+/* Never compared, because conditions do not apply to its type. */
 volatile float share;
 _Atomic long total;
 static volatile int stopped;

@@ -1,5 +1,5 @@
 // cflags: -O1 -fcf-protection=none
-// windows [CALLS] [wait]: calls a function of which one jump displaces three instructions.
+// windows [CALLS] [wait]: calls a function whose first three instructions are displaced by one jump.
 #include "common.h"
 
 int window(int);
@@ -8,7 +8,7 @@ __asm__(".text\n"
         ".type window, @function\n.balign 16\n"
         "window: mov %edi, %eax\n" // two bytes
         "        nop\n"
-        "        add $1, %eax\n" // three bytes, of which the jump has two
+        "        add $1, %eax\n" // three bytes; the jump covers two of them
         "        xor $0x100, %eax\n"
         "        ret\n"
         ".size window, . - window\n.balign 16\n");

@@ -1,7 +1,7 @@
 //! Runs every test of the workspace, each in a process of its own below a keeper ([`crate::keep`]).
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
-//! - Two pools. Tests that own something of which the machine has one (debug registers, system-wide events:
+//! - Two pools. Tests that need something that a machine has only once (debug registers, system-wide events:
 //!   `tests/owners.txt`) run one at a time; all others run on one thread more than there are CPUs. The longest come first
 //!   (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A test that runs out of time, or panics, leaves its output, and the stacks of what it had started, in

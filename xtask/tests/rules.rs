@@ -1,4 +1,4 @@
-//! The rules between the rooms: what ARCHITECTURE.md says is what is built.
+//! The rules between crates: the build must be as ARCHITECTURE.md says.
 
 #[path = "../../tests/support/skipped.rs"]
 mod skipped;
@@ -17,13 +17,13 @@ const LONG_FILES: &[&str] = &[];
 
 /// Files that may write to stderr, each with its reason.
 const WRITE_TO_STDERR: &[&str] = &[
-    // The door: it escapes.
+    // The only place for messages; it escapes them.
     "crates/apps/cli/src/terminal.rs",
-    // Compares the number, and writes nothing.
+    // Only compares the descriptor's number, and writes nothing.
     "crates/core/sys/src/host/inherited.rs",
-    // One line of its own, where there is no memory for the door.
+    // Writes one line when there is no memory for the terminal's way.
     "crates/core/sys/src/host/memory.rs",
-    // In programs that link it, to their own stderr, of their own names.
+    // Runs in programs that link it, and writes their own names to their own stderr.
     "crates/engines/lock/src/order/report.rs",
 ];
 
@@ -101,7 +101,7 @@ fn the_agent_needs_nothing() {
     );
 }
 
-/// The hook of contended locks does not save them.
+/// The hook of contended locks does not save vector registers, so that it must not use any.
 #[test]
 fn hooks_of_locks_touch_no_vector_register() {
     let Some(path) = shared_object::agent() else {
@@ -124,7 +124,7 @@ fn what_programs_link_has_examples() {
     none(examples::missing("crates/engines/lock"));
 }
 
-/// What a lock costs that has no hook: nothing.
+/// A lock without a hook must cost nothing more than the bare lock.
 #[test]
 #[ignore = "nightly: builds with optimisations"]
 fn a_lock_without_a_hook_is_the_bare_lock() {
@@ -178,7 +178,8 @@ fn the_bill_of_materials_is_whole() {
     }
 }
 
-/// Each line of the table is true of what is built now, and none is missing: a new version has no review yet.
+/// Each line of the table must be true of the current build, and none may be missing, because a new
+/// version has not been reviewed.
 #[test]
 fn dependencies_with_unsafe_code_are_listed_with_who_reviewed_them() {
     let page = read("SECURITY.md");
@@ -208,7 +209,7 @@ fn dependencies_with_unsafe_code_are_listed_with_who_reviewed_them() {
     );
 }
 
-/// The checker itself: a table of wrong edges, each with the rule that it breaks.
+/// Tests the checker itself by a table of wrong edges, each with the rule that it breaks.
 #[test]
 fn wrong_edges_are_found() {
     let check = |from: &str, to: &str, why: &str| {

@@ -104,7 +104,7 @@ fn moved_while_it_runs(more: Option<&str>, check: Check) {
 }
 
 #[test]
-fn a_thousand_cgroups_are_told_apart() {
+fn a_thousand_cgroups_are_counted_separately() {
     let Some(within) = cgroup() else { return };
     let (tasks_, each) = (20, 50);
     let all: Vec<String> = (0..tasks_)

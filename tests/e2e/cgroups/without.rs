@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_refused() {
     let Some(within) = cgroup() else { return };
     within.make("workers");
     let name = within.name();

@@ -1,4 +1,4 @@
-//! One run of one test.
+//! Runs one test once.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A test that takes longer is ended. What tests start ends by itself before that (`tests/support/process.rs`).
+/// A longer test is killed. Programs that tests start are killed before that
+/// (`tests/support/process.rs`).
 const LIMIT_S: &str = "120";
 
 /// How a test ended.
@@ -18,7 +19,7 @@ pub struct Outcome {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// Its exit status: 124 where it ran out of time.
+    /// Its exit status, 124 if it ran out of time.
     status: i32,
     /// Where its output is, if it failed.
     folder: PathBuf,
@@ -48,8 +49,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is kept in a folder named for it, which `part` tells from that of another run, and is removed if
-/// the test passes.
+/// Runs a test. Its output is kept in a folder of its name and of `part`, which distinguishes
+/// several runs, and is removed if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -59,7 +60,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let file = fs::File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let other = file.try_clone().expect("a descriptor");
     let limit = std::env::var("TIPTOE_TEST_LIMIT").unwrap_or_else(|_| LIMIT_S.to_owned());
-    // The build may have replaced the file of this very program.
+    // By /proc, because the build may have replaced this program's file.
     let mut keep = Command::new("/proc/self/exe");
     keep.args(["keep", &limit]).arg(&test.program);
     keep.args([
@@ -82,7 +83,8 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // A test that is renamed meanwhile, or filtered out, would pass without having run.
+    // A test that was renamed since the listing, or filtered out, would otherwise pass without
+    // having run.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }

@@ -1,4 +1,5 @@
-//! Two pools of tests: those that own something of the machine's, one at a time, and all others.
+//! Two pools of tests: those that need something that the machine has only once, one at a time, and
+//! all others.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::one::{self, Outcome};
 /// Names of tests, or the beginnings of names, one a line.
 const OWNERS: &str = "tests/owners.txt";
 
-/// Runs the tests; their outcomes, in no order.
+/// Runs the tests. Returns their outcomes in no order.
 pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> Vec<Outcome> {
     let owners = crate::read(OWNERS);
     let owners: Vec<&str> = owners
@@ -30,13 +31,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    // One more than there are CPUs: a test waits as often as it works.
+    // One more than the number of CPUs, because a test waits about as long as it works.
     let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));
         }
-        // Most of those wait more than they work.
+        // One more thread suffices, because most of these tests wait more than they work.
         scope.spawn(|| work(&queues[0]));
     });
     outcomes.into_inner().expect("no panic")
@@ -46,7 +47,7 @@ fn pop<'a>(queue: &Mutex<VecDeque<&'a Test>>) -> Option<&'a Test> {
     queue.lock().expect("no panic").pop_front()
 }
 
-/// A test without a cost is new: it may be long.
+/// A test without a recorded cost is new and may be long, so it comes early.
 fn longest_first<'a>(mut tests: Vec<&'a Test>, costs: &HashMap<String, f64>) -> VecDeque<&'a Test> {
     let cost = |test: &Test| costs.get(&test.name).copied().unwrap_or(1.0);
     tests.sort_by(|a, b| cost(b).total_cmp(&cost(a)));

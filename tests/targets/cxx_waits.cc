@@ -2,15 +2,14 @@
 // cxx_waits: waits of C++20 that are no calls of pthread: atomic<int>::wait, atomic<long>::wait (through a table of proxies of
 // libstdc++), atomic_flag, counting_semaphore, latch, barrier. One thread waits for each, 5 times, for
 // more than 20 ms.
+#include "common.h"
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <latch>
 #include <semaphore>
+#include <sys/syscall.h>
 #include <thread>
-#include <unistd.h>
 using namespace std::chrono_literals;
 std::atomic<int> at_int{0};
 std::atomic<long> at_long{0};
@@ -28,16 +27,8 @@ NI void wait_bar() { bar.arrive_and_wait(); asm volatile("" ::: "memory"); }
 std::atomic<int> waiter;
 // Waits until the other thread has slept for 20 ms in a futex call and is not leaving it.
 static void let_it_sleep() {
-    for (;; std::this_thread::sleep_for(1ms)) {
-        char path[64], call[8] = "";
-        if (waiter == 0) continue;
-        snprintf(path, sizeof path, "/proc/self/task/%d/syscall", waiter.load());
-        FILE *file = fopen(path, "r");
-        if (!file) continue;
-        bool is_asleep = fgets(call, sizeof call, file) && !strncmp(call, "202 ", 4);
-        fclose(file);
-        if (is_asleep) break;
-    }
+    while (waiter == 0) std::this_thread::sleep_for(1ms);
+    until_asleep(waiter, SYS_futex, NULL, 0);
     std::this_thread::sleep_for(20ms);
 }
 int main() {

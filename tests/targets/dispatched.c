@@ -2,19 +2,11 @@
 // dispatched CALLS [wait]: half of CALLS calls of a function on which only a trap byte fits, and the other half after this
 // thread has its system calls outside of libc dispatched to a handler of SIGSYS. None must get there.
 #include "common.h"
+#include "only_trap.h"
 
 enum { SET_SYSCALL_USER_DISPATCH = 59, ON = 1, OFF = 0 };
 static volatile char selector; // 0 allows, 1 dispatches
 static volatile int dispatched;
-
-// A jump of two bytes or more would cover the target of the loop's branch, so that only a trap byte
-// fits.
-int only_trap(int rounds);
-__asm__(
-    ".text\n.globl only_trap\n.type only_trap,@function\n"
-    "only_trap: .cfi_startproc\n push %rbx\n.cfi_adjust_cfa_offset 8\n"
-    "1: dec %edi\n jg 1b\n mov $7,%eax\n pop %rbx\n.cfi_adjust_cfa_offset -8\n ret\n.cfi_endproc\n"
-    ".size only_trap,.-only_trap\n");
 
 static void handler(int signal) {
     (void)signal;

@@ -3,16 +3,9 @@
 // forked child that this process traces. The child asks for it (`traceme`), or this process begins (`seize`, `attach`).
 // The child must stop for no signal but SIGSTOP. Prints `trapped` if the function's first byte is a trap byte.
 #include "common.h"
+#include "only_trap.h"
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-
-// A jump of two bytes or more would cover the target of the loop's branch.
-int only_trap(int rounds);
-__asm__(
-    ".text\n.globl only_trap\n.type only_trap,@function\n"
-    "only_trap: .cfi_startproc\n push %rbx\n.cfi_adjust_cfa_offset 8\n"
-    "1: dec %edi\n jg 1b\n mov $7,%eax\n pop %rbx\n.cfi_adjust_cfa_offset -8\n ret\n.cfi_endproc\n"
-    ".size only_trap,.-only_trap\n");
 
 static void call(int calls) {
     for (int i = 0; i < calls; i++) CHECK(only_trap(3) == 7);

@@ -219,7 +219,7 @@ fn about(ns: f64) -> Cost {
 }
 
 /// Returns the median of several measurements.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }

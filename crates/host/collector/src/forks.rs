@@ -15,11 +15,13 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use nix::sys::resource::UsageWho;
 use tiptoe_event::Cost;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::arena;
 
-use crate::calibrate::Child;
+use crate::calibrate::{Child, median};
+use crate::own::used_by;
 use crate::resident::is_agent;
 
 const PAGE: u64 = 4096;
@@ -114,8 +116,7 @@ impl Copied {
             let without = child.ask(WITHOUT).ok()?;
             added.push(child.ask(WITH).ok()? - without);
         }
-        added.sort_unstable_by(f64::total_cmp);
-        Some(added[ROUNDS / 2].max(0.0))
+        Some(median(added).max(0.0))
     }
 }
 
@@ -228,7 +229,7 @@ fn forks(plan: &Plan, advice: i32) -> f64 {
         // SAFETY: changes what forks copy of memory that this child mapped.
         unsafe { libc::madvise(mapped.start as *mut libc::c_void, mapped.len(), advice) };
     }
-    let before = used_ns();
+    let before = used_by(UsageWho::RUSAGE_SELF);
     for _ in 0..FORKS {
         // SAFETY: the child of this call ends at once. It is a fork without libc's handlers.
         unsafe {
@@ -239,19 +240,8 @@ fn forks(plan: &Plan, advice: i32) -> f64 {
             };
         }
     }
-    (used_ns() - before) / f64::from(FORKS)
-}
-
-/// Returns the CPU time of this process.
-fn used_ns() -> f64 {
-    let ns = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-    // SAFETY: a record of integers, for which zero is valid, and which the call writes.
-    let used = unsafe {
-        let mut used: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut used);
-        used
-    };
-    ns(used.ru_utime) + ns(used.ru_stime)
+    let used = used_by(UsageWho::RUSAGE_SELF).saturating_sub(before);
+    used.as_nanos() as f64 / f64::from(FORKS)
 }
 
 #[cfg(test)]

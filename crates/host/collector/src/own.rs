@@ -58,7 +58,7 @@ pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
 
-fn used_by(whom: UsageWho) -> Duration {
+pub(crate) fn used_by(whom: UsageWho) -> Duration {
     let of = |time: nix::sys::time::TimeVal| {
         let (seconds, micros) = (time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs());
         Duration::from_secs(seconds) + Duration::from_micros(micros)

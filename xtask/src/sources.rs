@@ -66,26 +66,29 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
 }
 
 /// What writes to stderr.
-const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
+pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Lines in the sources of products that write to stderr by themselves, those of the files `but` left out.
-pub fn ways_to_stderr(but: &[&str]) -> Vec<String> {
+/// What leads to a file by a target's own names. A name may lead to a pipe, a device, or out of the target's root.
+pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
+
+/// Lines in the sources of products, comments left out, that contain one of `ways`. The files `but` are left out.
+pub fn lines_with(ways: &[&str], but: &[&str]) -> Vec<String> {
     let files = tracked(&["crates/*/src/*.rs"]);
     let others = files.iter().map(|path| path.display().to_string());
     others
         .filter(|path| !but.contains(&path.as_str()))
         .flat_map(|path| {
-            let found = writes_to_stderr(&read(&path));
+            let found = lines_of(&read(&path), ways);
             found.into_iter().map(move |line| format!("{path}: {line}"))
         })
         .collect()
 }
 
-fn writes_to_stderr(source: &str) -> Vec<String> {
+fn lines_of(source: &str, ways: &[&str]) -> Vec<String> {
     let lines = source.lines().map(str::trim);
     lines
         .filter(|line| !line.starts_with("//"))
-        .filter(|line| WAYS_TO_STDERR.iter().any(|way| line.contains(way)))
+        .filter(|line| ways.iter().any(|way| line.contains(way)))
         .map(str::to_owned)
         .collect()
 }
@@ -122,10 +125,10 @@ mod tests {
             "io::stderr().lock();",
         ] {
             assert_eq!(
-                writes_to_stderr(&format!("fn f() {{\n    {way}\n}}")),
+                lines_of(&format!("fn f() {{\n    {way}\n}}"), &WAYS_TO_STDERR),
                 [way]
             );
         }
-        assert!(writes_to_stderr("/// `eprintln!` panics\nprintln!();").is_empty());
+        assert!(lines_of("/// `eprintln!` panics\nprintln!();", &WAYS_TO_STDERR).is_empty());
     }
 }

@@ -27,6 +27,16 @@ const WRITE_TO_STDERR: &[&str] = &[
     "crates/engines/lock/src/order/report.rs",
 ];
 
+/// Files that may open a target's files by its names, each with its reason.
+const OPEN_A_TARGETS_FILES: &[&str] = &[
+    // The only place for it: regular files only, and within the target's root.
+    "crates/core/sys/src/host/procfs/files.rs",
+    // A line of a mount table in its tests.
+    "crates/core/sys/src/host/procfs/mounts.rs",
+    // Compares the link itself with its own, and opens nothing behind it.
+    "crates/core/sys/src/rights.rs",
+];
+
 fn rows() -> Vec<Row> {
     layers::table(&read("ARCHITECTURE.md")).expect("ARCHITECTURE.md has its table")
 }
@@ -77,7 +87,19 @@ fn links_of_pages_lead_to_files() {
 
 #[test]
 fn there_is_one_door_to_stderr() {
-    none(sources::ways_to_stderr(WRITE_TO_STDERR));
+    none(sources::lines_with(
+        &sources::WAYS_TO_STDERR,
+        WRITE_TO_STDERR,
+    ));
+}
+
+/// Files of a target must be opened as `Process::open_mapped` does: by the mapping, or within its root, regular files only.
+#[test]
+fn files_of_a_target_are_opened_in_one_place() {
+    none(sources::lines_with(
+        &sources::WAYS_TO_A_TARGETS_FILES,
+        OPEN_A_TARGETS_FILES,
+    ));
 }
 
 #[test]

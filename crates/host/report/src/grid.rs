@@ -1,8 +1,9 @@
 //! Tables: columns are as wide as their cells, and what was asked for is cut last.
 //!
-//! A row is numbers, then a name, then remarks. Where a row is wider than the terminal its remarks are cut first, because
-//! they can be read elsewhere (`--json`). A name that does not fit alone loses its middle: names of C++ and Rust differ at
-//! both ends.
+//! A row is numbers, words, a name, then what is said about the name. If a row is wider than the terminal, the table gives up
+//! in this order: the tail goes to a line below its row, remarks are cut, spare columns are left out. All of them
+//! can be read elsewhere (`--json`, a wider terminal). A name that does not fit alone loses its middle, because names of
+//! C++ and Rust differ at both ends.
 
 use crate::Options;
 
@@ -12,42 +13,83 @@ const LEAST_NAME: usize = 12;
 /// With fewer columns left the remarks are left out.
 const LEAST_REMARKS: usize = 8;
 
+/// The indent of lines below a row.
+pub(crate) const BELOW: &str = "         ";
+
 /// A table.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
-    heads: Vec<&'static str>,
+    /// Headings of right-aligned columns.
+    numbers: Vec<&'static str>,
+    /// Headings of left-aligned columns between the numbers and the name.
+    words: Vec<&'static str>,
     name: String,
+    /// The heading of the column after the name, or empty if there is none.
+    tail: &'static str,
+    /// Columns that are left out, the first one first, while a name does not fit.
+    spare: &'static [&'static str],
     rows: Vec<GridRow>,
 }
 
 /// A row of a [`Grid`].
 #[derive(Debug)]
 enum GridRow {
-    Cells {
-        cells: Vec<String>,
-        name: String,
-        remarks: String,
-    },
+    Cells(Cells),
     /// A number in the first column, and what it is the sum of.
     Sum(String, String),
 }
 
+/// The cells of a row.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    /// A cell for each column of numbers, then of words.
+    pub(crate) cells: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) remarks: String,
+    pub(crate) tail: String,
+    /// Lines below the row.
+    pub(crate) below: Vec<String>,
+}
+
 impl Grid {
     /// Creates a table with these right-aligned columns, then the name's.
-    pub(crate) fn new(heads: &[&'static str], name: String) -> Grid {
+    pub(crate) fn new(numbers: &[&'static str], name: String) -> Grid {
         Grid {
-            heads: heads.to_vec(),
+            numbers: numbers.to_vec(),
             name,
-            rows: Vec::new(),
+            ..Grid::default()
         }
     }
 
+    /// Adds left-aligned columns before the name.
+    pub(crate) fn with_words(mut self, words: &[&'static str]) -> Grid {
+        self.words = words.to_vec();
+        self
+    }
+
+    /// Adds a column after the name.
+    pub(crate) fn with_tail(mut self, heading: &'static str) -> Grid {
+        self.tail = heading;
+        self
+    }
+
+    /// Says which columns are left out, the first one first, while a name does not fit.
+    pub(crate) fn with_spare(mut self, spare: &'static [&'static str]) -> Grid {
+        self.spare = spare;
+        self
+    }
+
     pub(crate) fn add(&mut self, cells: Vec<String>, name: String, remarks: String) {
-        self.rows.push(GridRow::Cells {
+        self.add_row(Cells {
             cells,
             name,
             remarks,
+            ..Cells::default()
         });
+    }
+
+    pub(crate) fn add_row(&mut self, row: Cells) {
+        self.rows.push(GridRow::Cells(row));
     }
 
     pub(crate) fn add_sum(&mut self, number: String, of: String) {
@@ -56,61 +98,149 @@ impl Grid {
 
     /// Returns the heading and the rows, which fit the terminal.
     pub(crate) fn lines(&self, options: &Options) -> Vec<String> {
-        let widths = self.widths();
-        let heads: Vec<String> = self.heads.iter().map(|&head| head.to_owned()).collect();
-        let heading = aligned(&heads, &widths) + &self.name;
+        let (widths, left_out) = self.widths(options.width);
+        let beside = self.tail_is_beside(&widths, options.width);
+        let heads: Vec<String> = self.heads().map(str::to_owned).collect();
+        let mut heading = self.aligned(&heads, &widths) + &self.name;
+        if let Some(name) = beside {
+            heading += &pad(&self.name, name);
+            heading += self.tail;
+        }
         let mut lines = vec![options.heading(&options.fit(&heading))];
         for row in &self.rows {
-            lines.push(match row {
+            match row {
                 GridRow::Sum(number, of) => {
                     let width = widths.first().copied().unwrap_or_default();
-                    options.fit(&format!("{number:>width$}  {of}"))
+                    lines.push(options.fit(&format!("{number:>width$}  {of}")));
                 }
-                GridRow::Cells {
-                    cells,
-                    name,
-                    remarks,
-                } => {
-                    let mut row = aligned(cells, &widths);
-                    match options.width {
-                        Some(width) => {
-                            row += &shortened(name, width.saturating_sub(chars(&row)));
-                            if width >= chars(&row) + LEAST_REMARKS {
-                                row += remarks;
-                            }
-                        }
-                        None => row += &format!("{name}{remarks}"),
-                    }
-                    options.fit(&row)
-                }
-            });
+                GridRow::Cells(row) => self.row_lines(row, &widths, beside, options, &mut lines),
+            }
+        }
+        if !left_out.is_empty() {
+            let left_out = left_out.join(", ");
+            lines.push(options.fit(&format!("({left_out}: on a wider terminal, or --json)")));
         }
         lines
     }
 
-    /// The width of each column; 0 where all of its cells are empty, and the column is left out.
-    fn widths(&self) -> Vec<usize> {
-        let width = |at: usize| {
-            let cells = self.rows.iter().filter_map(|row| match row {
-                GridRow::Cells { cells, .. } => cells.get(at),
+    fn row_lines(
+        &self,
+        row: &Cells,
+        widths: &[usize],
+        beside: Option<usize>,
+        options: &Options,
+        lines: &mut Vec<String>,
+    ) {
+        let Cells {
+            cells,
+            name,
+            remarks,
+            tail,
+            below,
+        } = row;
+        let mut line = self.aligned(cells, widths);
+        let room = options
+            .width
+            .map(|width| width.saturating_sub(chars(&line)));
+        line += &room.map_or_else(|| name.clone(), |room| shortened(name, room));
+        match beside {
+            Some(width) => line += &(pad(name, width) + tail),
+            None if options
+                .width
+                .is_none_or(|width| width >= chars(&line) + LEAST_REMARKS) =>
+            {
+                line += remarks;
+            }
+            None => {}
+        }
+        lines.push(options.fit(&line));
+        if beside.is_none() && !tail.is_empty() {
+            let line = format!("{BELOW}{} ", self.tail);
+            let room = options
+                .width
+                .map(|width| width.saturating_sub(chars(&line)));
+            let tail = room.map_or_else(|| tail.clone(), |room| shortened(tail, room));
+            lines.push(options.fit(&(line + &tail)));
+        }
+        lines.extend(below.iter().map(|below| options.fit(below)));
+    }
+
+    fn heads(&self) -> impl Iterator<Item = &'static str> {
+        self.numbers.iter().chain(&self.words).copied()
+    }
+
+    fn cells(&self) -> impl Iterator<Item = &Cells> + Clone {
+        self.rows.iter().filter_map(|row| match row {
+            GridRow::Cells(row) => Some(row),
+            GridRow::Sum(..) => None,
+        })
+    }
+
+    /// Returns the width of each column, and the headings of spare columns that have no room.
+    ///
+    /// The width is 0 if all cells are empty, and the column is left out.
+    fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
+        let width = |(at, head): (usize, &str)| {
+            let cells = self.cells().filter_map(|row| row.cells.get(at));
+            let sums = self.rows.iter().filter_map(|row| match row {
                 GridRow::Sum(number, _) if at == 0 => Some(number),
-                GridRow::Sum(..) => None,
+                _ => None,
             });
-            match cells.map(|cell| chars(cell)).max().unwrap_or_default() {
-                0 => 0,
-                widest => widest.max(chars(self.heads[at])),
+            match cells.chain(sums).map(|cell| chars(cell)).max() {
+                None | Some(0) => 0,
+                Some(widest) => widest.max(chars(head)),
             }
         };
-        (0..self.heads.len()).map(width).collect()
+        let mut widths: Vec<usize> = self.heads().enumerate().map(width).collect();
+        let longest = self.cells().map(|row| chars(&row.name)).max();
+        let needed = longest.unwrap_or_default().max(chars(&self.name));
+        let mut left_out = Vec::new();
+        for spare in self.spare {
+            let fits = terminal.is_none_or(|width| taken(&widths) + needed <= width);
+            let at = self.heads().position(|head| head == *spare);
+            if let Some(at) = at.filter(|at| !fits && widths[*at] > 0) {
+                widths[at] = 0;
+                left_out.push(*spare);
+            }
+        }
+        (widths, left_out)
+    }
+
+    /// Returns the width of the names if all tails fit after them.
+    fn tail_is_beside(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
+        if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
+            return None;
+        }
+        let names = self.cells().map(|row| chars(&row.name));
+        let name = names.fold(chars(&self.name), usize::max);
+        let tails = self.cells().map(|row| chars(&row.tail));
+        let tail = tails.fold(chars(self.tail), usize::max);
+        let row = taken(widths) + name + 2 + tail;
+        terminal.is_none_or(|width| row <= width).then_some(name)
+    }
+
+    /// Returns the cells with two spaces after each.
+    fn aligned(&self, cells: &[String], widths: &[usize]) -> String {
+        let columns = cells.iter().zip(widths).enumerate();
+        columns
+            .filter(|(_, (_, width))| **width > 0)
+            .map(|(at, (cell, width))| match at < self.numbers.len() {
+                true => format!("{cell:>width$}  "),
+                false => format!("{cell:<width$}  "),
+            })
+            .collect()
     }
 }
 
-/// The cells, with two spaces after each.
-fn aligned(cells: &[String], widths: &[usize]) -> String {
-    let columns = cells.iter().zip(widths).filter(|(_, width)| **width > 0);
-    columns
-        .map(|(cell, width)| format!("{cell:>width$}  "))
-        .collect()
+/// Returns the columns that cells of these widths take.
+fn taken(widths: &[usize]) -> usize {
+    let widths = widths.iter().filter(|width| **width > 0);
+    widths.map(|width| width + 2).sum()
+}
+
+/// Returns the spaces from the end of a name to the next column.
+fn pad(name: &str, width: usize) -> String {
+    " ".repeat((width + 2).saturating_sub(chars(name)))
 }
 
 /// A name within this many columns, without its middle if it is longer.
@@ -186,6 +316,55 @@ mod tests {
             also,
             "   12  shop::Ba…add(int)",
         );
+    }
+
+    /// A grid of locks: names, and from where the threads waited.
+    fn two_locks(width: usize) -> Vec<String> {
+        let mut grid = Grid::new(&["total", "p50", "p99"], "lock".to_owned())
+            .with_words(&["type"])
+            .with_tail("mostly from")
+            .with_spare(&["p50"]);
+        for (name, kind) in [("cache_lock", "mutex"), ("lru_locks[3]", "rwlock")] {
+            grid.add_row(Cells {
+                cells: ["1.00s", "1us", "20us", kind].map(str::to_owned).to_vec(),
+                name: name.into(),
+                tail: "item_get+0x12".into(),
+                ..Cells::default()
+            });
+        }
+        let options = Options {
+            width: Some(width),
+            ..Options::default()
+        };
+        grid.lines(&options)
+    }
+
+    /// A lock's table was 110 columns wide, and cut off the lock's name at 80.
+    #[test]
+    fn a_tail_goes_below_and_spare_columns_go_before_a_name_is_cut() {
+        let wide = [
+            "total  p50   p99  type    lock          mostly from",
+            "1.00s  1us  20us  mutex   cache_lock    item_get+0x12",
+            "1.00s  1us  20us  rwlock  lru_locks[3]  item_get+0x12",
+        ];
+        assert_eq!(two_locks(60), wide);
+        let narrow = [
+            "total  p50   p99  type    lock",
+            "1.00s  1us  20us  mutex   cache_lock",
+            "         mostly from item_get+0x12",
+            "1.00s  1us  20us  rwlock  lru_locks[3]",
+            "         mostly from item_get+0x12",
+        ];
+        assert_eq!(two_locks(40), narrow);
+        let narrower = [
+            "total   p99  type    lock",
+            "1.00s  20us  mutex   cache_lock",
+            "         mostly from item_g…+0x12",
+            "1.00s  20us  rwlock  lru_locks[3]",
+            "         mostly from item_g…+0x12",
+            "(p50: on a wider terminal, or --…",
+        ];
+        assert_eq!(two_locks(33), narrower);
     }
 
     #[test]

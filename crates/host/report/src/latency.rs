@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use tiptoe_session::{Ends, Event, Latency, Part, Session};
 
+use crate::grid::{Grid, common_prefix};
 use crate::number::{grouped, time};
 use crate::table::counted;
-use crate::{Options, event_name, printable};
+use crate::{Options, printable};
 
 /// A column: its heading, and an event's cell in it.
 struct Column {
@@ -33,6 +34,8 @@ const TIMES: [Column; 7] = [
         of_some(calls, calls.histogram.max_ns as f64)
     }),
 ];
+/// Columns that a narrow terminal goes without, the first one first.
+const SPARE: &[&str] = &["mean", "p90", "self", LEFT.heading];
 /// The column that rows are sorted by.
 const TOTAL: &str = "total";
 
@@ -67,12 +70,6 @@ fn worse((a, a_calls): (&str, &Latency), (b, b_calls): (&str, &Latency)) -> Orde
     by_total.then_with(|| a.cmp(b))
 }
 
-/// One row before it is put in columns.
-struct Row {
-    cells: Vec<String>,
-    name: String,
-}
-
 /// The heading, the events with most time in them with their parts, and what is
 /// left out; `None` where nothing was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
@@ -80,16 +77,23 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     let (shown, rest) = timed.split_at(options.shown(timed.len()));
     shown.first()?;
     let columns = columns(&timed);
-    let mut rows = Vec::new();
+    let heads: Vec<&'static str> = columns.iter().map(|column| column.heading).collect();
+    let prefix = common_prefix(shown.iter().map(|(event, _)| &*event.event));
+    let heading = match prefix {
+        "" => "event".to_owned(),
+        prefix => format!("event ({}…)", printable(prefix)),
+    };
+    let mut grid = Grid::new(&heads, heading).with_spare(SPARE);
     for (event, calls) in shown {
-        let name = event_name(&event.event);
-        rows.push(row(&columns, event.ends, calls, name));
-        rows.extend(part_rows(&columns, &event.by, options));
+        let name = event.event.strip_prefix(prefix).unwrap_or(&event.event);
+        let cells = cells(&columns, event.ends, calls);
+        grid.add(cells, printable(name), String::new());
+        add_parts(&mut grid, &columns, &event.by, options);
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
     let events = counted(rest.len(), "more event");
-    rows.extend(left_out(&columns, rest_ns, format!("in {events}")));
-    Some(lines(&columns, &rows, options))
+    add_left_out(&mut grid, &columns, rest_ns, format!("in {events}"));
+    Some(grid.lines(options))
 }
 
 /// Frames that were left are a column of their own where there are any.
@@ -100,78 +104,41 @@ fn columns(timed: &[Timed]) -> Vec<Column> {
     [TIMED].into_iter().chain(left).chain(TIMES).collect()
 }
 
-fn row(columns: &[Column], ends: Option<Ends>, calls: &Latency, name: String) -> Row {
+fn cells(columns: &[Column], ends: Option<Ends>, calls: &Latency) -> Vec<String> {
     let ends = ends.unwrap_or_default();
     let cells = columns.iter().map(|column| (column.cell)(ends, calls));
-    Row {
-        cells: cells.collect(),
-        name,
-    }
+    cells.collect()
 }
 
-fn part_rows(columns: &[Column], parts: &[Part], options: &Options) -> Vec<Row> {
+fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[Part], options: &Options) {
     let mut parts: Vec<(&Part, &Latency)> = parts
         .iter()
         .filter_map(|part| Some((part, part.latency.as_deref()?)))
         .collect();
     parts.sort_by(|(a, a_calls), (b, b_calls)| worse((&a.key, a_calls), (&b.key, b_calls)));
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
-    let shown = shown.iter().map(|(part, calls)| {
-        row(
-            columns,
-            part.ends,
-            calls,
-            format!("  {}", printable(&part.key)),
-        )
-    });
+    for (part, calls) in shown {
+        let name = format!("  {}", printable(&part.key));
+        grid.add(cells(columns, part.ends, calls), name, String::new());
+    }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
-    let rest = left_out(columns, rest_ns, format!("  in {} more", rest.len()));
-    shown.chain(rest).collect()
+    add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// The total of what is not shown, in the column of totals; nothing of nothing.
-fn left_out(
+/// Adds the total of the rows that are not shown, in the column of totals; nothing if all are shown.
+fn add_left_out(
+    grid: &mut Grid,
     columns: &[Column],
     ns: impl ExactSizeIterator<Item = u64>,
     name: String,
-) -> Option<Row> {
-    let none = ns.len() == 0;
+) {
+    if ns.len() == 0 {
+        return;
+    }
     let total = time(ns.map(|ns| ns as f64).sum());
     let cell = |column: &Column| match column.heading {
         TOTAL => total.clone(),
         _ => String::new(),
     };
-    let cells = columns.iter().map(cell).collect();
-    (!none).then_some(Row { cells, name })
-}
-
-/// Each column as wide as its widest cell, so that the names have what room there is.
-fn lines(columns: &[Column], rows: &[Row], options: &Options) -> Vec<String> {
-    let heading = Row {
-        cells: columns.iter().map(|column| column.heading.into()).collect(),
-        name: "event".into(),
-    };
-    let widest = |at: usize| {
-        let cells = rows.iter().map(|row| row.cells[at].len());
-        cells.fold(columns[at].heading.len(), usize::max)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
-    let heading = options.heading(&line(&heading, &widths, options));
-    let rows = rows.iter().map(|row| line(row, &widths, options));
-    std::iter::once(heading).chain(rows).collect()
-}
-
-/// A name that has not enough room loses its front: functions differ at their ends.
-fn line(row: &Row, widths: &[usize], options: &Options) -> String {
-    let mut line = String::new();
-    for (cell, width) in row.cells.iter().zip(widths) {
-        line += &format!("{cell:>width$}  ");
-    }
-    let room = options.width.map(|width| width.saturating_sub(line.len()));
-    let long = room.map_or(0, |room| row.name.chars().count().saturating_sub(room));
-    match long {
-        0 => line += &row.name,
-        long => line.extend(std::iter::once('…').chain(row.name.chars().skip(long + 1))),
-    }
-    options.fit(&line)
+    grid.add(columns.iter().map(cell).collect(), name, String::new());
 }

@@ -4,7 +4,9 @@
 
 use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
 
+use crate::grid::{BELOW, Cells, Grid};
 use crate::number::{grouped, plural, share, short_percent, time};
+use crate::table::counted;
 use crate::{Options, histogram, now, printable};
 
 /// Of fewer waits no histogram is drawn.
@@ -47,15 +49,9 @@ fn deadlock(deadlock: &Deadlock) -> Vec<String> {
 /// How long the lock of `--hold` was held, by who took it.
 fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let lock = &locks.holds.first()?.lock;
-    let line = |[total, times, p50, p99, max, from]: [String; 6]| {
-        options.fit(&format!(
-            "{total:>7}  {times:>9}  {p50:>6}  {p99:>6}  {max:>6}  {from}"
-        ))
-    };
-    let heading = ["total", "times", "p50", "p99", "max", "held from"].map(str::to_owned);
+    let mut grid = Grid::new(&["total", "times", "p50", "p99", "max"], "held from".into());
     let shown = options.shown(locks.holds.len());
-    let rows = locks.holds[..shown].iter().map(|hold| {
-        let [p50, p99, max] = durations(hold.histogram.as_ref());
+    for hold in &locks.holds[..shown] {
         let total = match hold.is_at_least {
             true => format!(">={}", time(hold.total_ns as f64)),
             false => time(hold.total_ns as f64),
@@ -65,12 +61,12 @@ fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),
         };
-        let from = printable(&hold.callsite) + &whose;
-        line([total, grouped(hold.count), p50, p99, max, from])
-    });
-    let title = format!("{} was held", printable(lock));
-    let mut lines = vec![title, options.heading(&line(heading))];
-    lines.extend(rows);
+        let cells = [total, grouped(hold.count)].into_iter();
+        let cells = cells.chain(durations(hold.histogram.as_ref()));
+        grid.add(cells.collect(), printable(&hold.callsite), whose);
+    }
+    let mut lines = vec![options.fit(&format!("{} was held", printable(lock)))];
+    lines.extend(grid.lines(options));
     if shown < locks.holds.len() {
         let more = locks.holds.len() - shown;
         lines.push(format!("{more} more (--top 0 shows all)"));
@@ -153,95 +149,102 @@ pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
     printable(lock) + &mode.unwrap_or_default()
 }
 
-struct Row {
-    total: String,
-    episodes: String,
-    slept: String,
-    at_once: String,
-    times: [String; 3],
-    kind: String,
-    name: String,
-    from: String,
+/// Returns the time that a lock was waited for, marked if it is a lower bound or an estimate.
+fn total(row: &Lock) -> String {
+    let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
+    let total = time(row.total_ns.saturating_add(early_ns) as f64);
+    match row.timed {
+        _ if row.early.is_some() => format!(">={total}"),
+        None => total,
+        Some(0) if row.total_ns == 0 => "-".to_owned(),
+        Some(_) => format!("~{total}"),
+    }
 }
 
-impl Row {
-    fn of(row: &Lock) -> Row {
-        let others = match row.callsites {
-            0 | 1 => String::new(),
-            all => format!(" and {} more", grouped(all - 1)),
-        };
-        let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
-        let total = time(row.total_ns.saturating_add(early_ns) as f64);
-        Row {
-            total: match row.timed {
-                _ if row.early.is_some() => format!(">={total}"),
-                None => total,
-                Some(0) if row.total_ns == 0 => "-".to_owned(),
-                Some(_) => format!("~{total}"),
-            },
-            episodes: grouped(row.episodes),
-            slept: grouped(row.slept),
-            at_once: grouped(row.at_once),
-            times: durations(row.histogram.as_ref()),
-            kind: printable(&row.kind),
-            name: name(row),
-            from: match row.lock == row.callsite {
-                true => String::new(),
-                false => printable(&row.callsite) + &others,
-            },
-        }
+/// Returns the call site that waited most, and how many others there are.
+fn from(row: &Lock) -> String {
+    let others = match row.callsites {
+        0 | 1 => String::new(),
+        all => format!(" and {} more", grouped(all - 1)),
+    };
+    match row.lock == row.callsite {
+        true => String::new(),
+        false => printable(&row.callsite) + &others,
     }
+}
 
-    fn line(&self, width: usize) -> String {
-        let Row {
-            total,
-            episodes,
-            slept,
-            at_once,
-            times: [p50, p99, max],
-            kind,
-            name,
-            from,
-        } = self;
-        format!(
-            "{total:>7}  {episodes:>9}  {slept:>9}  {at_once:>9}  {p50:>6}  {p99:>6}  {max:>6}  \
-             {kind:<11}  {name:<width$}  {from}"
-        )
+/// Returns the type that all the locks have.
+fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
+    let kind = &*rows.first()?.kind;
+    rows.iter().all(|row| row.kind == kind).then_some(kind)
+}
+
+/// Returns the binary with which the names of all the locks begin, such as `memcached:`.
+fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
+    let end = |row: &&'a Lock| row.lock.find(':').map(|at| &row.lock[..=at]);
+    let first = rows.first().and_then(end).unwrap_or_default();
+    match rows.len() > 1 && rows.iter().all(|row| row.lock.starts_with(first)) {
+        true => first,
+        false => "",
     }
 }
 
 fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
-    let shown = options.shown(rows.len());
-    let heading = Row {
-        total: "total".into(),
-        episodes: "contended".into(),
-        slept: "slept".into(),
-        at_once: "at once".into(),
-        times: ["p50", "p99", "max"].map(str::to_owned),
-        kind: "type".into(),
-        name: by.to_owned(),
-        from: "mostly from".into(),
+    let (shown, rest) = rows.split_at(options.shown(rows.len()));
+    let (kind, binary) = (shared_kind(shown), shared_binary(shown));
+    let beginning = (!binary.is_empty()).then(|| format!("{}…", printable(binary)));
+    let shared: Vec<String> = beginning.into_iter().chain(kind.map(printable)).collect();
+    let heading = match shared.is_empty() {
+        true => by.to_owned(),
+        false => format!("{by} ({})", shared.join(", ")),
     };
-    let told: Vec<Row> = rows[..shown].iter().map(|row| Row::of(row)).collect();
-    let names = told
-        .iter()
-        .chain([&heading])
-        .map(|row| row.name.chars().count());
-    let width = names.max().unwrap_or(0);
-    let mut lines = vec![options.heading(&options.fit(&heading.line(width)))];
-    for (lock, row) in rows.iter().zip(&told) {
-        lines.push(options.fit(&row.line(width)));
-        let more = early(lock).into_iter();
-        let more = more.chain(readers(lock)).chain(blame(lock));
-        lines.extend(more.map(|line| options.fit(&line)));
+    let columns = [
+        "total",
+        "contended",
+        "slept",
+        "at once",
+        "p50",
+        "p99",
+        "max",
+    ];
+    let mut grid = Grid::new(&columns, heading)
+        .with_words(&["type"])
+        .with_tail("mostly from")
+        .with_spare(&["at once", "slept", "p50", "contended"]);
+    let any_at_once = shown.iter().any(|row| row.at_once > 0);
+    for row in shown {
+        let at_once = match any_at_once {
+            true => grouped(row.at_once),
+            false => String::new(),
+        };
+        let kind = match kind {
+            Some(_) => String::new(),
+            None => printable(&row.kind),
+        };
+        let mut cells = vec![
+            total(row),
+            grouped(row.episodes),
+            grouped(row.slept),
+            at_once,
+        ];
+        cells.extend(durations(row.histogram.as_ref()));
+        cells.push(kind);
+        let lock = row.lock.strip_prefix(binary).unwrap_or(&row.lock);
+        let more = early(row).into_iter();
+        grid.add_row(Cells {
+            cells,
+            name: with_mode(lock, row.mode.as_deref()),
+            tail: from(row),
+            below: more.chain(readers(row)).chain(blame(row)).collect(),
+            ..Cells::default()
+        });
     }
-    if shown < rows.len() {
-        let rest = rows[shown..].iter().map(|row| row.total_ns as f64).sum();
-        let more = rows.len() - shown;
-        let rows = format!("{} more {}", more, plural(more as u64, "row"));
-        lines.push(format!("{:>7}  in {rows} (--top 0 shows all)", time(rest)));
+    if !rest.is_empty() {
+        let total = rest.iter().map(|row| row.total_ns as f64).sum();
+        let rows = counted(rest.len(), "more row");
+        grid.add_sum(time(total), format!("in {rows} (--top 0 shows all)"));
     }
-    lines
+    grid.lines(options)
 }
 
 /// The waits that began before the trace.
@@ -255,7 +258,7 @@ fn early(lock: &Lock) -> Option<String> {
         some => format!(", and {} went on when that ended", grouped(some)),
     };
     Some(format!(
-        "         {waits} began {before} or more before the trace{then}"
+        "{BELOW}{waits} began {before} or more before the trace{then}"
     ))
 }
 
@@ -264,7 +267,7 @@ fn readers(lock: &Lock) -> Option<String> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
     Some(format!(
-        "         readers {average:.1} on average, {most} at most"
+        "{BELOW}readers {average:.1} on average, {most} at most"
     ))
 }
 
@@ -282,7 +285,7 @@ fn blame(lock: &Lock) -> Option<String> {
     if lock.blame.len() > BLAMED {
         said.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!said.is_empty()).then(|| format!("         woken by {}", said.join(", ")))
+    (!said.is_empty()).then(|| format!("{BELOW}woken by {}", said.join(", ")))
 }
 
 #[cfg(test)]
@@ -337,12 +340,12 @@ mod tests {
         let blocks = blocks(&session, &Options::default());
         let text: Vec<String> = blocks.concat();
         let want = [
-            "  total  contended      slept    at once     p50     p99     max  type         lock               mostly from",
-            " 4.00ms      1,200        900        400  1.00us  2.50ms  2.50ms  rwlock       prog:cache (read)  prog:work+0x1c and 1 more",
+            " total  contended  slept  at once     p50     p99     max  lock (rwlock)      mostly from",
+            "4.00ms      1,200    900      400  1.00us  2.50ms  2.50ms  prog:cache (read)  prog:work+0x1c and 1 more",
             "         readers 3.1 on average, 8 at most",
             "         woken by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
-            "  total  contended      slept    at once     p50     p99     max  type         waited for  mostly from",
-            "    9ns      1,200        900        400  1.00us  2.50ms  2.50ms  semaphore    0x1         prog:work+0x1c and 1 more",
+            "total  contended  slept  at once     p50     p99     max  waited for (semaphore)  mostly from",
+            "  9ns      1,200    900      400  1.00us  2.50ms  2.50ms  0x1                     prog:work+0x1c and 1 more",
         ];
         assert_eq!(text, want);
         assert_eq!(
@@ -393,6 +396,35 @@ mod tests {
         assert_eq!(text[2..], rest);
     }
 
+    /// The name of the lock, which was asked for, was cut off at 80 columns.
+    #[test]
+    fn at_80_columns_names_of_locks_are_whole() {
+        let rows = ["memcached:lru_locks[31]", "memcached:stats_lock"];
+        let session = Session {
+            locks: Some(Locks {
+                by: "lock".into(),
+                rows: rows.map(|name| lock(name, false, 4_000_000)).to_vec(),
+                ..Locks::default()
+            }),
+            ..Session::default()
+        };
+        let options = Options {
+            width: Some(80),
+            ..Options::default()
+        };
+        let text: Vec<String> = blocks(&session, &options).concat();
+        let want = [
+            " total  contended  slept     p50     p99     max  lock (memcached:…, rwlock)",
+            "4.00ms      1,200    900  1.00us  2.50ms  2.50ms  lru_locks[31] (read)",
+            "         mostly from prog:work+0x1c and 1 more",
+        ];
+        assert_eq!(text[..3], want);
+        assert_eq!(
+            text.last().map(|line| &**line),
+            Some("(at once: on a wider terminal, or --json)")
+        );
+    }
+
     #[test]
     fn estimates_are_marked() {
         let timed = |timed| Lock {
@@ -409,7 +441,15 @@ mod tests {
             ..Session::default()
         };
         let text: Vec<String> = blocks(&session, &Options::default()).concat();
-        let totals: Vec<&str> = text.iter().map(|line| line[..7].trim()).collect();
+        let totals: Vec<&str> = text
+            .iter()
+            .map(|line| {
+                line.split("  ")
+                    .find(|cell| !cell.is_empty())
+                    .unwrap_or_default()
+                    .trim()
+            })
+            .collect();
         let marked = ["~20.0us", "9ns", "-"];
         assert!(
             marked.iter().all(|total| totals.contains(total)),

@@ -2,6 +2,7 @@
 
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
+use crate::grid::{Cells, Grid};
 use crate::number::{grouped, time};
 use crate::table::counted;
 use crate::{Options, printable};
@@ -9,54 +10,48 @@ use crate::{Options, printable};
 /// How many callers are shown of a call site.
 const CALLERS: usize = 4;
 
-/// One row before it is put in columns: numbers to the right, words to the left, the last as it comes.
-struct Row {
-    numbers: Vec<String>,
-    words: Vec<String>,
-    below: Option<String>,
-}
-
 /// The heading, the rows, and what is left out.
 pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
     if waits.rows.is_empty() {
         return vec!["nothing waited".to_owned()];
     }
     let (shown, rest) = waits.rows.split_at(options.shown(waits.rows.len()));
-    let cells: Vec<Row> = std::iter::once(heading(waits))
-        .chain(shown.iter().map(|wait| row(wait, waits)))
-        .collect();
-    let numbers = widths(&cells, |row| &row.numbers);
-    let words = widths(&cells, |row| &row.words);
-    let mut lines = Vec::new();
-    for (at, row) in cells.iter().enumerate() {
-        let line = options.fit(&line(row, &numbers, &words));
-        lines.push(match at {
-            0 => options.heading(&line),
-            _ => line,
-        });
-        lines.extend(row.below.iter().map(|below| options.fit(below)));
-    }
-    lines.extend(left_out(rest, numbers[0]));
-    lines
-}
-
-fn heading(waits: &Waits) -> Row {
-    let last: &[&str] = match &*waits.by {
-        "callsite" => &["call site"],
-        "type" => &["mostly at"],
-        by => &[by, "mostly at"],
+    let by_callsite = waits.by == "callsite";
+    let (name, tail) = match &*waits.by {
+        "callsite" => ("call site", ""),
+        "type" => ("mostly at", ""),
+        by => (by, "mostly at"),
     };
-    let words = ["type", "mode"].iter().chain(last);
-    Row {
-        numbers: ["total", "count", "mean", "p50", "p99", "max"]
-            .map(str::to_owned)
-            .to_vec(),
-        words: words.map(|word| (*word).to_owned()).collect(),
-        below: None,
+    let mut grid = Grid::new(&NUMBERS, name.to_owned())
+        .with_words(&["type", "mode"])
+        .with_tail(tail)
+        .with_spare(&["mean", "p50"]);
+    for wait in shown {
+        let key = wait.key.as_deref().filter(|_| !tail.is_empty());
+        let (name, tail) = match key {
+            Some(key) => (printable(key), place(wait)),
+            None => (place(wait), String::new()),
+        };
+        grid.add_row(Cells {
+            cells: cells(wait),
+            name,
+            tail,
+            below: callers(wait).filter(|_| by_callsite).into_iter().collect(),
+            ..Cells::default()
+        });
     }
+    if !rest.is_empty() {
+        let total = time(rest.iter().map(|wait| wait.total_ns as f64).sum());
+        let rows = counted(rest.len(), "more row");
+        grid.add_sum(total, format!("in {rows} (--top 0 shows all)"));
+    }
+    grid.lines(options)
 }
 
-fn row(wait: &Wait, waits: &Waits) -> Row {
+const NUMBERS: [&str; 6] = ["total", "count", "mean", "p50", "p99", "max"];
+
+/// Returns the numbers, then the type and the mode.
+fn cells(wait: &Wait) -> Vec<String> {
     let Histogram {
         p50_ns,
         p99_ns,
@@ -65,19 +60,9 @@ fn row(wait: &Wait, waits: &Waits) -> Row {
     } = wait.histogram;
     let mean = wait.total_ns.checked_div(wait.count).unwrap_or(0);
     let times = [mean, p50_ns, p99_ns, max_ns].map(|ns| time(ns as f64));
-    let total = time(wait.total_ns as f64);
-    let own = [printable(&wait.kind), mode(wait)];
-    let key = wait.key.as_deref().map(printable);
-    let words = own.into_iter().chain(key).chain([place(wait)]);
-    let below = (waits.by == "callsite").then(|| callers(wait)).flatten();
-    Row {
-        numbers: [total, grouped(wait.count)]
-            .into_iter()
-            .chain(times)
-            .collect(),
-        words: words.collect(),
-        below,
-    }
+    let numbers = [time(wait.total_ns as f64), grouped(wait.count)];
+    let words = [printable(&wait.kind), mode(wait)];
+    numbers.into_iter().chain(times).chain(words).collect()
 }
 
 /// `read`, `write failed`, or nothing for a lock that has one mode.
@@ -110,35 +95,6 @@ fn callers(wait: &Wait) -> Option<String> {
     let callers = wait.callers.iter().take(CALLERS);
     let callers: Vec<String> = callers.map(|caller| printable(caller)).collect();
     (!callers.is_empty()).then(|| format!("        <- {}", callers.join(" <- ")))
-}
-
-fn widths(rows: &[Row], cells: fn(&Row) -> &Vec<String>) -> Vec<usize> {
-    let widest = |at: usize| {
-        let lengths = rows.iter().map(|row| cells(row)[at].chars().count());
-        lengths.fold(0, usize::max)
-    };
-    let columns = rows.first().map_or(0, |row| cells(row).len());
-    (0..columns).map(widest).collect()
-}
-
-fn line(row: &Row, numbers: &[usize], words: &[usize]) -> String {
-    let numbers = row.numbers.iter().zip(numbers);
-    let words = row.words.iter().zip(words);
-    let mut line = String::new();
-    for (number, width) in numbers {
-        line += &format!("{number:>width$}  ");
-    }
-    for (word, width) in words {
-        line += &format!("{word:<width$}  ");
-    }
-    line
-}
-
-/// The time of the rows that are not shown.
-fn left_out(rest: &[Wait], width: usize) -> Option<String> {
-    let total = time(rest.iter().map(|wait| wait.total_ns as f64).sum());
-    let rows = counted(rest.len(), "more row");
-    (!rest.is_empty()).then(|| format!("{total:>width$}  in {rows} (--top 0 shows all)"))
 }
 
 /// What the table leaves out, each in one sentence.

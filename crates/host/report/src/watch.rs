@@ -2,6 +2,7 @@
 
 use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
 
+use crate::grid::{Cells, Grid};
 use crate::number::{grouped, plural, since_start, time};
 use crate::table::counted;
 use crate::{Options, printable, printable_json, printable_lines};
@@ -48,39 +49,37 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
         return lines;
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
-    let numbers: Vec<[String; 4]> = std::iter::once(HEADING.map(str::to_owned))
-        .chain(shown.iter().map(|row| numbers(row)))
-        .collect();
-    let widths: [usize; 4] =
-        std::array::from_fn(|at| numbers.iter().map(|row| row[at].len()).max().unwrap_or(0));
-    let threads: Vec<String> = std::iter::once("thread".to_owned())
-        .chain(shown.iter().map(|row| thread(row)))
-        .collect();
-    let widest = threads.iter().map(|name| name.chars().count()).max();
-    let widest = widest.unwrap_or(0);
-    for (at, (numbers, thread)) in numbers.iter().zip(&threads).enumerate() {
-        let mut line = String::new();
-        for (number, width) in numbers.iter().zip(widths) {
-            line += &format!("{number:>width$}  ");
-        }
-        line += &format!("{thread:<widest$}  ");
-        match at.checked_sub(1).map(|at| shown[at]) {
-            None => lines.push(options.heading(&options.fit(&(line + "at")))),
-            Some(row) => {
-                lines.push(options.fit(&(line + &place(row))));
-                lines.extend(below(row).iter().map(|below| options.fit(below)));
-            }
-        }
+    let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
+    // With one row the thread stays in its column.
+    let shared = threads.first().filter(|first| {
+        let is_shared = threads.iter().all(|thread| thread == *first);
+        threads.len() > 1 && is_shared
+    });
+    let heading = match shared {
+        Some(thread) => format!("at (thread {thread})"),
+        None => "at".to_owned(),
+    };
+    let mut grid = Grid::new(&HEADING, heading)
+        .with_words(&["thread"])
+        .with_spare(&["last", "first", "changed"]);
+    for (row, thread) in shown.iter().zip(&threads) {
+        let thread = match shared {
+            Some(_) => String::new(),
+            None => thread.clone(),
+        };
+        grid.add_row(Cells {
+            cells: numbers(row).into_iter().chain([thread]).collect(),
+            name: place(row),
+            below: below(row),
+            ..Cells::default()
+        });
     }
     if !rest.is_empty() {
         let more: u64 = rest.iter().map(|row| row.count).sum();
         let rows = counted(rest.len(), "more row");
-        let width = widths[0];
-        lines.push(format!(
-            "{:>width$}  in {rows} (--top 0 shows all)",
-            grouped(more)
-        ));
+        grid.add_sum(grouped(more), format!("in {rows} (--top 0 shows all)"));
     }
+    lines.extend(grid.lines(options));
     lines
 }
 

@@ -110,9 +110,9 @@ fn times_the_worst_first_and_what_they_were() {
         &session(),
         &Options::default(),
         "
-  timed   total    self   mean    p50    p90     p99     max  event
-149,403   144ms  96.0ms  964ns  893ns  936ns  1.56us  2.30ms  redis-server:call
-170,903  6.92ms  4.61ms   40ns   39ns   42ns    45ns    52ns  redis-server:dictFind
+  timed   total    self   mean    p50    p90     p99     max  event (uprobe:redis-server:…)
+149,403   144ms  96.0ms  964ns  893ns  936ns  1.56us  2.30ms  call
+170,903  6.92ms  4.61ms   40ns   39ns   42ns    45ns    52ns  dictFind
 
 redis-server:call
    512ns .. 1.02us        140,000   93.7%  █████████████████████████████████████████████████████████
@@ -152,11 +152,12 @@ fn what_became_of_the_others_and_narrow_terminals() {
         &eventful(),
         &options,
         "
-  timed  left   total    self   mean    p50    p90    p99    max  event
-170,903     0  6.92ms  4.61ms   40ns   39ns   42ns   45ns   52ns  …rver:dictFind
- 90,000     0  3.69ms  2.46ms   41ns   40ns   41ns   41ns   41ns  …x7fff00001234
- 50,000     0  1.90ms  1.27ms   38ns   36ns   38ns   38ns   38ns    arg0=3
-      7     5  5.30us  3.53us  757ns  792ns  800ns  800ns  800ns  …s-server:call
+  timed  left   total    p50    p99    max  event (uprobe:redis-server:…)
+170,903     0  6.92ms   39ns   45ns   52ns  dictFind
+ 90,000     0  3.69ms   40ns   41ns   41ns    arg0=0x7fff00001234
+ 50,000     0  1.90ms   36ns   38ns   38ns    arg0=3
+      7     5  5.30us  792ns  800ns  800ns  call
+(mean, p90, self: on a wider terminal, or --json)
 
 redis-server:dictFind
      0ns                        3   <0.1%  ▏
@@ -195,8 +196,8 @@ fn what_is_left_out_is_summed_up() {
         .left = 0;
     shows(
         &session, &options, "
-  timed   total    self  mean   p50   p90   p99   max  event
-170,903  6.92ms  4.61ms  40ns  39ns  42ns  45ns  52ns  redis-server:dictFind
+  timed   total    self  mean   p50   p90   p99   max  event (uprobe:redis-server:…)
+170,903  6.92ms  4.61ms  40ns  39ns  42ns  45ns  52ns  dictFind
  90,000  3.69ms  2.46ms  41ns  40ns  41ns  41ns  41ns    arg0=0x7fff00001234
          1.90ms                                          in 1 more
          5.30us                                        in 1 more event

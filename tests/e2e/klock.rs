@@ -302,7 +302,7 @@ fn what_cannot_be_done_is_said_with_status_2() {
             &["--by", "cgroup", "--", "true"],
             "--by cgroup without --kernel",
         ),
-        (&["--now", "--", "true"], "--now asks of a command"),
+        (&["--now", "--", "true"], "--now needs a running process"),
         (&["-p", "4194303"], "4194303"),
         (&["--kernel"], "no process to trace"),
         (

@@ -1,4 +1,6 @@
-//! The command line. Common options mean the same for every instrument.
+//! The command line, as clap's types. Doc comments of fields and variants are the help texts.
+//!
+//! An option of [`Common`] must mean the same for every instrument.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,11 +19,11 @@ use crate::stat::{STAT_HELP, StatArgs};
 use crate::values;
 use crate::watch::{WATCH_HELP, WatchArgs};
 
-/// Low-overhead tracing that says what it cost
+/// Low-overhead tracing that reports its own cost
 #[derive(Debug, Parser)]
 #[command(name = "tiptoe", version)]
 pub struct Cli {
-    /// Which instrument.
+    /// The instrument.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -32,16 +34,16 @@ pub enum Command {
     /// Count how often functions of a program run, or time them
     #[command(after_help = PROBE_HELP)]
     Probe(Box<ProbeArgs>),
-    /// Show who waits for locks, for how long, and where
+    /// Show which threads wait for locks, for how long, and where
     #[command(after_help = LOCK_HELP)]
     Lock(Box<LockArgs>),
-    /// Show who accesses a variable, from where, with which values
+    /// Show which code accesses a variable, in which thread, with which values
     #[command(after_help = WATCH_HELP)]
     Watch(Box<WatchArgs>),
     /// Count events of a command, of processes or of the system, by perf's names
     #[command(after_help = STAT_HELP)]
     Stat(Box<StatArgs>),
-    /// Tell how accurate a set of counters would be, and what it would cost
+    /// Predict how accurate a set of counters would be, and what it would cost
     #[command(after_help = PLAN_HELP)]
     Plan(PlanArgs),
     /// Measure what tiptoe's own parts cost, beside the alternatives
@@ -55,49 +57,50 @@ pub enum Command {
 const PROBE_HELP: &str = "\
 Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   dictFind                   a function of the program itself
-  'libssl*:SSL_*'            globs, of libraries and of functions: '*' stands for any
-                             text, '?' for one character, all else for itself
+  'libssl*:SSL_*'            globs, of libraries and of functions: '*' is any text, '?'
+                             is one character, every other character is itself
   libstdc++.so.6:std::*      demangled C++ and Rust names, with or without parameters
                              and [abi:…]; a ':' in a name needs no quoting
   redis-server:0x4f2a0       a function without a name
-  uretprobe:dictFind         its returns in place of its entries
-Libraries that are loaded later are probed before their code runs, in process; with
--- CMD a SPEC may name one that is not there yet, with -p it has to match at once.
+  uretprobe:dictFind         the returns of a function, not its entries
+In process, libraries that are loaded later are probed before their code runs. With
+-- CMD, a SPEC may name a library that is not loaded yet. With -p, it must match at once.
 
 Times: with --latency, from entry to return
-  --latency                  percentiles, histograms, total and self time (what is
-                             left without the callees that are probed too)
+  --latency                  percentiles, histograms, total and self time (the total
+                             without callees that are probed too)
   --latency --slower 1ms     only the calls that take longer
-  --latency --by thread      of each thread for itself, too; --by comm: of each name;
-                             --by arg0: of each value of the first argument
+  --latency --by thread      also for each thread; --by comm: for each thread name;
+                             --by arg0: for each value of the first argument
 
-Records: with --record, a line for each call: seconds since the start, thread, event,
-and its first two arguments (registers; small numbers as such, others as 0x…); with
---json an object a line. Calls that come faster than they are read are counted as lost.
+Records: --record prints a line for each call: seconds since the start, thread, event,
+and its first two arguments (registers; small numbers in decimal, others as 0x…). With
+--json, each line is an object. Calls that are made faster than tiptoe reads them are
+counted as lost.
 
-Calls are followed and recorded as far as --budget goes and only counted beyond it;
-with 'off' all of them are.
+Calls are followed and recorded up to --budget; beyond it they are only counted.
+`--budget off` follows all of them.
 
-Values: with --by arg0 … arg5 each value of an integer argument is counted for itself,
-and with --latency timed, as it was at the call's entry. What a thread has no room for
-(256 values of an event, 64 with --latency) goes to '(other values)'.
+Values: --by arg0 … arg5 counts each value of an integer argument separately, and times
+it with --latency. The value is the one at the call's entry. A thread has room for 256
+values of an event (64 with --latency); the others are counted as `(other values)`.
 
-Below a function: with --under FUNC only hits of threads that are in a call of FUNC
-count, at any depth; also in signal handlers, and in coroutines that FUNC switches to
-or is suspended in. Calls of FUNC that began before the trace are not seen. FUNC itself
-is always followed, whatever the budget (about 8 ns a call), and cannot be counted.
+Below a function: --under FUNC counts only hits inside a call of FUNC on the same thread,
+at any depth; also in signal handlers, and in coroutines that FUNC switches to or is
+suspended in. Calls of FUNC that began before the trace are not seen. FUNC itself is
+always followed, whatever the budget (about 8 ns a call), and cannot be counted.
 
-Cost: a hit adds 1 to 6 ns to the target where its code is patched, 1 to 4 us where
-only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to single-
-step); 'tiptoe bench uprobe' measures these here. A probe of the kernel's that passes
---budget counts in windows only, and its count is a lower bound (>=). Code that is not
-probed runs as before. Every report ends with what the tracing cost.
+Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2
+to 20 us if the kernel counts (it may have to single-step). `tiptoe bench uprobe` measures
+these on this machine. A kernel probe that exceeds --budget counts only in windows, so
+its count is a lower bound (>=). Code that is not probed runs unchanged. Every report
+ends with what the tracing cost.
 
-Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well. Before the
-trace has begun they end tiptoe, which then has no report.
+Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Before the
+trace has begun they end tiptoe, without a report.
 
-Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
-2 where tiptoe itself failed, 128+N where signal N ended tiptoe.";
+Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe
+itself failed; 128+N if signal N ended tiptoe.";
 
 /// `tiptoe probe`.
 #[derive(Debug, Args)]
@@ -106,15 +109,15 @@ pub struct ProbeArgs {
     #[arg(value_name = "SPEC", required = true)]
     pub specs: Vec<String>,
 
-    /// Count hits: the default
+    /// Count hits (the default)
     #[arg(long)]
     pub count: bool,
 
-    /// Print a line for each call: when, its thread, and its first two arguments
+    /// Print a line for each call: time, thread, and first two arguments
     #[arg(long, conflicts_with_all = ["count", "latency"])]
     pub record: bool,
 
-    /// Count only hits whose arguments pass, such as 'arg1 > 4096 && arg0:u32 == 3'
+    /// Count only hits whose arguments match, such as 'arg1 > 4096 && arg0:u32 == 3'
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<Filter>,
 
@@ -122,47 +125,47 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<ByWord>,
 
-    /// How long calls take.
+    /// Options that time calls.
     #[command(flatten)]
     pub timing: LatencyArgs,
 
-    /// Patch in process even where the kernel would be preferred (seccomp)
+    /// Patch in process even if tiptoe would let the kernel count (seccomp, small limits)
     #[arg(long)]
     pub force: bool,
 
-    /// Take the probes out and put them in again this many times: a test of the patcher
+    /// Remove the probes and insert them again N times: a test of the patcher
     #[arg(long, value_name = "N", hide = true)]
     pub toggles: Option<u64>,
 
-    /// Whom, how long, and where the report goes.
+    /// The target, the times, and where the report goes.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// What counts can be split by, as words.
+/// The words of `probe --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ByWord {
-    /// Each thread for itself
+    /// Each thread
     Thread,
-    /// Threads of one name together
+    /// All threads of one name together
     Comm,
-    /// Each value of the first argument for itself
+    /// Each value of the first argument
     Arg0,
-    /// Of the second
+    /// Each value of the second argument
     Arg1,
-    /// Of the third
+    /// Each value of the third argument
     Arg2,
-    /// Of the fourth
+    /// Each value of the fourth argument
     Arg3,
-    /// Of the fifth
+    /// Each value of the fifth argument
     Arg4,
-    /// Of the sixth
+    /// Each value of the sixth argument
     Arg5,
     /// Each scope that the program enters (tiptoe-scope, tiptoe.h)
     Scope,
 }
 
-/// Options with one meaning for all instruments.
+/// Options that mean the same for all instruments.
 #[derive(Debug, Args)]
 pub struct Common {
     /// Trace these running processes
@@ -174,7 +177,7 @@ pub struct Common {
     #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
     pub comm: Option<String>,
 
-    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD goes on, and the report comes at its end
+    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
@@ -182,8 +185,8 @@ pub struct Common {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
-    /// Print rates while it runs, one line each time; with --json, counts, one object each
-    /// time, as in the report's 'intervals'
+    /// Print rates in this interval, one line each time; with --json, counts, one object
+    /// each time, as in the report's `intervals`
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub interval: Option<Duration>,
 
@@ -191,30 +194,30 @@ pub struct Common {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
-    /// Report as one line of JSON
+    /// Print the report as one line of JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Report into a file, or '-' for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Write the line 'ready' to this descriptor once counting has begun, and close it
+    /// Write the line `ready` to this descriptor when counting has begun, then close it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub ready_fd: Option<i32>,
 
-    /// Who counts: code in the target (agent), the kernel, or for each probe what it allows
+    /// What counts: code in the target (agent), the kernel, or the agent where it can (auto)
     #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// Most of the target's CPU time that tracing may take, in percent: calls are followed
-    /// and recorded, waits for locks timed, and the kernel's probes open, as far as it goes, and
-    /// a trap that is hit more than 10,000 times a second is switched off. off: nothing is
+    /// The share of the target's CPU time that tracing may take. Beyond it, calls and waits
+    /// for locks are only counted, and the kernel's probes are closed for part of the time.
+    /// A trap that is hit more than 10,000 times a second is disabled. off: no limit
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
           allow_negative_numbers = true)]
     pub budget: Budget,
 
-    /// The whole system; so far only of `lock --kernel`
+    /// Trace the whole system; only `lock --kernel` can
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
     pub all: bool,
 
@@ -239,14 +242,14 @@ pub struct BenchArgs {
     #[command(subcommand)]
     pub own: Option<BenchCommand>,
 
-    /// Which one; without it, lists them
+    /// The bench to run; without a name, all are listed
     pub name: Option<String>,
 
-    /// Rows as one line of JSON
+    /// Print the rows as one line of JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Measure every case this often; the median is shown
+    /// Measure every case N times; the median is shown
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: Option<u16>,
 
@@ -254,7 +257,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub ms: Option<u32>,
 
-    /// Run this many threads side by side: 1, 2, 4 and so on up to it, or each of a list
+    /// Run with 1, 2, 4 and so on up to N threads at once, or with each number of a list
     #[arg(short = 't', long, value_name = "N[,N...]", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
@@ -263,7 +266,7 @@ pub struct BenchArgs {
 /// Benches with options of their own.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// What accounting for debug registers costs
+    /// Measure what accounting for debug registers costs
     #[command(subcommand)]
     Breakpoint(BreakpointBench),
 }
@@ -271,26 +274,26 @@ pub enum BenchCommand {
 /// `tiptoe bench breakpoint`.
 #[derive(Debug, Subcommand)]
 pub enum BreakpointBench {
-    /// Pairs of reserve and release: with accounting off, ours, under one mutex
+    /// Pairs of reserve and release: without accounting, with tiptoe's, and under one mutex
     Stress(StressArgs),
-    /// The same pairs on up to 256 CPUs, simulated: who waits for whom follows from critical
-    /// sections, locks and ways between CPUs that are measured here in the same run
+    /// The same pairs on up to 256 CPUs, simulated from critical sections, locks and transfers
+    /// between CPUs that are measured on this machine in the same run
     Queue(QueueArgs),
-    /// Threads that are created and end, as perf bench has it: alone, with accounting
-    /// in each form, with the kernel's breakpoints
+    /// Threads that are created and end, as in perf bench: alone, with each form of
+    /// accounting, and with the kernel's breakpoints
     Thread(ThreadArgs),
-    /// Switching a breakpoint of the kernel's off and on, as perf bench has it
+    /// Disabling and enabling a kernel breakpoint, as in perf bench
     Enable(EnableArgs),
 }
 
 /// `tiptoe bench breakpoint stress`.
 #[derive(Debug, Args)]
 pub struct StressArgs {
-    /// Up to so many threads; the machine's CPUs unless given
+    /// Most threads [default: the machine's CPUs]
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
-    /// So many in a hundred pairs are for a CPU; 0, 1 and 10 unless given
+    /// The percentage of pairs that reserve for a CPU [default: 0, then 1, then 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub cpu_targets: Option<u32>,
 
@@ -298,7 +301,7 @@ pub struct StressArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub slots: u32,
 
-    /// CPUs that are accounted for; the machine's unless given
+    /// CPUs in the accounting [default: the machine's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: Option<u32>,
 
@@ -306,11 +309,11 @@ pub struct StressArgs {
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub ms: u32,
 
-    /// Measure every case this often; the median is shown
+    /// Measure every case N times; the median is shown
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
 
-    /// Rows as one line of JSON
+    /// Print the rows as one line of JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -318,11 +321,11 @@ pub struct StressArgs {
 /// `tiptoe bench breakpoint queue`.
 #[derive(Debug, Args)]
 pub struct QueueArgs {
-    /// Up to so many CPUs, with a thread each
+    /// Most CPUs, with one thread on each
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: u32,
 
-    /// So many in a hundred pairs are for a CPU; 0, 1 and 10 unless given
+    /// The percentage of pairs that reserve for a CPU [default: 0, then 1, then 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub cpu_targets: Option<u32>,
 
@@ -330,12 +333,12 @@ pub struct QueueArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub slots: u32,
 
-    /// Each thread does something else for so long in front of a pair, on average
+    /// Other work of each thread before a pair, on average
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
     pub work_ns: u32,
 
-    /// A cache line takes so long from one CPU to another, as on another machine; measured
-    /// unless given
+    /// Time that a cache line takes from one CPU to another, to simulate another machine
+    /// [default: measured]
     #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub line_ns: Option<u32>,
 
@@ -343,11 +346,11 @@ pub struct QueueArgs {
     #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub ms: u32,
 
-    /// Measure everything this often; the median is taken
+    /// Measure everything N times; the median is used
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
 
-    /// Rows as one line of JSON
+    /// Print the rows as one line of JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -363,7 +366,7 @@ pub struct ThreadArgs {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
     pub breakpoints: u32,
 
-    /// Workers that create threads side by side
+    /// Workers that create threads at the same time
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub parallel: u32,
 
@@ -371,11 +374,11 @@ pub struct ThreadArgs {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
 
-    /// Measure every case this often, alternating
+    /// Measure every case N times, alternating
     #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
 
-    /// Rows as one line of JSON
+    /// Print the rows as one line of JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -383,23 +386,23 @@ pub struct ThreadArgs {
 /// `tiptoe bench breakpoint enable`.
 #[derive(Debug, Args)]
 pub struct EnableArgs {
-    /// Switches off and on
+    /// How often the breakpoint is disabled and enabled
     #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub repeat: u32,
 
-    /// Threads that sleep meanwhile
+    /// Threads that sleep during the measurement
     #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub passive: u32,
 
-    /// Threads that run meanwhile
+    /// Threads that run during the measurement
     #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub active: u32,
 
-    /// Measure all of it this often; the median is shown
+    /// Measure N times; the median is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
 
-    /// Rows as one line of JSON
+    /// Print the rows as one line of JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -419,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn clap_accepts_the_definition() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn targets_and_defaults() {
+    fn targets_are_parsed_and_defaults_filled_in() {
         let args = parse("f g -p 1,2 -p 3").unwrap();
         assert_eq!(
             (args.specs, args.common.pids),
@@ -441,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn values_of_options_are_parsed() {
         let args =
             parse("f -p 1 --duration 500ms --interval 2 --budget off --via kernel --by comm");
         let args = args.unwrap();
@@ -457,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_calls() {
+    fn options_that_time_calls_are_parsed() {
         let args = parse("f -p 1 --latency --slower 500us --under g --by arg0 --budget 0.5");
         let args = args.unwrap();
         assert!(args.timing.latency);
@@ -468,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn bad_command_lines_are_refused() {
         for line in [
             "",
             "f -p 0",

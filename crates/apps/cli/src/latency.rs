@@ -1,5 +1,6 @@
-//! The options that look at a call from its entry to its return, and which of
-//! them go together.
+//! Options that follow a call from its entry to its return, and the checks of `probe`'s options.
+//!
+//! The checks must run before the command is started, so that a mistyped option never runs it.
 
 use clap::Args;
 use tiptoe_collector::By;
@@ -9,23 +10,23 @@ use crate::args::{ByWord, ProbeArgs};
 use crate::failure::Failure;
 use crate::values;
 
-/// How long calls take.
+/// The options that time calls.
 #[derive(Debug, Args)]
 pub struct LatencyArgs {
     /// Time calls from their entry to their return: percentiles and histograms
     #[arg(long, conflicts_with = "count")]
     pub latency: bool,
 
-    /// Time only the calls that take longer than this (1ms, 500us, 2s)
+    /// Time only calls that take longer than this (1ms, 500us, 2s)
     #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
     pub slower: Option<u64>,
 
-    /// Count and time only below calls of this function, on the same thread
+    /// Count and time only hits inside a call of this function, on the same thread
     #[arg(long, value_name = "FUNC")]
     pub under: Option<String>,
 }
 
-/// Whether the options and the events make sense together.
+/// Fails if an option contradicts another one or an event.
 pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
     let LatencyArgs {
         latency,
@@ -34,10 +35,10 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
     } = &args.timing;
     if slower.is_some() && !latency {
         return Err(Failure::new("--slower without --latency: no call is timed")
-            .hint("--latency --slower 1ms times the calls that take longer than that"));
+            .hint("--latency --slower 1ms times the calls that take longer than 1 ms"));
     }
     if let Some(option) = by_value(args).filter(|_| args.record) {
-        let what = format!("{option} does not go with --record, whose lines are of single calls");
+        let what = format!("{option} does not go with --record, which prints single calls");
         return Err(Failure::new(what).hint("leave out one of the two"));
     }
     if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
@@ -53,7 +54,8 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
         .try_for_each(|spec| check_spec(&spec, args))
 }
 
-/// An option that only code in the target can follow.
+/// Returns an option that only code in the target can serve, because the kernel's probes only
+/// count.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     let options = [
         (args.timing.latency, "--latency"),
@@ -65,7 +67,7 @@ fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     given.map(|(_, option)| option)
 }
 
-/// `--by argN` or `--by scope`, where that is given.
+/// Returns `--by argN` or `--by scope` if one of them is given.
 fn by_value(args: &ProbeArgs) -> Option<&'static str> {
     const WORDS: [&str; 6] = [
         "--by arg0",
@@ -82,7 +84,7 @@ fn by_value(args: &ProbeArgs) -> Option<&'static str> {
     }
 }
 
-/// One function by its name or its place.
+/// Fails unless the text names one function, by its name or its offset.
 fn check_under(text: &str) -> Result<(), Failure> {
     let failure = |why: String| {
         let what = format!("--under '{}': {why}", text.escape_debug());
@@ -96,10 +98,10 @@ fn check_under(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether an event has what the options ask of it.
+/// Fails if an option needs an entry or arguments, and the event has none.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
-        let what = format!("'{spec}' is no entry, and --latency times from entry to return");
+        let what = format!("'{spec}' is not an entry, and --latency times from entry to return");
         let entry = Spec::uprobe(spec.binary, spec.function);
         return Err(Failure::new(what).hint(format!(
             "--latency {}",
@@ -112,8 +114,9 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     match arguments {
         Some(option) if spec.kind == Kind::Uretprobe => {
             let what = match option {
-                "--by scope" => format!("'{spec}' is a return, and {option} is of entries"),
-                _ => format!("'{spec}' has no arguments any more for {option}"),
+                "--by scope" => format!("'{spec}' is a return, and {option} needs an entry"),
+                // By then the function may have overwritten the registers.
+                _ => format!("'{spec}' is a return, which has no arguments for {option}"),
             };
             let entry = Spec::uprobe(spec.binary, spec.function);
             Err(Failure::new(what).hint(format!("'{entry}' is the entry")))
@@ -122,12 +125,12 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whether rows are by values of arguments.
+/// Returns whether counts are split by the values of an argument.
 pub fn has_arguments(word: Option<ByWord>) -> bool {
     matches!(word.map(by), Some(By::Argument(_)))
 }
 
-/// What the driver splits by.
+/// Returns the driver's name of the split.
 pub fn by(word: ByWord) -> By {
     match word {
         ByWord::Thread => By::Thread,

@@ -1,4 +1,7 @@
-//! `tiptoe probe`: a list of events for the driver, and the report of what came back.
+//! `tiptoe probe`: hands its events to the driver, and prints the session that the driver returns.
+//!
+//! What the other instruments share is here, too: the target, the output, the report and the exit
+//! status.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,24 +20,25 @@ use crate::processes;
 use crate::ready::{self, Talk};
 use crate::terminal;
 
-/// The agent, as the build made it: `tiptoe` carries what it brings into targets.
+/// The agent's shared object, which the build script has built. It is embedded so that `tiptoe` is
+/// a single file.
 pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 
-/// Whom, where nobody is named.
-const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whom to trace";
+/// The hint if no target is given.
+const TARGETS: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
 
-/// Breakpoints are the only thing that threads can have each for itself.
+/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
 pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     match via {
         Via::KernelTask => {
-            let what = "--via kernel-task is of `tiptoe watch` alone";
+            let what = "--via kernel-task works only with `tiptoe watch`";
             Err(Failure::new(what).hint("leave out --via"))
         }
         _ => Ok(()),
     }
 }
 
-/// Runs the instrument; the exit status is the command's own where one was started.
+/// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
     latency::check(&args)?;
@@ -42,7 +46,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     refuse_of_threads(common.via)?;
     let target = target(&common, TARGETS)?;
     let has_values = args.record || latency::has_arguments(args.by);
-    let output = place(&common, &target, has_values)?;
+    let output = open_output(&common, &target, has_values)?;
     let (stop, hand_on) = on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
@@ -75,10 +79,10 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    Ok(end(&outcome, output, &common, args.record))
+    Ok(print_outcome(&outcome, output, &common, args.record))
 }
 
-/// Whether a spec can be traced at all, before anything is started.
+/// Fails if a spec can never be traced. Must run before the command is started.
 fn check(text: &str) -> Result<(), Failure> {
     const GRAMMAR: &str =
         "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'";
@@ -97,7 +101,7 @@ fn check(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whom to trace, from the options; where nobody is named the hint says how.
+/// Returns the target that the options choose. Fails with `hint` if they choose none.
 pub fn target(common: &Common, hint: &str) -> Result<RequestTarget, Failure> {
     let reserved = [
         (common.all, "-a"),
@@ -126,23 +130,28 @@ fn without_repeats(pids: &[u32]) -> Vec<u32> {
     pids
 }
 
-/// Where the report goes; `values` says that it will hold some of the program's, such as arguments.
-pub fn place(common: &Common, target: &RequestTarget, values: bool) -> Result<Output, Failure> {
+/// Opens the output of the report. With `has_values`, the report has values of the program, such as
+/// arguments, so that a new file is readable only for its owner.
+pub fn open_output(
+    common: &Common,
+    target: &RequestTarget,
+    has_values: bool,
+) -> Result<Output, Failure> {
     match (&common.output, target) {
         (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
-        (Some(path), _) => Output::file(path, values),
+        (Some(path), _) => Output::file(path, has_values),
         (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
         (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
     }
 }
 
-/// Prints what came back of a run; its exit status.
-pub fn end(outcome: &Outcome, output: Output, common: &Common, record: bool) -> ExitCode {
+/// Prints the session of a run. Returns the exit status.
+pub fn print_outcome(outcome: &Outcome, output: Output, common: &Common, record: bool) -> ExitCode {
     let written = report(&outcome.session, output, common, record);
     exit_code(outcome, written)
 }
 
-/// Prints a session.
+/// Prints a session. `record` says that lines of calls were printed before it.
 pub fn report(
     session: &Session,
     output: Output,
@@ -154,7 +163,6 @@ pub fn report(
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         false => {
             let report = tiptoe_report::text(session, &output.options(common.top));
-            // What is in front of it are recorded calls.
             if record {
                 format!("\n{report}")
             } else {
@@ -165,7 +173,8 @@ pub fn report(
     output.write(&report)
 }
 
-/// The command's own status comes first; a report that was lost is a failure of ours.
+/// Returns the command's own status unless that is 0. Otherwise returns [`FAILED`] if the report
+/// was lost, because a lost report is tiptoe's failure.
 pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);
@@ -196,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_own_status_comes_first() {
+    fn a_lost_report_does_not_hide_the_commands_status() {
         let outcome = |exit_status| Outcome {
             session: Session::default(),
             exit_status,

@@ -1,4 +1,4 @@
-//! `tiptoe watch`: who accesses a variable, from where, with which values.
+//! `tiptoe watch`: reports which code accesses a variable, in which thread, with which values.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,52 +11,52 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::Terminal;
-use crate::output::Output;
 use crate::probe::{self, AGENT};
 use crate::ready::{self, Talk};
 use crate::values;
 
-/// What `tiptoe watch --help` says behind the options.
+/// The text of `tiptoe watch --help` after the options.
 pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information
-  table[3]->next             through a pointer, followed where that leads elsewhere
+  table[3]->next             through a pointer, and followed when the pointer changes
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library
-  0x7ffd1000:4:rw            four bytes at an address; reads, too
-  errno_copy --thread worker the one of that thread, where each has its own
-w: writes, the default. rw: reads as well (x86 has no reads alone). x: code that is run.
-LEN is 1, 2, 4 or 8, and the address a multiple of it.
+  0x7ffd1000:4:rw            four bytes at an address, reads too
+  errno_copy --thread worker of that thread, if each thread has its own
+w: writes, the default. rw: reads too (x86 has no reads alone). x: code that is executed.
+LEN is 1, 2, 4 or 8, and the address must be a multiple of it.
 
 Rows: how many accesses, how many changed the value, when the first and last were; the
-thread, by name (with its number where it was one; --by thread tells all apart); the
-instruction behind the access. Below: the values, and from where it was called. A value
-is taken from the instruction that stored it, as memory may already hold another
-thread's when the processor tells. Where that cannot be (the first hits of an instruction,
-additions in memory, vectors) it is read from memory, and marked racy. System calls that
-write to the variable are counted where the call is made.
-  tiptoe watch hits -p 42                    who writes it
-  tiptoe watch hits -p 42 --changed          who changes it
-  tiptoe watch head -p 42 --when 'new == 0'  who clears it
-  tiptoe watch head -p 42 --trace            each time, as it comes
+thread, by name (with its number if it was only one; --by thread splits all threads); the
+instruction after the access. Below: the values, and the callers. A value is taken from
+the instruction that stored it, because memory may already hold another thread's value
+when the processor reports the store. If that is impossible (the first hits of an
+instruction, additions in memory, vectors), the value is read from memory and marked racy.
+System calls that write to the variable are counted at the call.
+  tiptoe watch hits -p 42                    which code writes it
+  tiptoe watch hits -p 42 --changed          which code changes it
+  tiptoe watch head -p 42 --when 'new == 0'  which code clears it
+  tiptoe watch head -p 42 --trace            each access as it happens
   tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms   a all the time, the others in turn
 
-How: breakpoints of all CPUs, and a BPF program that knows the process: all of its threads
-are seen, also those that begin later, none is stopped, and nothing is added to a switch
-between threads. 3 of the 4 debug registers may be used, --all-slots takes the last, which
-gdb would use. Hits of another process at the same address are not counted, but their
-number is told, as each costs it as much. --via kernel-task, taken too where other processes
-run the program at the same place (forked workers) or CPUs have no register left: breakpoints
-of each thread, inherited by those that begin later; they add 0.3 us and more to each switch.
---via agent, taken where this user may have neither: the same breakpoints set by the agent in
-the program, which raise a signal in the thread that made the access; for programs of one's
-own. Writes by system calls are not seen then, nor those of a thread while it blocks SIGTRAP
-by a system call that is not libc's.
+How: breakpoints of all CPUs, and a BPF program that knows the process. So all threads are
+seen, also those that start later; none is stopped, and switches between threads take no
+longer. 3 of the 4 debug registers may be used; --all-slots takes the last, which gdb would
+use. Hits of another process at the same address are not counted; their number is reported,
+because each costs that process as much.
+--via kernel-task uses breakpoints of each thread, which threads that start later inherit.
+It is also chosen if other processes run the program at the same addresses (forked workers)
+or if CPUs have no register left. It adds 0.3 us and more to each switch.
+--via agent is chosen if this user may have neither. The agent sets the same breakpoints in
+the program, and each access raises a signal in the thread that made it. It works for your
+own programs. It does not see writes by system calls, nor those of a thread while it blocks
+SIGTRAP by a system call that is not libc's.
 
-Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits are allowed 1%
-of one CPU's time over all variables (--budget); when a tenth of a second's share is used
-up the watch rests until the next. Totals are then marked 'at least'.
+Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits may take 1% of
+one CPU's time over all variables (--budget). When the share of a tenth of a second is used
+up, the watch rests until the next. Totals are then marked `at least`.
 
 Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF. --via agent needs no right, but
 kernel.perf_event_paranoid at 2 or below.";
@@ -64,61 +64,61 @@ kernel.perf_event_paranoid at 2 or below.";
 /// `tiptoe watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// What to watch
+    /// Variables to watch
     #[arg(value_name = "VARIABLE", required = true)]
     pub variables: Vec<String>,
 
-    /// The thread whose variables are meant, of those that each thread has (thread_local, __thread)
+    /// The thread whose variable is watched, if each thread has its own (thread_local, __thread)
     #[arg(long, value_name = "TID|NAME")]
     pub thread: Option<String>,
 
-    /// Count only accesses that changed the value, or may have, as those before them were missed
+    /// Count only accesses that changed the value, or may have because earlier ones were missed
     #[arg(long)]
     pub changed: bool,
 
-    /// Count only accesses for which this holds, such as 'new == 0' or 'new < old && new & 1'
+    /// Count only accesses for which this is true, such as 'new == 0' or 'new < old && new & 1'
     #[arg(long, value_name = "EXPR")]
     pub when: Option<String>,
 
-    /// Print a line for each access, too, as it comes
+    /// Also print a line for each access as it happens
     #[arg(long)]
     pub trace: bool,
 
-    /// Tell threads apart by their numbers, not only by name
+    /// Split rows by thread: all threads of one name together, or each thread
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<WatchByWord>,
 
-    /// Use the debug register that is left to debuggers, too
+    /// Also use the debug register that is left to debuggers
     #[arg(long)]
     pub all_slots: bool,
 
-    /// Have more variables than debug registers take turns of so long, such as 100ms; those
-    /// with /pinned/ behind them keep theirs
+    /// Let more variables than debug registers take turns of this length, such as 100ms;
+    /// those with /pinned/ after them keep their registers
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub rotate: Option<Duration>,
 
-    /// Tell how debug registers were reserved, and what was waited for that
+    /// Report how debug registers were reserved, and how long reservations waited
     #[arg(long)]
     pub stats: bool,
 
-    /// Whom, how long, and where the report goes.
+    /// The target, the times, and where the report goes.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// What accesses can be told apart by, as words.
+/// The words of `watch --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WatchByWord {
-    /// Threads of one name together
+    /// All threads of one name together
     Comm,
-    /// Each thread for itself
+    /// Each thread
     Thread,
 }
 
-/// Whom, where nobody is named.
-const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whose variables";
+/// The hint if no target is given.
+const TARGETS: &str = "-p PID, --comm NAME or -- CMD chooses whose variables";
 
-/// Runs the instrument; the exit status is the command's own where one was started.
+/// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     for (given, option) in [
@@ -126,12 +126,12 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         (common.delay.is_some(), "--delay"),
     ] {
         if given {
-            let hint = "--duration ends a watch; the report comes then";
+            let hint = "--duration ends a watch, and the report is printed then";
             return Err(Failure::not_yet(format!("{option} for variables"), hint));
         }
     }
     let target = probe::target(&common, TARGETS)?;
-    let output: Output = probe::place(&common, &target, true)?;
+    let output = probe::open_output(&common, &target, true)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
@@ -155,5 +155,5 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::watch(&request, &mut observer)?;
-    Ok(probe::end(&outcome, output, &common, false))
+    Ok(probe::print_outcome(&outcome, output, &common, false))
 }

@@ -54,7 +54,7 @@ fn bad_options() {
     );
     refuses(
         &["probe", "f", "-p", "1", "--via", "kernel-task"],
-        "of `tiptoe watch` alone",
+        "works only with `tiptoe watch`",
     );
     refuses(
         &["probe", "f", "-p", "1", "--budget", "lots"],
@@ -118,7 +118,7 @@ fn times_that_cannot_be_taken() {
     );
     refuses(
         &["uretprobe:f", "--record"],
-        "no arguments any more for --record",
+        "which has no arguments for --record",
     );
     refuses(
         &["f", "--under", "prog:"],
@@ -126,16 +126,19 @@ fn times_that_cannot_be_taken() {
     );
     refuses(&["f", "--under", "g*"], "--under 'g*': not one function");
     refuses(&["f", "--under", "uretprobe:g"], "not one function");
-    refuses(&["f+8", "--latency"], "'uprobe:f+0x8' is no entry");
-    refuses(&["uretprobe:f", "--latency"], "'uretprobe:f' is no entry");
+    refuses(&["f+8", "--latency"], "'uprobe:f+0x8' is not an entry");
+    refuses(
+        &["uretprobe:f", "--latency"],
+        "'uretprobe:f' is not an entry",
+    );
     refuses(&["uretprobe:f+8"], "a return has no offset");
     refuses(
         &["uretprobe:f", "--filter", "arg0 > 3"],
-        "no arguments any more for --filter",
+        "which has no arguments for --filter",
     );
     refuses(
         &["uretprobe:f", "--by", "arg0"],
-        "no arguments any more for --by arg0",
+        "which has no arguments for --by arg0",
     );
 }
 

@@ -1,4 +1,4 @@
-//! `tiptoe lock --kernel`.
+//! `tiptoe lock --kernel`: waits for the kernel's own locks.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::observer::Terminal;
 use crate::probe;
 use crate::ready::{self, Talk};
 
-/// Whom, where nobody is named.
-const TARGETS: &str = "-a, -p PID, --comm NAME or -- CMD says whose waits count";
+/// The hint if no target is given.
+const TARGETS: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
@@ -23,10 +23,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(what).hint("leave out --via"));
     }
     let target = target(&args.common)?;
-    // What is not a command is traced from outside, whatever it is.
+    // The whole system has no command, so its output and signals are handled as those of running
+    // processes.
     let outside = RequestTarget::Pids(Vec::new());
     let shape = target.as_ref().unwrap_or(&outside);
-    let output = probe::place(&args.common, shape, false)?;
+    let output = probe::open_output(&args.common, shape, false)?;
     let (stop, hand_on) = interrupt::on_signals(shape)?;
     let common = args.common;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
@@ -47,10 +48,10 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::locks(&request, &mut observer)?;
-    Ok(probe::end(&outcome, output, &common, false))
+    Ok(probe::print_outcome(&outcome, output, &common, false))
 }
 
-/// Whose waits count; none for those of all.
+/// Returns the processes whose waits count; `None` for the whole system.
 fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
     match common.all {
         true => Ok(None),
@@ -68,7 +69,9 @@ fn by(word: LockByWord) -> Result<LockBy, Failure> {
         LockByWord::Cgroup => LockBy::Cgroup,
         LockByWord::Scope => {
             let what = "--by scope with --kernel: the kernel does not know a program's scopes";
-            return Err(Failure::new(what).hint("leave out --kernel: of its own locks it is told"));
+            return Err(
+                Failure::new(what).hint("leave out --kernel: scopes are for the program's locks")
+            );
         }
     })
 }

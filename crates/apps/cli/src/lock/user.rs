@@ -12,19 +12,19 @@ use crate::observer::Terminal;
 use crate::probe::{self, AGENT};
 use crate::ready::{self, Talk};
 
-/// Whom, where nobody is named.
+/// The hint if no target is given.
 const TARGETS: &str =
-    "-p PID, --comm NAME or -- CMD says whose locks; --kernel watches the kernel's own";
+    "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     if common.interval.is_some() {
-        let hint = "--duration ends a trace; the report comes then";
+        let hint = "--duration ends a trace, and the report is printed then";
         return Err(Failure::not_yet("--interval for locks", hint));
     }
     let by = by(args.by)?;
     let target = probe::target(&common, TARGETS)?;
-    let output = probe::place(&common, &target, false)?;
+    let output = probe::open_output(&common, &target, false)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
@@ -52,22 +52,22 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    Ok(probe::end(&outcome, output, &common, false))
+    Ok(probe::print_outcome(&outcome, output, &common, false))
 }
 
-/// What the threads of processes wait for at this moment.
+/// Prints what the threads of one process wait for at this moment.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let target = probe::target(common, TARGETS)?;
     let RequestTarget::Pids(pids) = &target else {
-        let what = "--now asks of a command that has not begun";
+        let what = "--now needs a running process, not a command to start";
         return Err(Failure::new(what).hint("-p PID or --comm NAME"));
     };
     let [pid] = pids[..] else {
-        let what = "--now asks of one process at a time";
+        let what = "--now reads one process at a time";
         return Err(Failure::new(what).hint(format!("-p PID: {}", few_processes(pids))));
     };
-    let output = probe::place(common, &target, false)?;
+    let output = probe::open_output(common, &target, false)?;
     let session = tiptoe_collector::lock_waits_now(pid)?;
     probe::report(&session, output, common, false)?;
     Ok(ExitCode::SUCCESS)

@@ -260,7 +260,7 @@ fn what_cannot_be_is_said() {
             &["stat", "--by", "scope", "-a"][..],
             "-a does not go with --by scope",
         ),
-        (&["stat", "--by", "scope"], "nobody to count"),
+        (&["stat", "--by", "scope"], "no process to count"),
         (
             &["stat", "--by", "scope", "-e", "cycles", "--", "true"],
             "cycles cannot be charged to scopes",

@@ -256,7 +256,7 @@ fn bad_input_is_one_sentence() {
             &["-e", "nopmu/x/", "-a"],
             "error: this machine has no PMU 'nopmu'\n",
         ),
-        (&["-e", "cs"], "error: nobody to count\n"),
+        (&["-e", "cs"], "error: no process to count\n"),
         (
             &["-e", "cs", "-p", "999999999"],
             "error: no such process: 999999999\n",

@@ -1,38 +1,38 @@
-//! Lists of counters as the user gives them.
+//! Parses the lists of events of `stat` and `plan`.
 
 use tiptoe_event::counter::CounterFault;
 use tiptoe_event::{Counter, CounterError, counter_groups};
 
 use crate::failure::Failure;
 
-/// Events that count together or not at all, the leader first.
+/// A group of events, which count together or not at all.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Group<'a> {
-    /// They give way to nobody.
+pub struct CounterGroup<'a> {
+    /// Whether the group must always have its counters. A flexible group takes turns with others.
     pub is_pinned: bool,
-    /// The events.
+    /// The events, the leader first.
     pub events: Vec<Counter<'a>>,
 }
 
-/// Reads lists of events and groups.
-pub fn groups(lists: &[String]) -> Result<Vec<Group<'_>>, Failure> {
+/// Parses lists of events and groups. Fails if an event is unknown.
+pub fn groups(lists: &[String]) -> Result<Vec<CounterGroup<'_>>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     groups
         .map(|group| {
             let group = group.map_err(failed)?;
             let events = group.events().collect::<Result<_, _>>().map_err(failed)?;
             let is_pinned = group.is_pinned();
-            Ok(Group { is_pinned, events })
+            Ok(CounterGroup { is_pinned, events })
         })
         .collect()
 }
 
-/// With the names that are nearest, or what a list looks like.
+/// Returns the failure. The hint has the names nearest to an unknown one, or an example of a list.
 fn failed(error: CounterError<'_>) -> Failure {
     let near: Vec<&str> = error.nearest().into_iter().flatten().collect();
     let hint = match (error.fault, near.is_empty()) {
         (CounterFault::Unknown, true) => {
-            "events are named as in 'perf list': cycles, page-faults, rNNN, sched:sched_switch"
+            "events are named as in `perf list`: cycles, page-faults, rNNN, sched:sched_switch"
                 .to_owned()
         }
         (_, true) => {
@@ -48,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_told_with_what_to_do() {
+    fn each_mistake_has_a_hint() {
         for (list, said) in [
             ("cylces", "near: cycles"),
             ("cycles,cylces:u", "no event 'cylces'"),
             ("{cycles", "such as cycles,{instructions"),
-            ("nothing-of-the-kind", "as in 'perf list'"),
+            ("nothing-of-the-kind", "as in `perf list`"),
         ] {
             let failure = format!("{:?}", groups(&[list.to_owned()]).expect_err(list));
             assert!(failure.contains(said), "{list}: {failure}");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_put_together() {
+    fn several_lists_are_joined_in_order() {
         let lists = ["cycles,{cs,faults}:D".to_owned(), "r1".to_owned()];
         let groups = groups(&lists).unwrap();
         let shown = groups

@@ -1,4 +1,4 @@
-//! `tiptoe stat`: how often things happened, by the events that perf names.
+//! `tiptoe stat`: counts events by perf's names.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -22,65 +22,68 @@ use crate::{probe, values};
 
 mod scopes;
 
-/// What `tiptoe stat --help` says behind the options.
+/// The text of `tiptoe stat --help` after the options.
 pub const STAT_HELP: &str = "\
-Counts, as 'perf stat' does, and says what the counting cost.
+Counts as `perf stat` does, and reports what the counting cost.
   tiptoe stat CMD                            the usual events of a command
-  tiptoe stat -e page-faults,cs -p 42        of a process, its threads, and what comes of it
+  tiptoe stat -e page-faults,cs -p 42        of a process, its threads and its children
   tiptoe stat -a -I 1000                     of the whole system, each second
   tiptoe stat -a -e syscalls:sys_enter_openat -- CMD   of the system while CMD runs
   tiptoe stat -r 5 -x, -- CMD                the mean of five runs, as fields
-  tiptoe stat --for-each-cgroup 'system.slice/*' -I 1000     of the system, and of each cgroup
+  tiptoe stat --for-each-cgroup 'system.slice/*' -I 1000     of the system and of each cgroup
   tiptoe stat --by scope -e page-faults,cs -p 42   of each scope that a program enters
 
-Events, as in 'perf list':
+Events, as in `perf list`:
   cycles instructions branches cache-misses … LLC-load-misses   the CPU's counters
-  rNNN                        a number of the CPU's own
+  rNNN                        a raw event number of the CPU
   pmu/event/ pmu/term=…,…/    as /sys/bus/event_source/devices/ names them
   task-clock page-faults context-switches cpu-migrations …      the kernel's own
   group:name                  tracepoints
-{A,B} is a group, whose events count together or not at all. Modifiers stand behind ':',
-for an event or a group: u user space, k kernel, h hypervisor, G guests, H the host, I not
-idle, D pinned (it gives way to nobody, or is not counted), e alone on the counters.
+{A,B} is a group, whose events count together or not at all. Modifiers follow ':', for an
+event or a group: u user space, k kernel, h hypervisor, G guests, H the host, I not idle,
+D pinned (always has its counter, or is not counted), e alone on the counters.
 
-What the machine does not have is <not supported>, and the rest is counted; what had no
-turn is <not counted>. Where there are more events than counters the kernel has them take
-turns: counts are then scaled, and the share of the time that they counted stands behind.
+Events that the machine does not have are <not supported>; the others are counted. Events
+that never had a turn are <not counted>. If there are more events than counters, the kernel
+lets them take turns: counts are then scaled, and followed by the share of the time that
+they counted.
 
-Cgroups (of version 2) are given by their paths below the mount point, '/' being the root, by
-the full paths of their folders, or by patterns, in which '*' stands for any text and '?' for
-one character; those that are made later are counted as well, and what is in a cgroup counts
-for it, too. Time, switches, faults
-and migrations are what the kernel keeps of each task: tasks are asked for it, and nothing runs
-at switches. All else, cgroup-switches and --per-cpu are counted at switches, and events read
-where a CPU changes to another cgroup: none is taken out or put in, whatever the number of
-cgroups. The counts of the system are the sums. Without BPF (root, or cap_bpf and cap_perfmon)
-the kernel's own events of cgroups count (cap_perfmon), else the cgroups' files are read.
+Cgroups (of version 2) are given by their paths below the mount point ('/' is the root), by
+the full paths of their folders, or by patterns, in which '*' is any text and '?' is one
+character. Cgroups that are created later are counted too. What is in a cgroup also counts
+for its ancestors. The kernel keeps time, switches, faults and migrations of each task: tiptoe
+asks tasks for them, and nothing runs at switches. All other events, cgroup-switches and
+--per-cpu are counted at switches; events are read when a CPU changes to another cgroup. No
+event is added or removed there, however many cgroups there are. The counts of the system
+are the sums. Without BPF (root, or cap_bpf and cap_perfmon), the kernel's own cgroup events
+count (cap_perfmon); otherwise the cgroups' files are read.
 
 Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or
-tiptoe.h; one within another is told as outer/inner. An agent in the program notes how often each
-is entered and for how long; BPF programs (root, or cap_bpf and cap_perfmon) take off what its
-threads did not run meanwhile, and charge each event where it happens: those of the kernel's own,
-and tracepoints, eight at most. What is in an inner scope is not the outer one's.
+tiptoe.h; one within another is printed as outer/inner. An agent in the program records how
+often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon)
+subtract the time in which its threads did not run, and charge each event where it happens:
+those of the kernel's own, and tracepoints, eight at most. Counts of an inner scope are not
+part of the outer scope's.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted,
-metric,metric-unit; what is not data begins with '#'. --csv has a line of names, clocks in ns, and
-'counted', 'not counted' or 'not supported' in a column of its own; the cost goes to stderr.
+metric,metric-unit; lines that are not data begin with '#'. --csv prints a line of names,
+clocks in ns, and a column with `counted`, `not counted` or `not supported`; the cost goes to
+stderr.
 
-Cost: estimated. At each switch between tasks the events of a task go out and in: that, and
-what a tracepoint costs, is measured on this machine when the counting is over, and taken
-times what happened. Events of whole CPUs (-a) stay in at switches. What is done for cgroups
-is timed as it runs.
+Cost: estimated. At each switch between tasks the events of a task are removed and added.
+That, and what a tracepoint costs, is measured on this machine after the counting, and
+multiplied by how often it happened. Events of whole CPUs (-a) stay where they are at
+switches. The work for cgroups is timed as it runs.
 
-Ctrl-C, SIGTERM and SIGHUP end the counting, and the last two CMD as well.
+Ctrl-C, SIGTERM and SIGHUP end the counting; the last two are passed on to CMD.
 
-Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
-2 where tiptoe itself failed, or nothing can be counted, 128+N where signal N ended it.
+Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe
+itself failed, or nothing can be counted; 128+N if signal N ended tiptoe.
 
-Needs root or cap_perfmon for -a, processes of others, and what happens in the kernel, where
-/proc/sys/kernel/perf_event_paranoid says so; tracepoints need a readable tracefs.";
+Needs root or cap_perfmon for -a, for other users' processes, and for what happens in the
+kernel, if /proc/sys/kernel/perf_event_paranoid says so. Tracepoints need a readable tracefs.";
 
-/// What is counted where nothing is asked for.
+/// The events without `-e`, besides a clock.
 const DEFAULT: &str =
     "context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses";
 
@@ -91,11 +94,11 @@ pub struct StatArgs {
     #[arg(short = 'e', long = "event", value_name = "EVENTS")]
     pub events: Vec<String>,
 
-    /// The whole system; with -- CMD while that runs
+    /// Count the whole system; with -- CMD, while CMD runs
     #[arg(short = 'a', long = "all", conflicts_with = "pids")]
     pub all: bool,
 
-    /// The whole system, and each of these cgroups, by names or patterns; with -- CMD while that runs
+    /// Count the whole system and each of these cgroups, by names or patterns; with -- CMD, while CMD runs
     #[arg(
         long,
         value_name = "NAMES",
@@ -104,34 +107,34 @@ pub struct StatArgs {
     )]
     pub for_each_cgroup: Vec<String>,
 
-    /// These running processes; with -- CMD while that runs
+    /// Count these running processes; with -- CMD, while CMD runs
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
           value_parser = values::pid_alone)]
     pub pids: Vec<u32>,
 
-    /// What each scope costs that the program enters (tiptoe-scope, tiptoe.h), with the events that happen in it
+    /// Count for each scope that the program enters (tiptoe-scope, tiptoe.h) its time and events
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<StatByWord>,
 
-    /// Print counts so often, in milliseconds
+    /// Print counts every MS milliseconds
     #[arg(short = 'I', value_name = "MS", conflicts_with_all = ["interval", "repeat"],
           value_parser = clap::value_parser!(u32).range(1..))]
     pub interval_ms: Option<u32>,
 
-    /// The same as a time (1, 500ms, 2m)
+    /// Print counts in this interval (1, 500ms, 2m)
     #[arg(long, value_name = "TIME", value_parser = values::time, conflicts_with = "repeat",
           allow_negative_numbers = true)]
     pub interval: Option<Duration>,
 
-    /// Each CPU for itself, with -a
+    /// Print the counts of each CPU, with -a
     #[arg(long)]
     pub per_cpu: bool,
 
-    /// Run CMD so often, and print means with their spread
+    /// Run CMD N times, and print means with their spread
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: Option<u32>,
 
-    /// Fields with this between them, in place of a table
+    /// Print fields with this separator, not a table
     #[arg(
         short = 'x',
         long = "field-separator",
@@ -140,23 +143,23 @@ pub struct StatArgs {
     )]
     pub separator: Option<String>,
 
-    /// Report as one line of JSON; with -I, one more for each interval, when it is over
+    /// Print the report as one line of JSON; with -I, also one line after each interval
     #[arg(long)]
     pub json: bool,
 
-    /// A table with a line of names, the same columns whatever is asked for
+    /// Print a table with a line of names; its columns do not depend on the options
     #[arg(long, conflicts_with_all = ["json", "separator"])]
     pub csv: bool,
 
-    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD goes on, and the report comes at its end
+    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
-    /// Report into a file, or '-' for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Write the line 'ready' to this descriptor once counting has begun, and close it
+    /// Write the line `ready` to this descriptor when counting has begun, then close it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub ready_fd: Option<i32>,
 
@@ -165,14 +168,14 @@ pub struct StatArgs {
     pub command: Vec<OsString>,
 }
 
-/// What counts can be charged to, as words.
+/// The words of `stat --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatByWord {
     /// Each scope that the program enters
     Scope,
 }
 
-/// The form of what is printed.
+/// The form of the report and of the intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     Text,
@@ -181,7 +184,7 @@ enum Form {
     Json,
 }
 
-/// Runs the instrument; the exit status is the command's own where one was started.
+/// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     if args.by.is_some() {
         return scopes::run(args);
@@ -257,12 +260,12 @@ fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure>
     Ok(())
 }
 
-/// Whom to count, from the options.
+/// Returns the targets that the options choose. Fails if they choose none.
 fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     let has_command = !args.command.is_empty();
     let of_all = args.all || !args.for_each_cgroup.is_empty();
     if args.per_cpu && !of_all {
-        let what = "--per-cpu without -a: what is counted of a process is not told by CPU";
+        let what = "--per-cpu without -a: a process is not counted by CPU";
         return Err(Failure::new(what).hint("tiptoe stat -a --per-cpu"));
     }
     if args.repeat.is_some() && !has_command {
@@ -273,7 +276,8 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
         (true, _, _) => Ok(StatWhom::All),
         (false, [], true) => Ok(StatWhom::Command),
         (false, [], false) => {
-            Err(Failure::new("nobody to count").hint("-a, -p PID or -- CMD says whom"))
+            Err(Failure::new("no process to count")
+                .hint("-a, -p PID or -- CMD chooses what to count"))
         }
         (false, pids, _) => {
             let mut pids = pids.to_vec();
@@ -284,7 +288,8 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     }
 }
 
-/// What to count: of CPUs it is their own clock that says how long, of cgroups that of their tasks.
+/// Returns the lists of events. Without `-e`, the clock is that of the CPUs with `-a`; otherwise it
+/// is that of tasks, because it must show how long tasks or cgroups ran.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
@@ -301,7 +306,7 @@ fn form(args: &StatArgs) -> Result<Form, Failure> {
     match args.separator.as_deref() {
         Some("") => Err(Failure::new("-x: a separator is missing").hint("such as -x, or -x ';'")),
         Some(separator) if separator.contains(['"', '\n']) => {
-            let what = "-x: quotes and ends of lines separate no fields";
+            let what = "-x: a quote or an end of line cannot separate fields";
             Err(Failure::new(what).hint("such as -x, or -x ';'"))
         }
         Some("\\t") => Ok(Form::Fields("\t".into())),
@@ -312,13 +317,15 @@ fn form(args: &StatArgs) -> Result<Form, Failure> {
     }
 }
 
-/// Prints intervals where the report will go.
+/// The observer that prints intervals to the output of the report.
 struct Printer {
     to: Box<dyn Write>,
     form: Form,
     per_cpu: bool,
+    /// Whether the heading was printed. It must precede the first interval only.
     has_heading: bool,
-    /// Set to end the counting when nobody reads the lines any more.
+    /// Set to end the counting when a line cannot be written, because its reader has closed the
+    /// pipe or the disk is full.
     stop: Arc<AtomicBool>,
 }
 
@@ -356,7 +363,7 @@ impl Observer for Printer {
             self.to.flush()
         });
         if written.is_err() {
-            // Relaxed: the flag is the whole message, nothing is published with it.
+            // Relaxed: nothing but the flag is published.
             self.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -383,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_and_how() {
+    fn targets_events_and_form_follow_from_the_options() {
         for (line, expected) in [
             ("-a", StatWhom::All),
             ("-a -- ls", StatWhom::All),
@@ -399,7 +406,7 @@ mod tests {
         assert_eq!(args.events, ["cs", "{cycles,faults}:u"]);
         assert_eq!(form(&args).unwrap(), Form::Fields(";".into()));
         assert_eq!((args.interval_ms, args.all), (Some(100), false));
-        // The command's own options are no options of ours.
+        // Options after the command belong to the command.
         for line in ["-e cs ls -a -e x", "-e cs -- ls -a -e x"] {
             let args = parse(line).unwrap();
             assert_eq!((args.events, args.all), (vec!["cs".to_owned()], false));
@@ -410,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together() {
+    fn options_that_exclude_each_other_are_refused() {
         for line in [
             "-a -p 1",
             "-I 0 -a",
@@ -423,11 +430,11 @@ mod tests {
             assert!(parse(line).is_err(), "{line}");
         }
         for (line, said) in [
-            ("", "nobody to count"),
+            ("", "no process to count"),
             ("--per-cpu -- ls", "--per-cpu without -a"),
             ("-r 2 -a", "-r without -- CMD"),
             ("-e cylces -- ls", "no event 'cylces'"),
-            ("-x \" -- ls", "-x: quotes"),
+            ("-x \" -- ls", "-x: a quote"),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);
             assert!(format!("{failure:?}").contains(said), "{failure:?}");

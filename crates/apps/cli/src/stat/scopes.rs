@@ -1,4 +1,6 @@
-//! `tiptoe stat --by scope`: what a program's own scopes cost.
+//! `tiptoe stat --by scope`: counts for each scope that a program enters.
+//!
+//! The driver of probes runs it, because only an agent in the program sees its scopes.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,16 +17,16 @@ use crate::output::Output;
 use crate::probe::{self, AGENT};
 use crate::ready::{self, Talk};
 
-/// What is charged where nothing is asked for.
+/// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
 
-/// Whom, where nobody is named.
-const TARGETS: &str = "-p PID or -- CMD says whose scopes";
+/// The hint if no target is given.
+const TARGETS: &str = "-p PID or -- CMD chooses whose scopes";
 
 pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     let target = match (args.pids.is_empty(), args.command.is_empty()) {
-        (true, true) => return Err(Failure::new("nobody to count").hint(TARGETS)),
+        (true, true) => return Err(Failure::new("no process to count").hint(TARGETS)),
         (true, false) => RequestTarget::Command(args.command),
         (false, _) => {
             let mut pids = args.pids;
@@ -43,7 +45,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         true => vec![DEFAULT.to_owned()],
         false => args.events,
     };
-    // A name that is none is told with those near it.
+    // Only for its error, which has a hint with the nearest names: the driver gets the text.
     counters::groups(&events)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
@@ -81,7 +83,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     Ok(probe::exit_code(&outcome, written))
 }
 
-/// What is of whole CPUs, or of more runs than one, knows no scopes.
+/// Fails for options about CPUs, cgroups, several runs or other forms, which scopes do not have.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),
@@ -104,9 +106,9 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
     match others.into_iter().find(|(given, _)| *given) {
         Some((_, option)) => {
             let what =
-                format!("{option} does not go with --by scope, which is of one program's threads");
+                format!("{option} does not go with --by scope, which counts one program's threads");
             Err(Failure::new(what)
-                .hint("tiptoe stat --by scope -e EVENTS -p PID, or -- CMD; --json for programs"))
+                .hint("`tiptoe stat --by scope -e EVENTS -p PID` or `-- CMD`; --json for scripts"))
         }
         None => Ok(()),
     }

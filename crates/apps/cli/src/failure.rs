@@ -1,4 +1,4 @@
-//! What failed, and what to do about it.
+//! Failures as the user reads them, and clap's errors in the same form.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -7,10 +7,10 @@ use clap::error::ErrorKind;
 
 use crate::terminal;
 
-/// The exit status where tiptoe itself failed.
+/// The exit status if tiptoe itself failed.
 pub const FAILED: u8 = 2;
 
-/// A failure as the user reads it: at most two lines.
+/// A failure: one line that says what failed, and at most one that says what to do.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
@@ -18,7 +18,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What failed, in one line.
+    /// Returns a failure without a hint. `what` says in one line what failed.
     pub fn new(what: impl Into<String>) -> Failure {
         Failure {
             what: what.into(),
@@ -26,7 +26,7 @@ impl Failure {
         }
     }
 
-    /// With what to do about it, in one line.
+    /// Adds a hint: one line that says what to do.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure {
             hint: Some(hint.into()),
@@ -34,12 +34,12 @@ impl Failure {
         }
     }
 
-    /// Something that is part of the plan, and not built.
+    /// Returns the failure for an option that is reserved; `instead` is the hint.
     pub fn not_yet(what: impl Display, instead: &str) -> Failure {
         Failure::new(format!("{what} is not implemented yet")).hint(instead)
     }
 
-    /// Prints it; the exit status.
+    /// Prints the failure. Returns the exit status.
     pub fn report(&self) -> ExitCode {
         say(&self.what, self.hint.as_deref());
         ExitCode::from(FAILED)
@@ -55,7 +55,8 @@ impl From<tiptoe_collector::Error> for Failure {
     }
 }
 
-/// What clap has to say, in two lines; `--help` and `--version` in full.
+/// Prints clap's error in the form of a [`Failure`]; help and the version as clap does. Returns the
+/// exit status.
 pub fn usage(error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),
@@ -65,7 +66,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                 Failure::new(format!("standard output cannot be written: {error}")).report()
             }
-            // A reader that has gone away has seen enough.
+            // A reader that closes the pipe, such as `head`, has read enough.
             _ => ExitCode::SUCCESS,
         };
     }
@@ -78,8 +79,9 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// The first paragraph is what failed. A tip is what to do, unless it says how to pass a mistyped option as a word; without
-/// one the command's help is, because clap's usage cannot be typed as it is.
+/// Splits clap's message into what failed (its first paragraph) and a hint (its tip). A tip that
+/// says how to pass a mistyped option as a word is left out. Without a tip the hint is the
+/// command's help, because clap's usage line cannot be typed as it is.
 fn two_lines(message: &str) -> (String, String) {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
@@ -87,7 +89,7 @@ fn two_lines(message: &str) -> (String, String) {
     let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
     let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    // The standard library's words for a number with a letter in it.
+    // Replaces the standard library's message for a number that does not parse.
     let what = what.replace(
         "invalid digit found in string",
         "not a whole number from 0 on",
@@ -95,7 +97,8 @@ fn two_lines(message: &str) -> (String, String) {
     (what, tip.unwrap_or_else(help))
 }
 
-/// The help of the command that was given, where it was one.
+/// Returns the command line for the help of the given command, or for all help if that command
+/// does not exist.
 fn help() -> String {
     use clap::CommandFactory;
     let given = std::env::args().nth(1).unwrap_or_default();

@@ -1,8 +1,18 @@
 //! Signals that ask tiptoe to end: Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A signal ends the trace, not tiptoe: the driver's loop sees a flag, detaches and reports. Where the driver does not
-//! come to its loop, because it reads files that a target made without end, or comes no more to its end after the
-//! trace, a thread ends tiptoe. Then its agents restore their targets by themselves.
+//! A signal ends the trace, not tiptoe: it sets a flag, and the driver's loop then detaches and
+//! reports. But the driver may never reach its loop, because a target can make files that are read
+//! without end; or it may not finish after the trace. So a thread ends tiptoe if a phase takes too
+//! long after a signal. The agents then restore their targets by themselves.
+//!
+//! | phase | tiptoe ends after the first signal | after the last one |
+//! |---|---|---|
+//! | preparing | [`PREPARING`] | at once |
+//! | counting | [`COUNTING`] | - |
+//! | ending | - | [`ENDING`] |
+//! | waiting for the command | - | - |
+//!
+//! With `-p`, a second signal ends tiptoe at once, in every phase.
 
 use std::process;
 use std::sync::Arc;
@@ -17,22 +27,24 @@ use tiptoe_sys::host::Process;
 
 use crate::failure::Failure;
 
-/// The thread's stack, which counts against `ulimit -d`.
+/// The size of the thread's stack. It is small because it counts against `ulimit -d`.
 const STACK: usize = 64 << 10;
-/// How often the thread looks.
+/// How often the thread checks.
 const TICK: Duration = Duration::from_millis(20);
-/// How long what comes before the trace may go on after a signal: an attach that is nearly done. With a tick it is less
-/// than 200 ms, as `tiptoe bench interrupt` measures.
+/// How long preparing may go on after a signal, so that an attach that is nearly done completes.
+/// With a tick this is less than 200 ms, as `tiptoe bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
 /// How long the loop may take to see the flag: it may be reading a library that was just loaded.
 const COUNTING: Duration = Duration::from_secs(2);
-/// How long the report of a command may take after a second signal, which may have been the command's.
+/// How long the report may take after a second signal if there is a command. It is this long
+/// because the signal may have been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Does not return if a signal ends tiptoe now: what failed then failed because of that, and is no failure to report.
+/// Does not return if a signal is ending tiptoe. A caller that failed must call this before it
+/// reports: killing the command makes the driver fail, and that failure is not to be reported.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -40,9 +52,10 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Ctrl-C, SIGTERM and SIGHUP end the trace, not tiptoe. With `-p`, a second one ends
-/// tiptoe too. A command gets Ctrl-C itself, and decides how many it takes; the others
-/// are handed on to it.
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and the signal that
+/// the driver must pass on to the command (0 for none). With `-p`, a second signal ends tiptoe. A
+/// command gets Ctrl-C from the terminal itself, so only the other two are passed on. Fails if a
+/// handler or the thread cannot be installed.
 pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
@@ -66,47 +79,53 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
         }
         flag::register(*signal, Arc::clone(&stop)).map_err(failed)?;
     }
-    // A file that grows beyond `ulimit -f` is then an error, not our death amid an attach.
+    // With a handler, a file that grows beyond `ulimit -f` is an error. Otherwise the signal would
+    // kill tiptoe in the middle of an attach.
     flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let signals = Signals::new(signals).map_err(failed)?;
     let thread = std::thread::Builder::new().stack_size(STACK);
     thread
-        .spawn(move || end_what_does_not(signals))
+        .spawn(move || end_if_stuck(signals))
         .map_err(failed)?;
     Ok((stop, hand_on))
 }
 
-/// Whoever started tiptoe had it ignore this signal: so it stays, for a command too.
+/// Returns whether tiptoe was started with this signal ignored, as `nohup` does. It must stay
+/// ignored, for the command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-fn end_what_does_not(mut signals: Signals) {
+/// Ends tiptoe if it stays too long in a phase after a signal.
+fn end_if_stuck(mut signals: Signals) {
     // The first signal, and the last one after it.
-    let mut asked: [Option<(Instant, i32)>; 2] = [None; 2];
+    let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
         for signal in signals.pending() {
-            asked[usize::from(asked[0].is_some())] = Some((Instant::now(), signal));
+            received[usize::from(received[0].is_some())] = Some((Instant::now(), signal));
         }
         let phase = Phase::now();
-        for (asked, patience) in asked.into_iter().zip(patience(phase)) {
-            if let (Some((at, signal)), Some(patience)) = (asked, patience)
+        for (received, patience) in received.into_iter().zip(patience(phase)) {
+            // Ctrl-C during the report may be meant for the command, so it counts only once the
+            // command has exited.
+            if let (Some((at, signal)), Some(patience)) = (received, patience)
                 && at.elapsed() > patience
                 && (signal != SIGINT || phase != Phase::Ending || has_no_command())
             {
                 end(signal);
             }
         }
-        // What comes now is the command's.
+        // While tiptoe waits for the command, a signal is meant for the command.
         if phase == Phase::Waiting {
-            asked[1] = None;
+            received[1] = None;
         }
         std::thread::sleep(TICK);
     }
 }
 
-/// How long after the first signal, and after the last one, tiptoe may be in this phase.
+/// Returns how long tiptoe may be in this phase after the first signal, and after the last one;
+/// `None` if there is no limit.
 fn patience(phase: Phase) -> [Option<Duration>; 2] {
     match phase {
         Phase::Preparing => [Some(PREPARING), Some(Duration::ZERO)],
@@ -117,7 +136,8 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
 }
 
 fn end(signal: i32) -> ! {
-    // Release: a thread that sees the command killed must see this, too (pairs with the Acquire in `stay_if_ending`).
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed
+    // must see this flag, otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
     end_command(signal);
     process::exit(128 + signal)

@@ -1,9 +1,9 @@
-//! The `tiptoe` command: words in, words out. It reads the command line, hands a
-//! list of events to the driver, and prints the session that comes back.
+//! The `tiptoe` command. It reads the command line, hands a list of events to the driver, and prints
+//! the session that the driver returns.
 //!
-//! It alone formats errors: one line that says what failed, where there is one a
-//! line that says what to do, and exit status 2. A reader that goes away (a
-//! broken pipe) is no failure.
+//! Only this crate formats errors: one line that says what failed, at most one line that says what
+//! to do, and exit status 2. A reader that closes its pipe is not an error, so that `tiptoe … | head`
+//! succeeds.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,31 +1,34 @@
-//! The one door to stderr. `cargo test -p xtask` refuses any other.
+//! The only way to stderr. `cargo test -p xtask` refuses any other.
 //!
-//! A message may hold what a traced program named (a thread, a library, a folder), so [`say`] shows each
-//! character that a terminal would obey as an escape, ends of lines too. Reports are made printable by
-//! `tiptoe-report`, line by line, before they come here.
+//! A message may contain a name that a traced program chose (of a thread, a library, a folder). So
+//! [`say`] escapes each character that a terminal would obey, and ends of lines too. Otherwise a
+//! program could control the user's terminal. `tiptoe-report` escapes reports line by line before
+//! they are written here.
 
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
 use tiptoe_event::Printable;
 
-/// Says one line. Nobody can be told where that fails.
+/// Prints one line, escaped.
 pub fn say(line: &str) {
     let line = format!("{}\n", Printable(line));
+    // There is no other place to report that stderr cannot be written.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Where a report goes, and the lines before it, that is printable already.
+/// Returns a writer for a report and the lines before it. They must be printable already.
 pub fn for_reports() -> impl Write + 'static {
     io::stderr()
 }
 
-/// Whether somebody reads it as it comes.
+/// Returns whether stderr is a terminal.
 pub fn is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Says that tiptoe is at fault: a panic's words may quote what a traced program wrote.
+/// Reports a panic as a fault of tiptoe. Its message must be escaped like any other, because it may
+/// quote what a traced program wrote.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(|place| format!(" at {place}"));
     let why = panic.payload_as_str().unwrap_or("no reason");
@@ -33,7 +36,7 @@ pub fn say_panic(panic: &PanicHookInfo<'_>) {
         "error: tiptoe failed{}: {why}",
         place.unwrap_or_default()
     ));
-    say("hint: this is a fault of tiptoe's own: please report it, with this line");
+    say("hint: this is a fault in tiptoe; please report it with the line above");
     let trace = std::backtrace::Backtrace::capture();
     if trace.status() == std::backtrace::BacktraceStatus::Captured {
         trace.to_string().lines().for_each(say);

@@ -1,4 +1,4 @@
-//! `tiptoe bench`: what tiptoe's own parts cost, beside the alternatives.
+//! `tiptoe bench`: measures what tiptoe's own parts cost, beside the alternatives.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::probe::AGENT;
 
-/// Runs one bench, or lists them all.
+/// Runs one bench, or lists all benches.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => {
@@ -33,7 +33,7 @@ fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {
     Ok(json + "\n")
 }
 
-/// The bench, and whether its rows are to be JSON.
+/// Returns the bench, and whether its rows are printed as JSON.
 fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
     match bench {
         BreakpointBench::Stress(args) => {
@@ -112,7 +112,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
             Error::Trace(error) => Failure::from(error),
-            Error::Unknown(_) => Failure::new(error.to_string()).hint("tiptoe bench lists them"),
+            Error::Unknown(_) => {
+                Failure::new(error.to_string()).hint("`tiptoe bench` lists all benches")
+            }
             _ => Failure::new(error.to_string()),
         }
     }

@@ -1,4 +1,5 @@
-//! `tiptoe generate`: man pages and shell completions, from the same definitions as `--help`.
+//! `tiptoe generate`: writes man pages and shell completions from the definitions of `--help`, so
+//! that they never differ.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,12 +13,12 @@ use crate::failure::Failure;
 /// `tiptoe generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// Folder that gets `man`, `bash`, `zsh` and `fish`
+    /// The folder for `man`, `bash`, `zsh` and `fish`
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
 }
 
-/// Writes `man/*.1` and a completion for each shell below the folder.
+/// Writes `man/*.1` and a completion for each shell into the folder.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     write(folder).map_err(|error| {
         Failure::new(format!("`{}` cannot be written: {error}", folder.display()))

@@ -1,4 +1,4 @@
-//! Listens to the driver while it runs: interval lines and notes.
+//! Prints what the driver reports while it runs: intervals, calls, accesses and notes.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -12,20 +12,22 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::terminal;
 
-/// Prints lines while the trace runs.
+/// The observer that prints lines while the trace runs.
 pub struct Terminal {
-    /// Whether interval lines go to stdout, rather than to stderr.
+    /// Whether interval lines go to stdout, not to stderr.
     to_stdout: bool,
     json: bool,
     options: Options,
-    /// Where recorded calls and accesses go: where the report will.
+    /// The output of recorded calls and accesses, which the report follows.
     calls: Box<dyn Write>,
-    /// Set to end the trace when nobody reads the lines any more.
+    /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
+    /// or the disk is full.
     stop: Arc<AtomicBool>,
 }
 
 impl Terminal {
-    /// For a report that goes to `output`. Lines never go into its file.
+    /// Returns the observer for a report that goes to `output`. Interval lines never go into the
+    /// report's file. Fails if the descriptor of `output` cannot be duplicated.
     pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
         let terminal = match to_stdout {
@@ -66,7 +68,7 @@ impl Terminal {
         Ok(lines)
     }
 
-    /// Writes lines to where the report will go.
+    /// Writes lines to the output of the report.
     fn write(&mut self, lines: io::Result<String>) {
         let written = lines.and_then(|lines| {
             self.calls.write_all(lines.as_bytes())?;
@@ -77,7 +79,7 @@ impl Terminal {
 
     fn stop_if_lost(&self, written: io::Result<()>) {
         if written.is_err() {
-            // Relaxed: the flag is the whole message, nothing is published with it.
+            // Relaxed: nothing but the flag is published.
             self.stop.store(true, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,7 @@
-//! Where words go: stdout, stderr, or a file that appears only when it is whole.
+//! The output of a report: stdout, stderr, or a file that appears only when it is complete.
 //!
-//! The file is opened before the trace begins, so that a folder that does not
-//! exist is an error while nothing has been traced in vain.
+//! The file must be opened before the trace begins. Otherwise a folder that does not exist would
+//! be reported only after the trace, whose result would be lost.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -14,47 +14,48 @@ use tiptoe_sys::host::limits::explain_file_size;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// What to do where a file cannot be had.
+/// The hint if a file cannot be written.
 const ELSEWHERE: &str = "-o FILE puts the report in another place";
 
-/// Where a report goes.
+/// The output of a report.
 #[derive(Debug)]
 pub enum Output {
-    /// Standard output: with `-p`, where the target has its own.
+    /// Standard output: the default with `-p`.
     Stdout,
-    /// Standard error: with `-- CMD`, whose stdout stays its own.
+    /// Standard error: the default with `-- CMD`, because the command shares tiptoe's stdout.
     Stderr,
-    /// A file that has its name once it is written.
+    /// A file that gets its name once it is complete.
     Whole(WholeFile, PathBuf),
     /// A device, a pipe, or a descriptor.
     Direct(File, PathBuf),
 }
 
 impl Output {
-    /// Opens a file for a report, which nobody else may read if there are `values` of the program in it.
-    pub fn file(path: &Path, values: bool) -> Result<Output, Failure> {
-        let opened = Destination::open(path, values).map_err(|why| refused(path, &why))?;
+    /// Opens a file for a report. If the report `has_values` of the program, a new file is readable
+    /// only for its owner.
+    pub fn file(path: &Path, has_values: bool) -> Result<Output, Failure> {
+        let opened = Destination::open(path, has_values).map_err(|why| refused(path, &why))?;
         Ok(match opened {
             Destination::Whole(file) => Output::Whole(file, path.to_owned()),
             Destination::Direct(file) => Output::Direct(file, path.to_owned()),
         })
     }
 
-    /// Writes the whole report. A reader that has gone away is no failure.
+    /// Writes the report. Returns `Ok` if the reader has closed the pipe.
     pub fn write(self, report: &str) -> Result<(), Failure> {
         let (written, path) = match self {
-            Output::Stdout => (whole(io::stdout(), report), "standard output".into()),
+            Output::Stdout => (write_all(io::stdout(), report), "standard output".into()),
             Output::Stderr => (
-                whole(terminal::for_reports(), report),
+                write_all(terminal::for_reports(), report),
                 "standard error".into(),
             ),
-            Output::Direct(file, path) => (whole(file, report), path),
-            Output::Whole(file, path) => (place(file, report), path),
+            Output::Direct(file, path) => (write_all(file, report), path),
+            Output::Whole(file, path) => (write_and_place(file, report), path),
         };
         written.map_err(|error| cannot_write(&path, &explain_file_size(error)))
     }
 
-    /// Where lines go that come before the report.
+    /// Returns a writer for lines that precede the report.
     pub fn stream(&self) -> Result<Box<dyn Write>, Failure> {
         let (file, path) = match self {
             Output::Stdout => return Ok(Box::new(io::stdout())),
@@ -67,7 +68,7 @@ impl Output {
         Ok(Box::new(file))
     }
 
-    /// How a text report looks there.
+    /// Returns the form of a text report in this output.
     pub fn options(&self, top: Option<usize>) -> Options {
         let terminal = match self {
             Output::Stdout => io::stdout().is_terminal(),
@@ -78,9 +79,9 @@ impl Output {
     }
 }
 
-/// How text looks on a terminal, or off one.
-pub fn terminal_options(top: Option<usize>, terminal: bool) -> Options {
-    if !terminal {
+/// Returns the form of text: without colour and a limit of width unless the output is a terminal.
+pub fn terminal_options(top: Option<usize>, is_terminal: bool) -> Options {
+    if !is_terminal {
         return Options {
             top,
             ..Options::default()
@@ -91,12 +92,12 @@ pub fn terminal_options(top: Option<usize>, terminal: bool) -> Options {
     Options { top, width, color }
 }
 
-fn place(file: WholeFile, report: &str) -> io::Result<()> {
-    whole(file.file(), report)?;
+fn write_and_place(file: WholeFile, report: &str) -> io::Result<()> {
+    write_all(file.file(), report)?;
     file.place()
 }
 
-fn whole(mut to: impl Write, report: &str) -> io::Result<()> {
+fn write_all(mut to: impl Write, report: &str) -> io::Result<()> {
     match to.write_all(report.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_and_a_missing_folder_are_said() {
+    fn a_full_disk_and_a_missing_folder_are_reported() {
         let full = Output::file(Path::new("/dev/full"), false)
             .unwrap()
             .write("report");

@@ -1,4 +1,4 @@
-//! Running processes by name.
+//! Finds running processes by name.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The kernel keeps this many bytes of a name.
+/// How many bytes of a name the kernel keeps. A longer name is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// The processes whose comm is `name` and that run a program, this one aside, in the order
-/// of their ids. A zombie and a thread of the kernel run none.
+/// Returns the processes whose comm is `name`, in the order of their ids. This process, zombies and
+/// kernel threads are left out, because tiptoe cannot trace them. Fails if no process is left.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name)
         .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;
@@ -33,13 +33,13 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Whether a process runs a program, as far as this user may know.
+/// Returns whether a process runs a program; `true` if this user may not read which one.
 fn runs_a_program(proc: &Path, pid: u32) -> bool {
     let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
 }
 
-/// A process's name; `None` where it has gone.
+/// Returns the name of a process; `None` if the process has ended.
 fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(proc.join(pid.to_string()).join("comm")).ok()?;
     comm.pop_if(|last| *last == b'\n');
@@ -52,7 +52,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn names_are_matched_as_the_kernel_cuts_them() {
+    fn names_are_compared_by_the_bytes_that_the_kernel_keeps() {
         let proc = tempfile::tempdir().unwrap();
         for (pid, comm) in [
             ("30", "redis-server\n"),

@@ -1,4 +1,5 @@
-//! Says that counting has begun: a line on stderr, and one for the program that waits for it (`--ready-fd`).
+//! Reports that counting has begun: a line on stderr, and one for the program that waits for it
+//! (`--ready-fd`).
 
 use std::fs::File;
 use std::io::Write;
@@ -10,19 +11,19 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::terminal;
 
-/// What is put before the line on stderr.
+/// The form of the line on stderr.
 #[derive(Clone, Copy, Debug)]
 pub enum Talk {
     /// The line as it is.
     Plain,
-    /// It is a comment between fields.
+    /// A comment, because fields for a script may go to stderr.
     Comment,
-    /// No line, because what is on stderr is JSON.
+    /// No line, because the JSON on stderr must stay valid.
     Silent,
 }
 
 impl Talk {
-    /// Beside a report.
+    /// Returns the form for a report in this output.
     pub fn beside(output: &Output, json: bool) -> Talk {
         match (output, json) {
             (Output::Stderr, true) => Talk::Silent,
@@ -31,7 +32,8 @@ impl Talk {
     }
 }
 
-/// Takes over the descriptor of the program that waits, if there is one.
+/// Returns the notice that the driver gives when counting has begun. Takes over the descriptor `fd`
+/// of the program that waits, if there is one. Fails if `fd` was not inherited for writing.
 pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
     let taken = fd.map(|fd| {
         let failed = |error| {
@@ -49,7 +51,7 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
             Talk::Silent => {}
         }
         if let Some(mut waits) = waits {
-            // A program that has gone away waits no longer.
+            // An error means that the program has ended, so it does not wait.
             let _ = waits.write_all(b"ready\n");
         }
     }))

@@ -1,4 +1,4 @@
-//! Values of options, read from their text.
+//! Parses the values of options.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tiptoe_event::duration_ns;
 
 /// The shortest time that tiptoe itself can keep.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest time that makes sense, so that no sum of times overflows: ten years.
+/// The longest time: ten years. Longer ones are refused, so that no sum of times can overflow.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// A time: seconds, or a number with a unit.
+/// Parses a time: seconds, or a number with a unit.
 pub fn time(text: &str) -> Result<Duration, String> {
     let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     let unit = if bare { "s" } else { "" };
@@ -19,18 +19,19 @@ pub fn time(text: &str) -> Result<Duration, String> {
     sensible.ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
 }
 
-/// The time of one call, in nanoseconds: its unit is never guessed.
+/// Parses the time of one call, in nanoseconds. A number without a unit is refused, because tiptoe
+/// must not guess the unit.
 pub fn slower_ns(text: &str) -> Result<u64, String> {
     let ns = duration_ns(text).filter(|ns| *ns > 0);
     ns.ok_or_else(|| "not the time of a call (write 1ms, 500us or 2s)".to_owned())
 }
 
-/// The number of a process, where `--comm` takes names.
+/// Parses a process id, for commands that have `--comm`.
 pub fn pid(text: &str) -> Result<u32, String> {
     number_of_process(text).ok_or_else(|| "not a process id (by name: --comm NAME)".to_owned())
 }
 
-/// The number of a process, where nothing takes names.
+/// Parses a process id, for commands without `--comm`.
 pub fn pid_alone(text: &str) -> Result<u32, String> {
     number_of_process(text).ok_or_else(|| "not a process id (`pidof NAME` prints it)".to_owned())
 }
@@ -39,7 +40,7 @@ fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// A budget: `off`, or percent with or without the sign.
+/// Parses a budget: `off`, or percent with or without the sign.
 pub fn budget(text: &str) -> Result<Budget, String> {
     if text == "off" {
         return Ok(Budget::Off);
@@ -50,7 +51,8 @@ pub fn budget(text: &str) -> Result<Budget, String> {
     budget.ok_or_else(|| "not a budget (write 1%, 0.5 or off)".to_owned())
 }
 
-/// A number of digits and a point: no sign, exponent, infinity or NaN.
+/// Parses a number of digits and a point. Refuses signs, exponents, infinity and NaN, which Rust's
+/// parser accepts.
 fn plain_number(text: &str) -> Option<f64> {
     let plain = text
         .bytes()
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_have_numbers() {
+    fn process_ids_are_numbers_above_0() {
         assert_eq!(pid("42"), Ok(42));
         for text in ["0", "-1", "redis-server", "4294967296", ""] {
             assert!(pid(text).is_err_and(|why| why.contains("--comm")), "{text}");
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
+    fn times_have_seconds_or_a_unit() {
         for (text, ms) in [
             ("2", 2000),
             ("1.5s", 1500),
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_calls() {
+    fn times_of_calls_have_a_unit() {
         assert_eq!(slower_ns("500us"), Ok(500_000));
         assert_eq!(slower_ns("1.5ms"), Ok(1_500_000));
         for text in ["", "1", "0ms", "-1ms", "fast", "0.1ns"] {
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets() {
+    fn budgets_are_percent_or_off() {
         assert_eq!(budget("off"), Ok(Budget::Off));
         assert_eq!(budget("0.5%"), Ok(Budget::Percent(0.5)));
         assert_eq!(budget("100"), Ok(Budget::Percent(100.0)));

@@ -1,8 +1,7 @@
-//! `tiptoe doctor`: what this machine and this user can do, and what would change it.
+//! `tiptoe doctor`: reports what this machine and this user can do, and how to enable the rest.
 //!
-//! The facts come from one table that the kernel answered
-//! ([`tiptoe_sys::host::Capabilities`]); here they are turned into words: what
-//! each missing thing limits, and the exact command that brings it.
+//! [`tiptoe_sys::host::Capabilities`] has the kernel's answers. This module turns them into words:
+//! what each missing thing limits, and the exact command that enables it.
 
 mod fix;
 mod print;
@@ -17,7 +16,7 @@ use tiptoe_event::PrintableJson;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
-use rows::{Instrument, Row};
+use rows::{CheckRow, Instrument};
 use verdict::Verdict;
 
 use crate::failure::Failure;
@@ -26,56 +25,61 @@ use crate::output::Output;
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Instruments that have to work: the exit status is 1 if one does not
+    /// Instruments that must work: the exit status is 1 if one does not
     #[arg(value_name = "INSTRUMENT", value_enum)]
     pub needed: Vec<Instrument>,
 
-    /// Switch on what root can switch on: tracefs, cgroups, sysctls; each command is printed before it runs
+    /// Enable what root can enable: tracefs, cgroups, sysctls; each command is printed before it runs
     #[arg(long, conflicts_with = "json")]
     pub fix: bool,
 
-    /// As JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// The exit status if an instrument that was asked for does not work.
+/// The exit status if a needed instrument does not work.
 const MISSING: u8 = 1;
 
-/// Everything that is printed, in either form.
+/// Everything that is printed, as text or JSON. The fields' names are the keys of the JSON.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     #[serde(flatten)]
     verdict: Verdict,
     tiptoe: &'static str,
     kernel: String,
     uid: u32,
     capabilities: Vec<&'static str>,
-    checks: Vec<Row>,
-    foreign: Vec<Foreign>,
-    unseen: Unseen,
+    checks: Vec<CheckRow>,
+    foreign: Vec<OtherTracer>,
+    unseen: ScanGaps,
 }
 
-/// Somebody else's tracing.
+/// Something that another program traces.
 #[derive(Debug, Serialize)]
-struct Foreign {
+struct OtherTracer {
     pid: Option<u32>,
     comm: String,
     what: String,
 }
 
-/// What could not be looked at for it.
+/// Where the scan for other tracers could not look.
 #[derive(Debug, Serialize)]
-struct Unseen {
+struct ScanGaps {
+    /// How many processes have descriptors that this user may not read.
     processes: usize,
+    /// Whether BPF programs without a process could not be listed.
     bpf: bool,
+    /// Whether tracefs could not be read.
     tracefs: bool,
+    /// Whether processes outside this pid namespace may exist.
     other_pid_namespaces: bool,
 }
 
-/// Prints the table, or the same as JSON.
+/// Prints the report, or with `--fix` runs the commands that enable what is missing. The exit
+/// status is [`MISSING`] if a needed instrument does not work.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let report = Report::new(Capabilities::get(), tracers::scan());
+    let report = DoctorReport::new(Capabilities::get(), tracers::scan());
     if args.fix {
         return fix::run(&report.checks, report.uid);
     }
@@ -96,7 +100,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-impl Report {
+impl DoctorReport {
     fn new(can: &Capabilities, scan: Scan) -> Self {
         let uid = Process::current().status().map_or(0, |s| s.uids[1]);
         let checks = rows::all(can, uid);
@@ -107,18 +111,18 @@ impl Report {
             uid,
             capabilities: can.effective.held().iter().map(|c| c.name()).collect(),
             checks,
-            unseen: Unseen {
+            unseen: ScanGaps {
                 processes: scan.hidden_processes,
                 bpf: !scan.saw_all_bpf,
                 tracefs: !scan.saw_tracefs,
                 other_pid_namespaces: !can.sees_all_processes,
             },
-            foreign: scan.tracers.into_iter().map(Foreign::from).collect(),
+            foreign: scan.tracers.into_iter().map(OtherTracer::from).collect(),
         }
     }
 }
 
-impl From<tiptoe_sys::host::ForeignTracer> for Foreign {
+impl From<tiptoe_sys::host::ForeignTracer> for OtherTracer {
     fn from(found: tiptoe_sys::host::ForeignTracer) -> Self {
         Self {
             pid: found.pid,

@@ -1,20 +1,23 @@
-//! What brings what is missing, and `tiptoe doctor --fix`, which runs the commands among it.
+//! What enables a missing thing, and `tiptoe doctor --fix`.
+//!
+//! INVARIANT: `--fix` runs only commands that are constants of this program, because it runs as
+//! root and an advice may contain paths of this machine.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
 
 use serde::Serialize;
 
-use super::rows::Row;
+use super::rows::CheckRow;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// What brings what is missing.
+/// What enables a missing thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fix {
-    /// Something that is not for `--fix` to do.
+    /// Text for the user. `--fix` does not act on it.
     Advice(String),
-    /// A command of root's, which `--fix` runs.
+    /// A command that needs root. `--fix` runs it.
     Command(&'static [&'static str]),
 }
 
@@ -33,8 +36,9 @@ impl Serialize for Fix {
     }
 }
 
-/// Prints and runs each command once. Stops at the first that fails.
-pub fn run(rows: &[Row], uid: u32) -> Result<ExitCode, Failure> {
+/// Prints and runs each command once. Stops at the first command that fails. Fails if there are
+/// commands and the user is not root.
+pub fn run(rows: &[CheckRow], uid: u32) -> Result<ExitCode, Failure> {
     let mut commands: Vec<&[&str]> = Vec::new();
     for row in rows {
         if let Some(Fix::Command(words)) = row.fix
@@ -44,11 +48,13 @@ pub fn run(rows: &[Row], uid: u32) -> Result<ExitCode, Failure> {
         }
     }
     if commands.is_empty() {
-        terminal::say("note: nothing is missing that `--fix` can switch on");
+        terminal::say("note: nothing is missing that `--fix` can enable");
         return Ok(ExitCode::SUCCESS);
     }
     if uid != 0 {
-        return Err(Failure::new("only root can switch these on").hint("sudo tiptoe doctor --fix"));
+        return Err(
+            Failure::new("only root can enable what is missing").hint("sudo tiptoe doctor --fix")
+        );
     }
     for words in commands {
         run_one(words)?;

@@ -1,16 +1,17 @@
-//! The report as text: at most 80 columns, no colour, nothing that a log file would spoil.
+//! The report as text: at most 80 columns and without colour, so that it is readable in log files.
 
 use std::fmt::Write;
 
 use super::fix::Fix;
-use super::rows::{Row, State};
-use super::{Report, Unseen};
+use super::rows::{CheckRow, State};
+use super::{DoctorReport, ScanGaps};
 
-/// The width of what a check found, so that a line has at most 80 columns. What is missing is printed whole below.
+/// The width of a check's result, so that a line has at most 80 columns. Longer results are clipped
+/// in the table; those of missing things are printed whole below it.
 const FOUND: usize = 80 - 33;
 
-/// The whole report.
-pub fn text(report: &Report) -> String {
+/// Returns the whole report.
+pub fn text(report: &DoctorReport) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(out, "{}\n", report.verdict.line())
@@ -21,7 +22,7 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-fn head(out: &mut String, report: &Report) -> std::fmt::Result {
+fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
     let held = report
         .capabilities
         .iter()
@@ -38,8 +39,8 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(out, "{rights}\n")
 }
 
-/// One line per check.
-fn table(out: &mut String, rows: &[Row]) -> std::fmt::Result {
+/// Writes one line for each check.
+fn table(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
     writeln!(out, "  {:<24} {:<5} FOUND", "CHECK", "STATE")?;
     for row in rows {
         let (name, state, found) = (row.name, state(row.state), clip(&row.found, FOUND));
@@ -56,8 +57,9 @@ fn state(state: State) -> &'static str {
     }
 }
 
-/// What is missing, by what brings it: one command often brings several things.
-fn missing(out: &mut String, rows: &[Row]) -> std::fmt::Result {
+/// Writes what is missing, grouped by what enables it, because one command often enables several
+/// things.
+fn missing(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
         if !commands.contains(&fix) {
@@ -65,9 +67,9 @@ fn missing(out: &mut String, rows: &[Row]) -> std::fmt::Result {
         }
     }
     if commands.is_empty() {
-        return writeln!(out, "\nNothing is missing.\n");
+        return writeln!(out, "\nNothing is missing\n");
     }
-    writeln!(out, "\nWHAT IS MISSING, AND WHAT BRINGS IT")?;
+    writeln!(out, "\nWHAT IS MISSING, AND WHAT ENABLES IT")?;
     for command in commands {
         for row in rows.iter().filter(|row| row.fix.as_ref() == Some(command)) {
             writeln!(out, "  {}: {}", row.name, row.found)?;
@@ -80,10 +82,10 @@ fn missing(out: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-fn others(out: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(out, "WHO ELSE TRACES THIS MACHINE")?;
+fn others(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
+    writeln!(out, "OTHER TRACERS ON THIS MACHINE")?;
     if report.foreign.is_empty() {
-        writeln!(out, "  nobody that can be seen")?;
+        writeln!(out, "  none that this user can see")?;
     }
     for tracer in &report.foreign {
         let pid = tracer.pid.map_or_else(String::new, |pid| pid.to_string());
@@ -94,35 +96,35 @@ fn others(out: &mut String, report: &Report) -> std::fmt::Result {
             clip(&tracer.what, 80 - 28)
         )?;
     }
-    for line in unseen(&report.unseen) {
+    for line in gaps(&report.unseen) {
         writeln!(out, "  not seen: {line}")?;
     }
     Ok(())
 }
 
-fn unseen(unseen: &Unseen) -> Vec<String> {
+fn gaps(gaps: &ScanGaps) -> Vec<String> {
     let mut lines = Vec::new();
-    if unseen.processes > 0 {
-        let whose = match unseen.processes {
+    if gaps.processes > 0 {
+        let whose = match gaps.processes {
             1 => "one process".to_owned(),
             many => format!("{many} processes"),
         };
         lines.push(format!("open files of {whose} (no permission)"));
     }
-    if unseen.other_pid_namespaces {
+    if gaps.other_pid_namespaces {
         lines.push("processes outside this container".into());
     }
-    if unseen.bpf {
+    if gaps.bpf {
         lines.push("BPF programs that no visible process holds (needs cap_sys_admin)".into());
     }
-    if unseen.tracefs {
-        lines.push("what is switched on in tracefs (see above)".into());
+    if gaps.tracefs {
+        lines.push("what is enabled in tracefs (see above)".into());
     }
-    lines.push("what others' perf events count: the kernel does not tell".into());
+    lines.push("what other perf events count (the kernel does not report it)".into());
     lines
 }
 
-/// At most this many characters, with a mark where some are left out.
+/// Returns at most `width` characters of a text, ending with `..` if some are left out.
 fn clip(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.into(),
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_eighty_columns() {
-        let report = Report::new(Capabilities::get(), Scan::default());
+        let report = DoctorReport::new(Capabilities::get(), Scan::default());
         let text = text(&report);
         let wide = text
             .lines()
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_clipped_with_a_mark() {
+    fn long_text_is_clipped_with_a_mark() {
         assert_eq!(clip("abcdef", 6), "abcdef");
         assert_eq!(clip("abcdefg", 6), "abcd..");
     }

@@ -1,4 +1,4 @@
-//! The checks in words: what was found, what it limits, what would change it.
+//! The checks as rows: what was found, what a missing thing limits, and what enables it.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -25,28 +25,28 @@ pub enum Instrument {
     Stat,
 }
 
-/// How a check came out.
+/// The result of a check. The order must be from best to worst, because a row keeps the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It is there.
+    /// All of it works.
     Ok,
-    /// It is there, with less than it could do.
+    /// A part of it works, or all of it in a poorer way.
     Part,
-    /// It is not.
+    /// It does not work.
     No,
 }
 
-/// What an instrument loses.
+/// What an instrument loses without the checked thing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Limit {
     pub instrument: Instrument,
     pub effect: &'static str,
 }
 
-/// One line of the table, and what to do about it.
+/// One line of the table, and what enables the missing thing.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct CheckRow {
     pub name: &'static str,
     pub state: State,
     pub found: String,
@@ -54,11 +54,11 @@ pub struct Row {
     pub fix: Option<Fix>,
 }
 
-/// Below this, one event per probe and thread soon runs out.
+/// Below this limit, one descriptor for each thread and variable soon uses up all.
 const FEW_FILES: u64 = 4096;
 
 impl Instrument {
-    /// Its command.
+    /// Returns the command's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Probe => "probe",
@@ -69,7 +69,7 @@ impl Instrument {
     }
 }
 
-impl Row {
+impl CheckRow {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self {
             name,
@@ -112,8 +112,8 @@ impl Row {
     }
 }
 
-/// The whole table, what matters most first.
-pub fn all(can: &Capabilities, uid: u32) -> Vec<Row> {
+/// Returns the whole table, the most important rows first.
+pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckRow> {
     let grant = Grant { root: uid == 0 };
     vec![
         membarrier(can),
@@ -139,7 +139,8 @@ pub fn all(can: &Capabilities, uid: u32) -> Vec<Row> {
     ]
 }
 
-/// How rights are had: by file capabilities, or, for a root without them, from its container.
+/// The way to get capabilities. Root lacks them only in a container, so the container must be
+/// started with them; for other users they are set on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
     root: bool,
@@ -154,6 +155,7 @@ impl Grant {
         }
     }
 
+    /// Returns the command if permission is missing, else `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -163,42 +165,42 @@ impl Grant {
     }
 }
 
-fn membarrier(can: &Capabilities) -> Row {
+fn membarrier(can: &Capabilities) -> CheckRow {
     let name = "membarrier SYNC_CORE";
     match can.membarrier_sync_core {
-        Ok(()) => Row::ok(name, "running code can be patched"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "running code can be patched"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Probe, "no in-process probes, only --via kernel")
             .fix("a kernel of 4.16 or later with CONFIG_MEMBARRIER"),
     }
 }
 
-fn ptrace_scope(can: &Capabilities, grant: Grant) -> Row {
+fn ptrace_scope(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "ptrace scope";
     let only_children = "-p works only with --via kernel; `-- CMD` works";
     let free = can.effective.has(Cap::SysPtrace);
     match can.ptrace_scope {
-        None => Row::ok(name, "no restriction (no Yama)"),
-        Some(0) => Row::ok(name, "0: no restriction"),
+        None => CheckRow::ok(name, "no restriction (no Yama)"),
+        Some(0) => CheckRow::ok(name, "0: no restriction"),
         Some(scope @ 1..=2) if free => {
-            Row::ok(name, format!("{scope}, overruled by cap_sys_ptrace"))
+            CheckRow::ok(name, format!("{scope}, overruled by cap_sys_ptrace"))
         }
-        Some(1) => Row::ok(name, "1: own children only")
+        Some(1) => CheckRow::ok(name, "1: own children only")
             .part(Instrument::Probe, only_children)
             .root_may(&["sysctl", "kernel.yama.ptrace_scope=0"]),
-        Some(2) => Row::ok(name, "2: only with cap_sys_ptrace")
+        Some(2) => CheckRow::ok(name, "2: only with cap_sys_ptrace")
             .no(Instrument::Probe, only_children)
             .fix(grant.command()),
-        Some(scope) => Row::ok(
+        Some(scope) => CheckRow::ok(
             name,
-            format!("{scope}: nobody may attach, until the next boot"),
+            format!("{scope}: no process may attach until the next boot"),
         )
         .no(Instrument::Probe, only_children)
         .fix("remove kernel.yama.ptrace_scope=3 from /etc/sysctl.d and reboot"),
     }
 }
 
-fn capabilities(can: &Capabilities, grant: Grant) -> Row {
+fn capabilities(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "capabilities";
     let wanted = [
         Cap::SysPtrace,
@@ -206,15 +208,15 @@ fn capabilities(can: &Capabilities, grant: Grant) -> Row {
         Cap::Bpf,
         Cap::CheckpointRestore,
     ];
-    // cap_sys_admin is as good as each of them but the first.
+    // cap_sys_admin includes the others, but not cap_sys_ptrace.
     let has =
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
     if missing.is_empty() {
-        return Row::ok(name, "all that tracing needs");
+        return CheckRow::ok(name, "all that tracing needs");
     }
     let missing: Vec<_> = missing.into_iter().map(Cap::name).collect();
-    Row::ok(name, format!("without {}", missing.join(" ")))
+    CheckRow::ok(name, format!("without {}", missing.join(" ")))
         .part(
             Instrument::Probe,
             "in process, own programs only; no --via kernel",
@@ -225,57 +227,57 @@ fn capabilities(can: &Capabilities, grant: Grant) -> Row {
         .fix(grant.command())
 }
 
-fn other_users(can: &Capabilities, grant: Grant) -> Row {
+fn other_users(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "other users' processes";
     if !can.effective.has(Cap::SysPtrace) {
-        return Row::ok(name, "own processes only")
+        return CheckRow::ok(name, "own processes only")
             .part(Instrument::Probe, "-p attaches to your own processes")
             .fix(grant.command());
     }
     if !can.in_first_user_namespace {
-        return Row::ok(name, "only those of this user namespace")
+        return CheckRow::ok(name, "only those of this user namespace")
             .part(
                 Instrument::Probe,
                 "-p attaches to those of this user namespace",
             )
-            .fix("run tiptoe outside of the user namespace (of the container)");
+            .fix("run tiptoe outside the user namespace (of the container)");
     }
     if !can.effective.has(Cap::DacOverride) {
-        return Row::ok(name, "by the kernel alone (without cap_dac_override)")
+        return CheckRow::ok(name, "by the kernel alone (without cap_dac_override)")
             .part(Instrument::Probe, "in process, your own processes only")
             .fix(match grant.root {
                 true => "start the container with --cap-add=DAC_OVERRIDE",
                 false => "sudo tiptoe",
             });
     }
-    Row::ok(name, "cap_sys_ptrace and cap_dac_override")
+    CheckRow::ok(name, "cap_sys_ptrace and cap_dac_override")
 }
 
-fn process_memory(can: &Capabilities, grant: Grant) -> Row {
+fn process_memory(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "process_vm_readv";
     match can.process_vm_readv {
-        Ok(()) => Row::ok(name, "memory of other processes can be read"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "memory of other processes can be read"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Probe, "no attaching to a running process")
             .fix(grant.or(e, "a kernel with CONFIG_CROSS_MEMORY_ATTACH")),
     }
 }
 
-fn memfd(can: &Capabilities) -> Row {
+fn memfd(can: &Capabilities) -> CheckRow {
     let name = "executable memfd";
     match can.executable_memfd {
-        Ok(()) => Row::ok(name, "the agent can enter a process"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "the agent can enter a process"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Probe, "no in-process probes, only --via kernel")
             .root_may(&["sysctl", "vm.memfd_noexec=0"]),
     }
 }
 
-fn process_uprobes(can: &Capabilities, grant: Grant) -> Row {
+fn process_uprobes(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "kernel uprobes, process";
     match can.process_uprobes {
-        Ok(()) => Row::ok(name, "BPF: all threads of a process (--via kernel)"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "BPF: all threads of a process (--via kernel)"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(
                 Instrument::Probe,
                 "--via kernel misses threads that start later",
@@ -284,72 +286,72 @@ fn process_uprobes(can: &Capabilities, grant: Grant) -> Row {
     }
 }
 
-fn thread_uprobes(can: &Capabilities, grant: Grant) -> Row {
+fn thread_uprobes(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "kernel uprobes, thread";
     match (can.thread_uprobes, can.process_uprobes) {
-        (Ok(()), _) => Row::ok(name, "perf events count given threads"),
-        (Err(e), Ok(())) => Row::ok(name, format!("not needed beside BPF ({e})")),
-        (Err(e), Err(_)) => Row::ok(name, e.to_string())
+        (Ok(()), _) => CheckRow::ok(name, "perf events count given threads"),
+        (Err(e), Ok(())) => CheckRow::ok(name, format!("not needed beside BPF ({e})")),
+        (Err(e), Err(_)) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Probe, "no --via kernel at all")
             .fix(grant.or(e, "a kernel with CONFIG_UPROBE_EVENTS")),
     }
 }
 
-fn paranoid(can: &Capabilities, grant: Grant) -> Row {
+fn paranoid(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "perf_event_paranoid";
     let free = can.effective.has(Cap::Perfmon) || can.effective.has(Cap::SysAdmin);
     match can.perf_event_paranoid {
-        None => Row::ok(name, "this kernel has no perf events")
+        None => CheckRow::ok(name, "this kernel has no perf events")
             .no(Instrument::Watch, "no kernel watchpoints")
             .no(Instrument::Stat, "no counters")
             .fix("a kernel with CONFIG_PERF_EVENTS"),
-        Some(level) if free => Row::ok(name, format!("{level}, overruled by capabilities")),
-        Some(level @ ..=0) => Row::ok(name, format!("{level}: all processes and CPUs")),
-        Some(level @ 1..=2) => Row::ok(name, format!("{level}: own processes only"))
+        Some(level) if free => CheckRow::ok(name, format!("{level}, overruled by capabilities")),
+        Some(level @ ..=0) => CheckRow::ok(name, format!("{level}: all processes and CPUs")),
+        Some(level @ 1..=2) => CheckRow::ok(name, format!("{level}: own processes only"))
             .part(Instrument::Watch, "thread by thread, not per CPU")
             .part(Instrument::Stat, "no system-wide or cgroup counts")
             .fix(grant.command()),
-        Some(level) => Row::ok(name, format!("{level}: nothing for ordinary users"))
+        Some(level) => CheckRow::ok(name, format!("{level}: nothing for ordinary users"))
             .no(Instrument::Watch, "no kernel watchpoints")
             .no(Instrument::Stat, "no counters")
             .fix(grant.command()),
     }
 }
 
-fn breakpoints(can: &Capabilities, grant: Grant) -> Row {
+fn breakpoints(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "hardware breakpoints";
     match can.breakpoints {
-        Ok(()) => Row::ok(name, "debug registers can be armed"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "debug registers can be armed"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Watch, "no watchpoints")
             .fix(grant.or(e, "end the debugger that holds all debug registers")),
     }
 }
 
-fn hardware(can: &Capabilities, grant: Grant) -> Row {
+fn hardware(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "hardware PMU";
     match can.hardware_counters {
-        Ok(()) => Row::ok(name, "cycles, instructions, cache misses"),
-        Err(e) if e.is_permission() => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "cycles, instructions, cache misses"),
+        Err(e) if e.is_permission() => CheckRow::ok(name, e.to_string())
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
             .fix(grant.command()),
-        Err(e) => Row::ok(name, format!("this machine shows none ({e})"))
+        Err(e) => CheckRow::ok(name, format!("this machine has none ({e})"))
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
-            .fix("in a virtual machine: switch its virtual PMU on (KVM: -cpu host,pmu=on)"),
+            .fix("in a virtual machine: enable its virtual PMU (KVM: -cpu host,pmu=on)"),
     }
 }
 
-fn software(can: &Capabilities, grant: Grant) -> Row {
+fn software(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "software counters";
     match can.software_counters {
-        Ok(()) => Row::ok(name, "CPU time, faults, switches, migrations"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "CPU time, faults, switches, migrations"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Stat, "no counters")
             .fix(grant.or(e, "a kernel with CONFIG_PERF_EVENTS")),
     }
 }
 
-fn bpf(can: &Capabilities, grant: Grant) -> Row {
+fn bpf(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "BPF programs";
     let kinds = |wanted: bool| {
         let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == wanted);
@@ -359,8 +361,8 @@ fn bpf(can: &Capabilities, grant: Grant) -> Row {
             .join(", ")
     };
     match can.bpf.iter().find_map(|(_, check)| check.err()) {
-        None => Row::ok(name, kinds(true)),
-        Some(e) => Row::ok(name, format!("refused: {e}; not {}", kinds(false)))
+        None => CheckRow::ok(name, kinds(true)),
+        Some(e) => CheckRow::ok(name, format!("refused: {e}; not {}", kinds(false)))
             .no(
                 Instrument::Watch,
                 "no aggregation at the hit, costlier watchpoints",
@@ -374,22 +376,22 @@ fn bpf(can: &Capabilities, grant: Grant) -> Row {
     }
 }
 
-fn btf(can: &Capabilities) -> Row {
+fn btf(can: &Capabilities) -> CheckRow {
     let name = "BTF";
     match can.btf {
-        Ok(()) => Row::ok(name, "/sys/kernel/btf/vmlinux"),
-        Err(e) => Row::ok(name, e.to_string())
+        Ok(()) => CheckRow::ok(name, "/sys/kernel/btf/vmlinux"),
+        Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Lock, "no kernel locks, no static programs")
             .no(Instrument::Stat, "perf's own cgroup mode")
             .fix("a kernel with CONFIG_DEBUG_INFO_BTF"),
     }
 }
 
-fn tracefs(can: &Capabilities) -> Row {
+fn tracefs(can: &Capabilities) -> CheckRow {
     let name = "tracefs";
     let row = match &can.tracefs {
-        Tracefs::Readable(root) => return Row::ok(name, root.display().to_string()),
-        Tracefs::NotMounted => Row::ok(name, "not mounted").root_may(&[
+        Tracefs::Readable(root) => return CheckRow::ok(name, root.display().to_string()),
+        Tracefs::NotMounted => CheckRow::ok(name, "not mounted").root_may(&[
             "mount",
             "-t",
             "tracefs",
@@ -397,7 +399,7 @@ fn tracefs(can: &Capabilities) -> Row {
             "/sys/kernel/tracing",
         ]),
         Tracefs::Unreadable(root) => {
-            Row::ok(name, format!("closed to this user: {}", root.display())).fix(format!(
+            CheckRow::ok(name, format!("closed to this user: {}", root.display())).fix(format!(
                 "sudo mount -o remount,mode=755 {}",
                 ShellWord(root.as_os_str().as_bytes())
             ))
@@ -405,55 +407,56 @@ fn tracefs(can: &Capabilities) -> Row {
     };
     row.part(
         Instrument::Probe,
-        "uprobes that others define there are not seen",
+        "uprobes that other tools define there are not seen",
     )
     .no(Instrument::Lock, "no kernel locks, no futex tracepoints")
     .part(Instrument::Stat, "no tracepoints")
 }
 
-fn cgroups(can: &Capabilities) -> Row {
+fn cgroups(can: &Capabilities) -> CheckRow {
     let name = "cgroups";
     let found = can.cgroups.describe();
     match (&can.cgroups.v2, &can.cgroups.v1_perf_event) {
-        (Some(_), _) => Row::ok(name, found),
-        (None, Some(_)) => Row::ok(name, found)
+        (Some(_), _) => CheckRow::ok(name, found),
+        (None, Some(_)) => CheckRow::ok(name, found)
             .part(Instrument::Stat, "version 1's perf_event hierarchy only")
             .fix("boot with systemd.unified_cgroup_hierarchy=1"),
-        (None, None) => Row::ok(name, found)
+        (None, None) => CheckRow::ok(name, found)
             .no(Instrument::Stat, "no counts by cgroup")
             .root_may(&["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]),
     }
 }
 
-/// Calls that only newer kernels have; nothing needs them.
-fn system_call(name: &'static str, check: Check) -> Row {
+/// Returns the row of a system call that only newer kernels have. It is never `NO`, because nothing
+/// depends on the call.
+fn system_call(name: &'static str, check: Check) -> CheckRow {
     match check {
-        Ok(()) => Row::ok(name, "known to this kernel"),
-        Err(e) => Row {
+        Ok(()) => CheckRow::ok(name, "known to this kernel"),
+        Err(e) => CheckRow {
             state: State::Part,
-            ..Row::ok(name, format!("{e}; nothing depends on it"))
+            ..CheckRow::ok(name, format!("{e}; nothing depends on it"))
         },
     }
 }
 
-fn open_files(can: &Capabilities) -> Row {
+fn open_files(can: &Capabilities) -> CheckRow {
     let name = "open files";
     let limit = can.open_files;
     let found = format!("{}, up to {}", limit.soft, limit.hard);
     if limit.hard >= FEW_FILES || can.effective.has(Cap::SysResource) {
-        return Row::ok(name, found);
+        return CheckRow::ok(name, found);
     }
-    Row::ok(name, found)
-        .part(Instrument::Watch, "few threads times variables")
+    CheckRow::ok(name, found)
+        .part(Instrument::Watch, "few threads and variables at a time")
         .fix("ulimit -Hn 1048576, as root, before tiptoe")
 }
 
-fn pid_namespace(can: &Capabilities) -> Row {
+fn pid_namespace(can: &Capabilities) -> CheckRow {
     let name = "pid namespace";
     if can.sees_all_processes {
-        return Row::ok(name, "the first: every process is visible");
+        return CheckRow::ok(name, "the first: every process is visible");
     }
-    Row::ok(name, "a container's: its own processes only")
+    CheckRow::ok(name, "a container's: its own processes only")
         .part(Instrument::Stat, "no system-wide names")
         .fix("start the container with --pid=host")
 }
@@ -463,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_says_what_it_limits_and_how_to_get_it() {
+    fn each_missing_thing_has_limits_and_a_fix() {
         for row in all(Capabilities::get(), 1000) {
             assert_eq!(row.limits.is_empty(), row.fix.is_none(), "{row:?}");
             assert!(row.state != State::Ok || row.limits.is_empty(), "{row:?}");

@@ -1,11 +1,11 @@
-//! The verdict: which instruments work here, and which features do not.
+//! The verdict: which instruments work on this machine, and which features do not.
 
 use clap::ValueEnum;
 use serde::Serialize;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use super::rows::{Instrument, Row, State};
+use super::rows::{CheckRow, Instrument, State};
 
 /// What this user can do on this machine.
 #[derive(Debug, Serialize)]
@@ -16,7 +16,7 @@ pub struct Verdict {
     pub not: Vec<&'static str>,
 }
 
-/// The features that users ask for by name, and the checks that decide about each.
+/// Features, each with the checks that it needs.
 const FEATURES: [(&str, &[&str]); 6] = [
     ("other users' processes", &["other users' processes"]),
     ("attaching in process", &["ptrace scope"]),
@@ -27,7 +27,8 @@ const FEATURES: [(&str, &[&str]); 6] = [
 ];
 
 impl Verdict {
-    pub fn new(can: &Capabilities, rows: &[Row]) -> Verdict {
+    /// Returns the verdict. `rows` must be all checks.
+    pub fn new(can: &Capabilities, rows: &[CheckRow]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);
             rows.any(|row| row.state != State::Ok)
@@ -42,7 +43,7 @@ impl Verdict {
         }
     }
 
-    /// One line: `you can: probe lock; not: hardware counters`.
+    /// Returns the verdict as one line: `you can: probe lock; not: hardware counters`.
     pub fn line(&self) -> String {
         let can: Vec<&str> = self.can.iter().map(|it| it.name()).collect();
         let can = match can[..] {
@@ -56,7 +57,7 @@ impl Verdict {
     }
 }
 
-/// Whether an instrument has any way to work, for this user's own programs.
+/// Returns whether an instrument has any way to work, for this user's own programs.
 fn works(can: &Capabilities, instrument: Instrument) -> bool {
     let has_agent = can.membarrier_sync_core.is_ok() && can.executable_memfd.is_ok();
     let has_bpf = can.btf.is_ok() && can.bpf.iter().all(|(_, check)| check.is_ok());
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_names_what_works_first() {
+    fn the_line_has_first_what_works() {
         let verdict = |can: &[Instrument], not: &[&'static str]| {
             let (can, not) = (can.to_vec(), not.to_vec());
             Verdict { can, not }.line()

@@ -1,4 +1,5 @@
-//! `tiptoe plan`: how accurate a set of counters would be, and what it would cost, before any is opened.
+//! `tiptoe plan`: predicts how accurate a set of counters would be, and what it would cost, before
+//! any counter is opened.
 
 mod cgroups;
 mod events;
@@ -18,40 +19,40 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::values;
 
-/// What `tiptoe plan --help` says behind the options.
+/// The text of `tiptoe plan --help` after the options.
 pub const PLAN_HELP: &str = "\
-Nothing is traced or counted: the events' schedule is simulated, for cgroups that are
+Nothing is traced or counted. The schedule of the events is simulated, for cgroups that are
 given by name or number and need not exist.
   tiptoe plan -e cycles,instructions,cache-misses --for-each-cgroup web,db,batch -a
   tiptoe plan -e '{cycles,instructions},branch-misses:D,page-faults' --for-each-cgroup 200
   tiptoe plan -e cycles,LLC-load-misses --for-each-cgroup a,a/b --trace switches.txt
 
-Events: by perf's names, 'rNNN' and 'cpu/…/', which need one of the CPU's counters
-(--slots); software events and tracepoints, which do not. {…} is a group, whose events
-count together or not at all; :D pins an event, which then always counts or is in error.
+Events, by perf's names: hardware events, `rNNN` and `cpu/…/` need one of the CPU's counters
+(--slots); software events and tracepoints do not. {…} is a group, whose events count
+together or not at all; :D pins an event, which then always counts or is in error.
 
-counted: the share of the time in which it could that an event counted; least: of the
-cgroup in which it was least. Counts are scaled up by it. error: by how much that is off
-where what happens varies by half from switch to switch: half of the cgroups are below,
-and worst.
+counted: the share of its possible time that an event counted, by which its count is scaled.
+least: this share in the cgroup where it is smallest. error: how far scaled counts are off
+if rates vary by half from switch to switch, as the median over cgroups; worst: the largest.
 
-Cost: an event that is added to or deleted from the CPU's counters takes 80 ns (--op-ns;
-measured for software events in a virtual machine, more for counters). Two ways of
-switching from one cgroup to another are compared: to take all events out and put those
-of the next in, as the kernel does, and to move only what changes. blind: how long an
-event of the whole system was out because of that, which no count shows.
+Cost: adding an event to the CPU's counters, or deleting it, takes 80 ns (--op-ns; measured
+for software events in a virtual machine; hardware counters take longer). Two ways to switch
+from one cgroup to another are compared: all events out and the next cgroup's in, as the
+kernel does, and only what changes. blind: the share of time in which an event of the whole
+system was out because of that; no count shows it.
 
-A third way is that of tiptoe stat --for-each-cgroup: one set of events for each CPU, which
-stays in at switches, is read there, and charged to the cgroup that ran. So few events have
-to share counters, whatever the number of cgroups. It takes 50 ns a switch (--charge-ns) and
-60 ns for each event that is read (--read-ns), as 'tiptoe bench cgroup' measured in a virtual
-machine; time, switches, faults and migrations are told by tasks themselves, and not read:
-where nothing else is asked for, switches take nothing more. Those between tasks of one
-cgroup are not simulated: where events are read these take 30 to 50 ns as well.
+The third way is that of `tiptoe stat --for-each-cgroup`: each CPU has one set of events,
+which stays where it is at switches. It is read there, and charged to the cgroup that ran.
+So only few events share the counters, however many cgroups there are. This takes 50 ns a
+switch (--charge-ns) and 60 ns for each event that is read (--read-ns), as `tiptoe bench
+cgroup` measured in a virtual machine. Time, switches, faults and migrations are not read,
+because the kernel keeps them for each task: without other events, switches take no longer.
+Switches between tasks of one cgroup are not simulated; if events are read, these take 30 to
+50 ns too.
 
-Estimated, not measured: what else runs, and the caches, are left out.";
+All of this is estimated, not measured: other load and caches are left out.";
 
-/// The most switches that are simulated: some minutes of work.
+/// The most switches that are simulated, so that a plan ends after some minutes.
 const MOST_SWITCHES: f64 = 1e8;
 
 /// `tiptoe plan`.
@@ -61,11 +62,11 @@ pub struct PlanArgs {
     #[arg(short = 'e', long = "event", value_name = "EVENTS", required = true)]
     pub events: Vec<String>,
 
-    /// Count each event for each of these cgroups, or for so many that are made up
+    /// Count each event for each of these cgroups, or for N made-up ones
     #[arg(long, value_name = "NAMES|N")]
     pub for_each_cgroup: Option<String>,
 
-    /// Count each event for the whole system, too; without cgroups that is all there is
+    /// Also count each event for the whole system; without cgroups, this is always done
     #[arg(short = 'a', long = "all")]
     pub all: bool,
 
@@ -73,11 +74,11 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub slots: u32,
 
-    /// CPUs; this machine's unless given
+    /// CPUs [default: this machine's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: Option<u32>,
 
-    /// So often a second each CPU goes on to another cgroup
+    /// How many times a second each CPU switches to another cgroup
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub switches: u32,
 
@@ -85,36 +86,36 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub time: Option<Duration>,
 
-    /// Where there are more events than counters, others have a turn after this time
+    /// The length of a turn if there are more events than counters
     #[arg(long, value_name = "TIME", default_value = "4ms", value_parser = values::time, allow_negative_numbers = true)]
     pub turn: Duration,
 
-    /// What adding an event to the CPU's counters takes, and deleting it
+    /// The time to add an event to the CPU's counters, or to delete it
     #[arg(long, value_name = "NS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub op_ns: u32,
 
-    /// What tiptoe stat takes at a switch from one cgroup to another
+    /// The time that `tiptoe stat` takes at a switch from one cgroup to another
     #[arg(long, value_name = "NS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub charge_ns: u32,
 
-    /// And for each event that it reads there
+    /// The time for each event that it reads at the switch
     #[arg(long, value_name = "NS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub read_ns: u32,
 
-    /// Take switches from this file in place of made-up ones: 'SECONDS CPU CGROUP' a line
+    /// Take switches from this file, not made-up ones; each line is `SECONDS CPU CGROUP`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["switches", "cpus"])]
     pub trace: Option<PathBuf>,
 
-    /// Make up other switches
+    /// The seed of the made-up switches
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Report as one line of JSON
+    /// Print the report as one line of JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Runs the plan.
+/// Simulates the plan and prints the report.
 pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let groups = events::parse(&args.events)?;
     let mut cgroups = cgroups::Cgroups::named(args.for_each_cgroup.as_deref())?;
@@ -125,7 +126,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let switches = f64::from(cpus) * f64::from(args.switches) * time.as_secs_f64();
     if trace.is_none() && switches > MOST_SWITCHES {
         let what = format!("{switches:.0} switches are too many to simulate");
-        return Err(Failure::new(what).hint("less --time, or fewer --cpus: all are alike"));
+        return Err(Failure::new(what).hint("less --time, or fewer --cpus: all CPUs are alike"));
     }
     let setting = simulate::Setting {
         groups: &groups,

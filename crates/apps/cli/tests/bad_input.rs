@@ -1,4 +1,5 @@
-//! Bad input: one line what failed, one line what to do, exit status 2.
+//! Bad input is refused with one line that says what failed, one that says what to do, and exit
+//! status 2.
 
 use std::process::{Command, Output};
 
@@ -22,7 +23,7 @@ fn refuses(args: &[&str], what: &str) {
 }
 
 #[test]
-fn bad_specs() {
+fn bad_specs_are_refused() {
     refuses(
         &["probe", "prog:", "-p", "1"],
         "'prog:': a function is missing (at character 6)",
@@ -43,7 +44,7 @@ fn bad_specs() {
 }
 
 #[test]
-fn bad_options() {
+fn bad_options_are_refused() {
     refuses(
         &["probe", "f", "-p", "1", "--filter", "size > 3"],
         "an argument (arg0 to arg5)",
@@ -76,7 +77,7 @@ fn bad_options() {
 }
 
 #[test]
-fn times_that_cannot_be_taken() {
+fn options_that_no_event_can_serve_are_refused() {
     let refuses = |args: &[&str], what| refuses(&[&["probe", "-p", "1"], args].concat(), what);
     refuses(&["f", "--slower", "1ms"], "--slower without --latency");
     refuses(
@@ -143,7 +144,7 @@ fn times_that_cannot_be_taken() {
 }
 
 #[test]
-fn no_target_or_one_that_is_reserved() {
+fn missing_and_reserved_targets_are_refused() {
     refuses(&["probe", "f"], "no process to trace");
     refuses(&["probe", "f", "-a"], "-a is not implemented yet");
     refuses(
@@ -161,7 +162,7 @@ fn no_target_or_one_that_is_reserved() {
 }
 
 #[test]
-fn an_output_that_cannot_be_is_said_before_the_command_runs() {
+fn an_unwritable_output_is_refused_before_the_command_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = folder.path().join("made");
     let made = made.to_str().expect("a path");
@@ -173,7 +174,7 @@ fn an_output_that_cannot_be_is_said_before_the_command_runs() {
 }
 
 #[test]
-fn a_bench_that_does_not_exist() {
+fn unknown_benches_and_bad_options_of_benches_are_refused() {
     refuses(&["bench", "nothing"], "no bench `nothing`");
     refuses(&["bench", "uprobe", "--rounds", "0"], "--rounds");
     refuses(
@@ -190,7 +191,7 @@ fn doctor_prints_one_json_value() {
 }
 
 #[test]
-fn help_and_version_are_no_failure() {
+fn help_and_version_succeed() {
     for args in [&["--help"][..], &["--version"], &["probe", "--help"]] {
         let output = tiptoe(args);
         assert!(output.status.success() && output.stderr.is_empty());
@@ -199,7 +200,7 @@ fn help_and_version_are_no_failure() {
 }
 
 #[test]
-fn plans_that_cannot_be() {
+fn impossible_plans_are_refused() {
     let plan = |rest: &[&str], what| refuses(&[&["plan"], rest].concat(), what);
     plan(&[], "--event <EVENTS>");
     plan(&["-e", "cylces"], "no event 'cylces'");
@@ -218,7 +219,7 @@ fn plans_that_cannot_be() {
     );
     plan(
         &["-e", "cycles", "--for-each-cgroup", "a,a"],
-        "'a' is there twice",
+        "'a' is given twice",
     );
     plan(
         &["-e", "{cycles,instructions}", "--slots", "1"],

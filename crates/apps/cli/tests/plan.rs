@@ -1,4 +1,4 @@
-//! `tiptoe plan`, as a user calls it.
+//! `tiptoe plan` as a user runs it.
 
 use std::process::{Command, Output};
 
@@ -23,7 +23,8 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&plan(&[args, &["--json"]].concat())).expect("JSON")
 }
 
-/// Three counters for an event of each cgroup, of its parent, and of the system.
+/// An event of three cgroups, of their parent, and of the system. At any time at most three of its
+/// counters are needed: a cgroup's, its parent's and the system's.
 const PUBLISHED: [&str; 8] = [
     "-e",
     "cycles",
@@ -36,14 +37,14 @@ const PUBLISHED: [&str; 8] = [
 ];
 
 #[test]
-fn the_same_plan_says_the_same() {
+fn the_same_plan_and_seed_give_the_same_report() {
     let args = [&PUBLISHED[..], &["2"]].concat();
     assert_eq!(plan(&args), plan(&args));
     assert_ne!(plan(&args), plan(&[&args[..], &["--seed", "2"]].concat()));
 }
 
 #[test]
-fn what_fits_is_exact_and_only_what_changes_is_moved() {
+fn events_that_fit_are_exact_in_each_way_of_switching() {
     let plan = json(&[&PUBLISHED[..], &["3"]].concat());
     for event in plan["events"].as_array().unwrap() {
         assert_eq!(event["counted_percent"], 100.0, "{event}");
@@ -63,7 +64,7 @@ fn what_fits_is_exact_and_only_what_changes_is_moved() {
 }
 
 #[test]
-fn a_recorded_trace_is_taken_as_it_is() {
+fn a_recorded_trace_is_used_unchanged() {
     let folder = std::env::temp_dir().join(format!("tiptoe-plan-{}", std::process::id()));
     std::fs::write(
         &folder,
@@ -91,7 +92,7 @@ fn a_recorded_trace_is_taken_as_it_is() {
 }
 
 #[test]
-fn the_table_says_who_is_in_error() {
+fn the_report_names_events_in_error() {
     let text = plan(&[
         "-e",
         "cycles:D,instructions:D",

@@ -1,4 +1,4 @@
-//! The cgroups of a plan: by name, or so many.
+//! The cgroups of a plan, given by their names or their number.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,23 @@ use tiptoe_schedule::{Label, Tree};
 
 use crate::failure::Failure;
 
-/// The most that can be asked for.
+/// The most cgroups that can be requested.
 const MOST: usize = 100_000;
 
-/// The tree of cgroups, and those to count for.
+/// The tree of cgroups, and the counted ones.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// All of them.
+    /// All cgroups, also those of a trace and the ancestors of counted ones.
     pub tree: Tree,
-    /// Those to count for, by the names that they were given.
+    /// The cgroups to count for, with their names as given.
     pub counted: Vec<(String, Label)>,
+    /// The cgroups by path, without slashes at the ends.
     labels: HashMap<String, Label>,
 }
 
 impl Cgroups {
-    /// `web,db,batch/nightly`, or a number of them; none where nothing is asked for.
+    /// Parses `web,db,batch/nightly`, or a number of cgroups. Without a list no cgroup is counted.
+    /// Fails for a cgroup that is given twice, or is the root.
     pub fn named(list: Option<&str>) -> Result<Cgroups, Failure> {
         let mut cgroups = Cgroups {
             tree: Tree::new(),
@@ -52,14 +54,15 @@ impl Cgroups {
                     .hint("-a counts for the whole system"));
             }
             if cgroups.counted.iter().any(|(_, counted)| *counted == label) {
-                return Err(bad(list, &format!("'{name}' is there twice")));
+                return Err(bad(list, &format!("'{name}' is given twice")));
             }
             cgroups.counted.push((name, label));
         }
         Ok(cgroups)
     }
 
-    /// The cgroup of this path, made with those above it where it is not there.
+    /// Returns the cgroup of this path. Creates it, and its ancestors, if they do not exist. `None`
+    /// if a name in the path is empty or the tree is full.
     pub fn label(&mut self, path: &str) -> Option<Label> {
         let path = path.trim_matches('/');
         if let Some(label) = self.labels.get(path) {
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup_is_refused() {
+    fn bad_lists_of_cgroups_are_refused() {
         for list in ["0", "100001", "", "a,,b", "a,a/", "/", "a,a", "a//b,a///b/"] {
             assert!(Cgroups::named(Some(list)).is_err(), "{list}");
         }

@@ -1,40 +1,41 @@
-//! Events as far as a plan has to know them: whether they need a counter, and what goes together.
+//! The events of a plan: their groups, whether they need a counter, and what they cost at switches.
 
 use crate::counters;
 use crate::failure::Failure;
 
-/// Events that count together or not at all.
+/// A group of events, which count together or not at all.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Group {
-    /// They give way to nobody.
+pub struct PlanGroup {
+    /// Whether the group must always have its counters.
     pub is_pinned: bool,
-    /// The first is the leader.
-    pub events: Vec<Event>,
+    /// The events, the leader first.
+    pub events: Vec<PlanEvent>,
 }
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Event {
-    /// As it was given.
+pub struct PlanEvent {
+    /// The name as given.
     pub name: String,
     /// Whether it needs one of the CPU's counters.
     pub needs_slot: bool,
-    /// Whether `stat --for-each-cgroup` reads it at switches, as no task's own fields tell of it.
+    /// Whether `stat --for-each-cgroup` must read it at switches, because the kernel does not keep
+    /// it for each task.
     pub is_read: bool,
-    /// Whether it takes time at switches there: those that are read do, and what is counted at them.
+    /// Whether it costs time at switches there: if it is read, or if it counts switches.
     pub is_at_switches: bool,
 }
 
-/// Reads lists of events and groups.
-pub fn parse(lists: &[String]) -> Result<Vec<Group>, Failure> {
+/// Parses lists of events and groups. Fails if an event is unknown.
+pub fn parse(lists: &[String]) -> Result<Vec<PlanGroup>, Failure> {
     let groups = counters::groups(lists)?.into_iter().map(|group| {
-        let events = group.events.iter().map(|event| Event {
+        let events = group.events.iter().map(|event| PlanEvent {
             name: event.text.to_owned(),
             needs_slot: event.kind.needs_slot(),
             is_read: tiptoe_collector::is_read(event),
             is_at_switches: tiptoe_collector::is_at_switches(event),
         });
-        Group {
+        PlanGroup {
             is_pinned: group.is_pinned,
             events: events.collect(),
         }
@@ -48,7 +49,7 @@ mod tests {
 
     fn short(list: &str) -> Vec<(bool, Vec<(String, bool)>)> {
         let groups = parse(&[list.to_owned()]).unwrap();
-        let events = |group: &Group| {
+        let events = |group: &PlanGroup| {
             let events = group.events.iter();
             events
                 .map(|event| (event.name.clone(), event.needs_slot))
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_told_from_what_the_kernel_counts() {
+    fn only_hardware_events_need_a_counter() {
         let one = |list: &str| short(list)[0].1[0].1;
         for name in ["cycles:u", "LLC-load-misses", "r1a8:uk", "cpu/cycles/u"] {
             assert!(one(name), "{name}");
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_pinned_ones() {
+    fn braces_group_events_and_d_pins_them() {
         let groups = short("{cycles,instructions},cs:D,{branches:D,branch-misses},{cycles,cs}:uD");
         let shown = groups
             .iter()

@@ -1,21 +1,21 @@
-//! The report as text and as JSON.
+//! The report of a plan as text and as JSON.
 
 use std::fmt::Write;
 
 use tiptoe_event::PrintableJson;
 
-use super::rows::{PolicyRow, Report, Row};
+use super::rows::{EventRow, PlanReport, PolicyRow};
 use crate::failure::Failure;
 
-/// One line.
-pub fn json(report: &Report) -> Result<String, Failure> {
+/// Returns the report as one line of JSON.
+pub fn json(report: &PlanReport) -> Result<String, Failure> {
     let json = serde_json::to_string(report);
     let json = json.map_err(|error| Failure::new(format!("the plan has no JSON form: {error}")))?;
     Ok(PrintableJson(&json).to_string() + "\n")
 }
 
-/// Two tables, and how they came about.
-pub fn text(report: &Report) -> String {
+/// Returns a table of events, a table of the ways to switch, and the assumptions.
+pub fn text(report: &PlanReport) -> String {
     let mut text = heading(report);
     let own = report.events.iter().map(|row| event_cells(row, ""));
     let read = report.read_events.iter();
@@ -66,24 +66,27 @@ pub fn text(report: &Report) -> String {
             _ => format!(" and {} ns for each event (--read-ns)", report.read_ns),
         };
         let how = match report.switch_ns {
-            0 => "tasks are asked what they did, which takes nothing at switches".to_owned(),
+            0 => "from counts that the kernel keeps for tasks, at no cost at switches".to_owned(),
             _ => format!(
                 "one set of events on each CPU; estimated at {} ns a switch (--charge-ns){reads}",
                 report.charge_ns
             ),
         };
-        let _ = writeln!(text, "read: as tiptoe stat --for-each-cgroup counts, {how}");
+        let _ = writeln!(
+            text,
+            "read: as `tiptoe stat --for-each-cgroup` counts, {how}"
+        );
     } else if report.cgroups > 0 {
         let _ = writeln!(
             text,
-            "note: tiptoe stat --for-each-cgroup reads {} events at most",
+            "note: `tiptoe stat --for-each-cgroup` reads {} events at most",
             tiptoe_collector::MOST_READ
         );
     }
     text
 }
 
-fn heading(report: &Report) -> String {
+fn heading(report: &PlanReport) -> String {
     let of = match (report.cgroups, report.is_of_system) {
         (0, _) => "the system".to_owned(),
         (1, false) => "1 cgroup".to_owned(),
@@ -111,7 +114,7 @@ fn heading(report: &Report) -> String {
     )
 }
 
-fn event_cells(row: &Row, how: &str) -> [String; 7] {
+fn event_cells(row: &EventRow, how: &str) -> [String; 7] {
     let of_cgroups = row.of == "cgroups";
     let one = |value| {
         if of_cgroups {
@@ -143,7 +146,7 @@ fn event_cells(row: &Row, how: &str) -> [String; 7] {
     ]
 }
 
-fn policy_cells(row: &PolicyRow, report: &Report) -> [String; 7] {
+fn policy_cells(row: &PolicyRow, report: &PlanReport) -> [String; 7] {
     let seconds = report.seconds * report.cpus as f64;
     let rate = |count: u64| format!("{:.0}", count as f64 / seconds);
     let words = match row.policy {
@@ -166,7 +169,7 @@ fn percent(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.digits$}%"))
 }
 
-/// The first columns to the left, numbers to the right.
+/// Returns a table. A column is aligned to the right if all its cells are numbers, else to the left.
 fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     let head = head.map(str::to_owned);
     let width = |column: usize| {
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_to_the_left_and_numbers_to_the_right() {
+    fn words_are_aligned_left_and_numbers_right() {
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         let text = table(["what", "n"], vec![row("a", "5%"), row("bcdefg", "-")]);
         assert_eq!(text, "what     n\na       5%\nbcdefg   -\n");

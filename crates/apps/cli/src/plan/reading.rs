@@ -1,21 +1,23 @@
-//! How `tiptoe stat --for-each-cgroup` would count the same: one set of events on each CPU, read at switches.
+//! Simulates how `tiptoe stat --for-each-cgroup` counts: one set of events on each CPU, which is read
+//! at switches.
 
 use tiptoe_collector::MOST_READ;
 use tiptoe_schedule::simulate::{Charges, Group as Fate, Machine, Outcome, Wanted};
 use tiptoe_schedule::{Policy, Target};
 
-use super::rows::{PolicyRow, Row};
+use super::rows::{EventRow, PolicyRow};
 use super::simulate::{Setting, refused, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
-    /// What becomes of each event, and what it takes; nothing without cgroups, or with more events than can be read.
+    /// Returns the rows of the events, and what this way costs. `None` without cgroups, or with more
+    /// events than `stat` can read.
     pub(super) fn read(
         &self,
         machine: &Machine<'_>,
         cpus: usize,
         run: impl Fn(&mut Charges<'_>, usize),
-    ) -> Result<Option<(Vec<Row>, PolicyRow)>, Failure> {
+    ) -> Result<Option<(Vec<EventRow>, PolicyRow)>, Failure> {
         let events = || self.groups.iter().flat_map(|group| &group.events);
         let reads = events().filter(|event| event.is_read).count();
         if self.cgroups.counted.is_empty() || reads > MOST_READ {
@@ -42,7 +44,8 @@ impl Setting<'_> {
         Ok(Some((rows, row)))
     }
 
-    /// What a switch takes: nothing where all is asked of tasks themselves.
+    /// Returns the time that a switch takes. It is 0 if the kernel keeps all these events for each
+    /// task, because nothing runs at switches then.
     pub(super) fn switch_ns(&self) -> u64 {
         let events = || self.groups.iter().flat_map(|group| &group.events);
         let reads = events().filter(|event| event.is_read).count();
@@ -52,7 +55,7 @@ impl Setting<'_> {
         }
     }
 
-    fn read_rows(&self, outcome: &Outcome) -> Vec<Row> {
+    fn read_rows(&self, outcome: &Outcome) -> Vec<EventRow> {
         let count = self.groups.len();
         let (system, cgroups) = outcome.groups.split_at(count.min(outcome.groups.len()));
         let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
@@ -65,7 +68,8 @@ impl Setting<'_> {
     }
 }
 
-/// Tasks tell of it themselves, whatever it is in a group with.
+/// Returns the result of an event that the kernel keeps for each task. It is exact, whatever its
+/// group does.
 fn exact(fate: Fate) -> Fate {
     let mut exact = Fate {
         count: fate.work,

@@ -1,61 +1,62 @@
-//! What a simulation came to, in the terms of the events that were asked for.
+//! The result of a simulation, as rows of the requested events.
 
 use serde::Serialize;
 use tiptoe_schedule::simulate::{Group as Fate, Outcome};
 
-/// What came of it. Serialized, the keys are the fields' names.
+/// The result. The fields' names are the keys of the JSON.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct PlanReport {
     pub slots: u32,
     pub cpus: usize,
     pub cgroups: usize,
     pub is_of_system: bool,
     pub seconds: f64,
     pub switches: u64,
-    /// Whether the switches are out of a file.
+    /// Whether the switches were read from a file.
     pub recorded: bool,
     pub turn_ns: u64,
     pub operation_ns: u64,
     pub switch_ns: u64,
     pub charge_ns: u64,
     pub read_ns: u64,
-    pub events: Vec<Row>,
-    /// The same as `tiptoe stat` counts them: of cgroups, with as many as it can read.
-    pub read_events: Vec<Row>,
+    pub events: Vec<EventRow>,
+    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty without cgroups, or with more
+    /// events than it can read.
+    pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }
 
-/// One event, for all cgroups or for the system.
+/// One event, for all cgroups or for the system. Values are `None` if nothing ran.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct EventRow {
     pub event: String,
     /// `cgroups` or `system`.
     #[serde(rename = "for")]
     pub of: &'static str,
-    /// Of the time in which it could have.
+    /// The share of its possible time that it counted.
     pub counted_percent: Option<f64>,
-    /// Of the cgroup in which that was least.
+    /// This share in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
-    /// Cgroups that ran and of which it counted nothing.
+    /// How many cgroups ran without being counted at all.
     pub not_counted: usize,
-    /// Cgroups in which it was pinned and found no slot.
+    /// In how many cgroups it is pinned and has no slot.
     pub in_error: usize,
-    /// By how much its scaled count is off: of half of the cgroups less.
+    /// The error of its scaled count, as the median over cgroups.
     pub error_percent: Option<f64>,
     pub worst_error_percent: Option<f64>,
-    pub each: Vec<Each>,
+    pub each: Vec<CgroupTimes>,
 }
 
 /// One event in one cgroup.
 #[derive(Debug, Serialize)]
-pub struct Each {
+pub struct CgroupTimes {
     pub cgroup: String,
     pub enabled_ns: u64,
     pub running_ns: u64,
     pub error_percent: Option<f64>,
 }
 
-/// What one way of switching takes.
+/// The cost of one way to switch from one cgroup to another.
 #[derive(Debug, Serialize)]
 pub struct PolicyRow {
     /// `everything`, `changed` or `read`.
@@ -66,14 +67,18 @@ pub struct PolicyRow {
     /// Events that are read at a switch.
     pub reads: u64,
     pub cost_percent: f64,
-    /// Of the system's events: of their time, how much they were out while they were switched.
+    /// The share of time in which the system's events were removed within switches that added them
+    /// again.
     pub blind_percent: Option<f64>,
 }
 
-impl Row {
-    /// Of an event that fared like this in each of these cgroups, or in the system.
-    pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> Row {
-        let each = fates.iter().map(|(cgroup, fate)| Each::new(cgroup, fate));
+impl EventRow {
+    /// Returns the row of an event from its results in these cgroups, or in the system. Cgroups that
+    /// never ran are left out of shares and errors.
+    pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
+        let each = fates
+            .iter()
+            .map(|(cgroup, fate)| CgroupTimes::new(cgroup, fate));
         let ran: Vec<&Fate> = fates
             .iter()
             .map(|(_, fate)| fate)
@@ -88,7 +93,7 @@ impl Row {
         let share = |fate: &&Fate| percent(fate.times.running_ns, fate.times.enabled_ns);
         let mut errors: Vec<f64> = ran.iter().filter_map(|fate| error_percent(fate)).collect();
         errors.sort_by(f64::total_cmp);
-        Row {
+        EventRow {
             event: event.to_owned(),
             of,
             counted_percent: percent(running, enabled),
@@ -102,9 +107,9 @@ impl Row {
     }
 }
 
-impl Each {
-    fn new(cgroup: &str, fate: &Fate) -> Each {
-        Each {
+impl CgroupTimes {
+    fn new(cgroup: &str, fate: &Fate) -> CgroupTimes {
+        CgroupTimes {
             cgroup: cgroup.to_owned(),
             enabled_ns: fate.times.enabled_ns,
             running_ns: fate.times.running_ns,
@@ -114,7 +119,7 @@ impl Each {
 }
 
 impl PolicyRow {
-    /// Of an outcome, whose first groups are the system's.
+    /// Returns the row of an outcome. Its first `of_system` groups must be the system's.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,
@@ -137,7 +142,7 @@ impl PolicyRow {
         }
     }
 
-    /// The same where each switch takes so long, too, and so many events are read there.
+    /// Adds the cost of reading `reads` events at each switch, which takes `switch_ns`.
     pub fn with_reads(self, reads: u64, switch_ns: u64, outcome: &Outcome) -> PolicyRow {
         let more = percent(outcome.switches * switch_ns, outcome.ns);
         PolicyRow {
@@ -148,10 +153,11 @@ impl PolicyRow {
     }
 }
 
-/// Of one that counted while its target ran; in error it tells nothing.
+/// Returns the error of a scaled count. `None` if the event never counted or is in error, because
+/// then there is no count to scale.
 fn error_percent(fate: &Fate) -> Option<f64> {
-    let tells = fate.times.running_ns > 0 && !fate.in_error;
-    let parts = fate.error().filter(|_| tells)?;
+    let has_count = fate.times.running_ns > 0 && !fate.in_error;
+    let parts = fate.error().filter(|_| has_count)?;
     Some(parts as f64 / 10_000.0)
 }
 
@@ -166,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroups_that_did_not_run_say_nothing() {
+    fn cgroups_that_never_ran_are_left_out_of_shares() {
         let fate = |enabled_ns, running_ns, work, count| Fate {
             times: Times {
                 enabled_ns,
@@ -181,13 +187,14 @@ mod tests {
             ("b", fate(100, 0, 1000, 0)),
             ("c", fate(0, 0, 0, 0)),
         ];
-        let row = Row::new("cycles", "cgroups", &fates);
+        let row = EventRow::new("cycles", "cgroups", &fates);
         assert_eq!(
             (row.counted_percent, row.least_percent),
             (Some(25.0), Some(0.0))
         );
         assert_eq!((row.not_counted, row.worst_error_percent), (1, Some(20.0)));
         assert_eq!(row.each.len(), 3);
-        assert_eq!(Row::new("cs", "cgroups", &fates[2..]).counted_percent, None);
+        let never = EventRow::new("cs", "cgroups", &fates[2..]);
+        assert_eq!(never.counted_percent, None);
     }
 }

@@ -1,4 +1,4 @@
-//! From what was asked for to what comes of it.
+//! Simulates a plan: from the requested events and switches to the report.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tiptoe_schedule::simulate::{
 use tiptoe_schedule::{AddError, Label, Policy, Priority, Target};
 
 use super::cgroups::Cgroups;
-use super::events::{Event, Group};
-use super::rows::{PolicyRow, Report, Row};
+use super::events::{PlanEvent, PlanGroup};
+use super::rows::{EventRow, PlanReport, PolicyRow};
 use super::trace::Trace;
 use crate::failure::Failure;
 
-/// What is to be simulated.
+/// What is simulated, except the switches.
 #[derive(Debug)]
 pub struct Setting<'a> {
-    pub groups: &'a [Group],
+    pub groups: &'a [PlanGroup],
     pub cgroups: &'a Cgroups,
     pub is_of_system: bool,
     pub slots: u32,
@@ -27,17 +27,22 @@ pub struct Setting<'a> {
     pub seed: u64,
 }
 
-/// This machine's.
+/// Returns the number of this machine's CPUs.
 pub fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
 }
 
 impl Setting<'_> {
-    /// With switches that are made up, alike on all CPUs.
-    pub fn made_up(&self, cpus: u32, per_second: u32, time: Duration) -> Result<Report, Failure> {
+    /// Simulates random switches, at the same mean rate on all CPUs. Fails if a group never fits.
+    pub fn made_up(
+        &self,
+        cpus: u32,
+        per_second: u32,
+        time: Duration,
+    ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // What is in none of them runs, too.
+        // The root stands in for tasks outside the counted cgroups, which run too.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -48,8 +53,8 @@ impl Setting<'_> {
         self.report(cpus as usize, time, false, switches)
     }
 
-    /// With those of a trace.
-    pub fn recorded(&self, trace: &Trace, time: Option<Duration>) -> Result<Report, Failure> {
+    /// Simulates the switches of a trace, at most up to its end. Fails if a group never fits.
+    pub fn recorded(&self, trace: &Trace, time: Option<Duration>) -> Result<PlanReport, Failure> {
         let end = Duration::from_nanos(trace.end_ns);
         let time = time.map_or(end, |time| time.min(end));
         let switches = |cpu: usize| trace.cpus[cpu].iter().copied();
@@ -62,7 +67,7 @@ impl Setting<'_> {
         time: Duration,
         recorded: bool,
         switches: impl Fn(usize) -> T,
-    ) -> Result<Report, Failure> {
+    ) -> Result<PlanReport, Failure> {
         let wanted = self.wanted();
         let machine = Machine {
             tree: &self.cgroups.tree,
@@ -91,10 +96,15 @@ impl Setting<'_> {
         let read = self.read(&machine, cpus, run)?;
         let policies = [("everything", &everything), ("changed", &changed)];
         let policies = policies.map(|(policy, outcome)| {
-            PolicyRow::new(policy, outcome, self.of_system(), self.operation_ns)
+            PolicyRow::new(
+                policy,
+                outcome,
+                self.system_group_count(),
+                self.operation_ns,
+            )
         });
         let (read_events, read) = read.unzip();
-        Ok(Report {
+        Ok(PlanReport {
             slots: self.slots,
             cpus,
             cgroups: self.cgroups.counted.len(),
@@ -113,7 +123,8 @@ impl Setting<'_> {
         })
     }
 
-    /// The system's first, where it is asked for, then each cgroup's.
+    /// Returns the groups for the system, if requested, then those for each cgroup. `rows` relies on
+    /// this order.
     fn wanted(&self) -> Vec<Wanted> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -123,21 +134,22 @@ impl Setting<'_> {
             .collect()
     }
 
-    /// Each event's, for the system and for the cgroups.
-    fn rows(&self, outcome: &Outcome) -> Vec<Row> {
+    /// Returns a row of each event for the system, and one for the cgroups.
+    fn rows(&self, outcome: &Outcome) -> Vec<EventRow> {
         let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
-        let (system, cgroups) = outcome.groups.split_at(self.of_system());
+        let (system, cgroups) = outcome.groups.split_at(self.system_group_count());
         let cgroups: Vec<(&str, &[Fate])> = names.zip(cgroups.chunks(self.groups.len())).collect();
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Of fates of the groups, from which those of their events follow.
+    /// Returns the rows from the results of the groups. `of` derives an event's result from its
+    /// group's.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],
         cgroups: &[(&str, &[Fate])],
-        of: impl Fn(&Event, Fate) -> Fate,
-    ) -> Vec<Row> {
+        of: impl Fn(&PlanEvent, Fate) -> Fate,
+    ) -> Vec<EventRow> {
         let mut rows = Vec::new();
         for (at, group) in self.groups.iter().enumerate() {
             for event in &group.events {
@@ -146,18 +158,22 @@ impl Setting<'_> {
                     .map(|(name, fates)| (*name, of(event, fates[at])))
                     .collect();
                 if let Some(fate) = system.get(at) {
-                    rows.push(Row::new(&event.name, "system", &[("/", of(event, *fate))]));
+                    rows.push(EventRow::new(
+                        &event.name,
+                        "system",
+                        &[("/", of(event, *fate))],
+                    ));
                 }
                 if !in_cgroups.is_empty() {
-                    rows.push(Row::new(&event.name, "cgroups", &in_cgroups));
+                    rows.push(EventRow::new(&event.name, "cgroups", &in_cgroups));
                 }
             }
         }
         rows
     }
 
-    /// How many of the groups are the system's.
-    fn of_system(&self) -> usize {
+    /// Returns how many of the simulated groups are the system's.
+    fn system_group_count(&self) -> usize {
         if self.is_of_system {
             self.groups.len()
         } else {
@@ -166,8 +182,9 @@ impl Setting<'_> {
     }
 }
 
-/// A group. Software's events in it count when the others do.
-pub(super) fn wanted(target: Target, group: &Group) -> Wanted {
+/// Returns the simulated form of a group. If some of its events need counters, its software events
+/// are left out, because they count exactly when the others do.
+pub(super) fn wanted(target: Target, group: &PlanGroup) -> Wanted {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     Wanted {
         target,
@@ -197,7 +214,7 @@ mod tests {
         cgroups: &str,
         slots: u32,
         is_of_system: bool,
-    ) -> Result<Report, Failure> {
+    ) -> Result<PlanReport, Failure> {
         let groups = events::parse(&[list.to_owned()]).unwrap();
         let cgroups = Cgroups::named(Some(cgroups)).unwrap();
         let setting = Setting {
@@ -215,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_counts_all_the_time() {
+    fn events_that_fit_count_all_the_time() {
         let report = report("cycles,instructions,cs", "a,b,a/c", 8, true).unwrap();
         assert_eq!(report.events.len(), 6);
         for row in &report.events {
@@ -231,7 +248,7 @@ mod tests {
         assert_eq!(changed.blind_percent, Some(0.0));
         assert!(everything.blind_percent > Some(0.0));
         assert!(changed.per_switch < everything.per_switch);
-        // Tasks tell of switches themselves.
+        // The kernel keeps `cs` for each task, so only two events are read.
         assert_eq!((read.reads, read.per_switch), (2, 0.0));
         let switches_per_ns = report.switches as f64 / 2.0 / 500e6;
         let cost = 100.0 * switches_per_ns * (50.0 + 2.0 * 60.0);
@@ -239,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_set_that_is_read_shares_counters_with_nobody() {
+    fn events_that_are_read_share_counters_with_no_cgroup() {
         let scheduled = report("cycles,instructions,cs", "20", 2, false).unwrap();
         assert!(scheduled.read_events.iter().all(|row| {
             row.of == "cgroups" && row.counted_percent == Some(100.0) && row.each.len() == 20
@@ -259,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_scaled_and_off_by_something() {
+    fn events_that_do_not_fit_are_scaled_with_an_error() {
         let report = report("cycles,instructions,branches,cs", "20", 4, true).unwrap();
         let cycles = &report.events[1];
         assert!(
@@ -272,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_events_that_find_no_slot_are_in_error() {
+    fn pinned_events_without_a_slot_are_in_error() {
         let report = report("cycles:D,instructions:D", "a,b", 3, true).unwrap();
         let in_error = report.events.iter().map(|row| row.in_error);
         assert_eq!(in_error.collect::<Vec<_>>(), [0, 0, 0, 2]);

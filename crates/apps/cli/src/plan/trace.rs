@@ -1,4 +1,4 @@
-//! Switches out of a file.
+//! Reads recorded switches from a file.
 
 use std::path::Path;
 
@@ -7,32 +7,33 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::Failure;
 
-/// No machine has more CPUs.
+/// The most CPUs of a trace. The number in a line sizes an allocation, so it must be bounded.
 const MOST_CPUS: usize = 4096;
 
-/// Switches by CPU, and when the last of all was.
+/// Recorded switches. Times count from the first line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// In order, since the first of all.
+    /// The switches of each CPU, in order.
     pub cpus: Vec<Vec<Switch>>,
-    /// The last.
+    /// The time of the last switch on any CPU.
     pub end_ns: u64,
 }
 
-/// Reads `SECONDS CPU CGROUP` a line; what begins with # is a comment.
+/// Reads a trace. Each line is `SECONDS CPU CGROUP`; a line that begins with `#` is a comment. Creates
+/// the cgroups that the trace names. Fails at the first bad line.
 pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| {
         let what = format!("{} cannot be read: {error}", path.display());
-        Failure::new(what).hint("a trace has lines 'SECONDS CPU CGROUP'")
+        Failure::new(what).hint("a trace has lines `SECONDS CPU CGROUP`")
     })?;
     parse(&text, cgroups).map_err(|(line, what)| {
         Failure::new(format!("{}:{line}: {what}", path.display()))
-            .hint("a line says from when a CPU runs which cgroup: 12.000345 3 web/worker")
+            .hint("a line has the time from which a CPU runs a cgroup: 12.000345 3 web/worker")
     })
 }
 
-/// Fails with the number of a line, and what is wrong there.
+/// Parses a trace. Fails with the number of a line, and what is wrong in that line.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     let mut trace = Trace::default();
     let mut first_ns = None;
@@ -60,7 +61,7 @@ fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
         let first_ns = *first_ns.get_or_insert(ns);
         let at_ns = ns
             .checked_sub(first_ns)
-            .ok_or_else(|| bad("before the first line"))?;
+            .ok_or_else(|| bad("earlier than the first line"))?;
         if trace.cpus.len() <= cpu {
             trace.cpus.resize(cpu + 1, Vec::new());
         }
@@ -69,7 +70,7 @@ fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
             .last()
             .is_some_and(|last: &Switch| last.at_ns > at_ns)
         {
-            return Err(bad("before the line that is before it for this CPU"));
+            return Err(bad("earlier than the previous line of this CPU"));
         }
         switches.push(Switch { at_ns, label });
         trace.end_ns = trace.end_ns.max(at_ns);
@@ -80,7 +81,8 @@ fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     }
 }
 
-/// `12.000345`, exactly.
+/// Parses seconds such as `12.000345` exactly, without floating point. Digits after the ninth are
+/// ignored.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_by_cpu_and_from_its_first_line_on() {
+    fn times_of_a_trace_count_from_its_first_line() {
         let mut cgroups = Cgroups::named(Some("a,b")).unwrap();
         let text = "# recorded\n100.5 0 a\n100.5000005 1 /b/x\n\n101 0 /\n";
         let trace = parse(text, &mut cgroups).unwrap();
@@ -114,15 +116,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_its_line() {
+    fn a_bad_trace_is_refused_with_its_line() {
         for (text, line, what) in [
             ("1 0 a\n2 0\n", 2, "three words"),
             ("1 0 a\nx 0 a\n", 2, "seconds"),
             ("1 0 a\n-1 0 a\n", 2, "seconds"),
             ("1 0 a\n2 4096 a\n", 2, "CPU"),
             ("1 0 a\n2 0 a//b\n", 2, "cgroup"),
-            ("2 0 a\n1 0 a\n", 2, "before the first"),
-            ("1 0 a\n3 0 b\n2 0 a\n", 3, "before the line"),
+            ("2 0 a\n1 0 a\n", 2, "earlier than the first"),
+            ("1 0 a\n3 0 b\n2 0 a\n", 3, "earlier than the previous"),
             ("", 1, "no time"),
             ("1 0 a\n", 1, "no time"),
         ] {

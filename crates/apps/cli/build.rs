@@ -1,9 +1,8 @@
-//! Builds the agent and embeds it: `tiptoe` is one file that carries the shared
-//! object it brings into other programs.
+//! Builds the agent, so that `tiptoe` is a single file with the agent's shared object inside.
 //!
-//! The agent needs its own profile (abort on panic, one codegen unit) and a link
-//! without any library, so it is built by a cargo of its own, in a target
-//! folder of its own, and linked here.
+//! The agent needs its own profile (abort on panic, one codegen unit) and must be linked without any
+//! library. So a second cargo builds it, in its own target folder: two cargos that share a folder
+//! would deadlock on its lock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +60,7 @@ fn compile(target: &Path) -> PathBuf {
     target.join("agent/libtiptoe_agent.a")
 }
 
-/// Links it against nothing, so that it fits into any program.
+/// Links the shared object against no library, because the target may not have it.
 fn link(archive: &Path, library: &Path) {
     let script = library.with_extension("map");
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")

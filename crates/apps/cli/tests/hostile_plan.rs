@@ -1,5 +1,5 @@
-//! An agent that is given a plan which asks for more than tiptoe ever does: whoever holds a plan must not get more of the
-//! program than its patches.
+//! An agent must refuse requests that tiptoe never makes. Otherwise a process that writes the plan
+//! could do more to the program than patch it.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,7 +21,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Segments, mapped for the life of the test, through which it asks an agent.
+/// The segments shared with an agent, mapped until the test ends.
 struct Segments {
     plan: Plan<'static>,
     data: Data<'static>,
@@ -32,7 +32,7 @@ impl Segments {
         let words = |fd: &OwnedFd, len: u64| {
             let (len, protection) = (len as usize, libc::PROT_READ | libc::PROT_WRITE);
             let fd = fd.as_raw_fd();
-            // SAFETY: a fresh mapping at an address of the kernel's choice.
+            // SAFETY: a new mapping at an address that the kernel chooses overlaps no other.
             let at = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -44,7 +44,7 @@ impl Segments {
                 )
             };
             assert_ne!(at, libc::MAP_FAILED);
-            // SAFETY: mapped just now, for good; the seals keep it from shrinking.
+            // SAFETY: mapped just now and never unmapped; the seals keep the file from shrinking.
             unsafe { Words::from_raw(at.cast(), len) }
         };
         let (plan, data) = (words(plan, Plan::BYTES), words(data, GEOMETRY.data_bytes()));
@@ -54,27 +54,28 @@ impl Segments {
             data,
         };
         segments.plan.format(GEOMETRY, false);
-        // SAFETY: gettid takes nothing.
+        // SAFETY: gettid has no arguments.
         segments.own(unsafe { libc::gettid() } as u32);
         Ok(segments)
     }
 
-    /// Holds the segment, as a tiptoe that lives does; 0 lets go.
+    /// Makes `tid` the segment's owner, as a running tiptoe does; 0 releases the segment, so that the
+    /// agent restores the program.
     fn own(&self, tid: u32) {
         let owner = self.data.owner().expect("the owner word");
         owner.store(tid, Ordering::Release);
-        // SAFETY: a wake reads nothing.
+        // SAFETY: FUTEX_WAKE does not read memory.
         unsafe { libc::syscall(libc::SYS_futex, owner.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// The result of a request with one record.
-    fn ask(&self, request: Request) -> u64 {
-        self.ask_all(request, 1);
+    /// Makes a request with one record, and returns its result.
+    fn request(&self, request: Request) -> u64 {
+        self.request_all(request, 1);
         self.data.result(0)
     }
 
-    /// Makes a request with so many records.
-    fn ask_all(&self, request: Request, count: usize) {
+    /// Makes a request with `count` records, and waits for the answer.
+    fn request_all(&self, request: Request, count: usize) {
         let sequence = self.plan.publish(request, count);
         let owner = self.data.owner().expect("the owner word");
         self.own(owner.load(Ordering::Acquire));
@@ -86,7 +87,7 @@ impl Segments {
 
     fn map_arena(&self, base: u64, len: u64) -> u64 {
         self.plan.put_map(0, Map { base, len });
-        self.ask(Request::Map)
+        self.request(Request::Map)
     }
 
     fn copy(&self, address: u64, code: &[u8]) -> u64 {
@@ -100,16 +101,16 @@ impl Segments {
                 len,
             },
         );
-        self.ask(Request::Copy)
+        self.request(Request::Copy)
     }
 
     fn resolve(&self, address: u64) -> u64 {
         self.plan.put_address(0, address);
-        self.ask(Request::Resolve)
+        self.request(Request::Resolve)
     }
 }
 
-/// The lines of a process's list of mappings: where each starts and ends, and all of it.
+/// Returns the mappings of a process: start, end, and the whole line.
 fn mappings(pid: u32) -> Vec<(u64, u64, String)> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -130,7 +131,8 @@ fn address_of(file: &[u8], name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// How many reads a thread makes while `act` runs. (It also looks around now and then.)
+/// Returns how many reads a thread makes while `act` runs. The agent's thread also reads files from
+/// time to time by itself, so the number is only compared roughly.
 fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     let count = || {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).expect("it lives");
@@ -143,11 +145,11 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// Code was written to, and functions were called at, any address that a plan named.
+/// The agent wrote code to any address that a plan named, and called functions at any address.
 #[test]
-fn a_plan_that_asks_for_more_than_patches_is_refused() {
+fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
-        return skipped("a plan of somebody else's", "needs root");
+        return skipped("a hostile plan", "needs root");
     }
     let agent = include_bytes!(env!("TIPTOE_AGENT_SO"));
     let mut waiting = Process::waiting(&target("ifunc"), &["10"]);
@@ -179,16 +181,16 @@ fn a_plan_that_asks_for_more_than_patches_is_refused() {
     let path = path.to_str().expect("text");
     let program = maps.iter().find(|(_, _, line)| line.ends_with(path));
     let start = program.expect("the program's file").0;
-    // Position-independent: its addresses begin at 0.
+    // The program is position-independent, so the file's addresses begin at 0.
     let at = |name| address_of(&exe, name) + start;
 
-    // A function of the program's is no resolver, nor is what is in the middle of one.
+    // Only the begin of a resolver may be called: no other function, and not the middle of one.
     assert_eq!(segments.resolve(at("resolve")), at("chosen"));
     for address in [at("chosen"), at("main"), at("resolve") + 1, 0, start] {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
     }
 
-    // The tables of a file were read anew for each of its resolvers, of which libc has over a hundred.
+    // The agent read a file's tables again for each of its resolvers; libc has over a hundred.
     const MANY: usize = 100;
     let thread = segments.data.thread();
     let one = reads(pid, thread, || {
@@ -196,13 +198,13 @@ fn a_plan_that_asks_for_more_than_patches_is_refused() {
     });
     let many = reads(pid, thread, || {
         (0..MANY).for_each(|index| segments.plan.put_address(index, at("resolve")));
-        segments.ask_all(Request::Resolve, MANY);
+        segments.request_all(Request::Resolve, MANY);
         let chosen = (0..MANY).filter(|index| segments.data.result(*index) == at("chosen"));
         assert_eq!(chosen.count(), MANY);
     });
     assert!(many < 10 * one, "{one} reads for one, {many} for {MANY}");
 
-    // Code goes to whole arenas that the agent mapped.
+    // Code may only be written to whole arenas that the agent mapped.
     const EINVAL: u64 = 22;
     let free = (start - (64 << 20)) & !(arena::LEN - 1);
     assert_eq!(segments.map_arena(free + 4096, arena::LEN), EINVAL, "askew");

@@ -259,7 +259,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     ours.wait_ready();
     let patched = site.now();
     for _ in 0..scaled(100) {
-        let foreign = place.clone().behind(4).arm();
+        let foreign = place.clone().after(4).arm();
         // The kernel's trap may equal the byte that is already there; then it is noticed only when
         // it is removed.
         if site.now() != patched {

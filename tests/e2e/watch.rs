@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::Turn;
-use tiptoe_tests::heard::Heard;
+use tiptoe_tests::logged::LoggedTiptoe;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{
     Probe, Process, Ready, Report, Run, command, go_target, is_root, scaled, skipped, target,
@@ -32,12 +32,12 @@ pub(crate) fn watch(options: &[&str]) -> Probe {
 }
 
 /// Watches a running program, and lets the test wait for messages.
-pub(crate) fn heard(options: &[&str], pid: u32) -> Heard {
+pub(crate) fn heard(options: &[&str], pid: u32) -> LoggedTiptoe {
     let mut command = command();
     command
         .args(["watch", "--json", "--budget", "off"])
         .args(options);
-    Heard::start(command.args(["-p", &pid.to_string()]))
+    LoggedTiptoe::start(command.args(["-p", &pid.to_string()]))
 }
 
 /// Runs the target in this mode, watched from its first instruction on.

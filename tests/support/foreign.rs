@@ -55,7 +55,7 @@ impl Place {
 
     /// Returns the instruction `bytes` after this one.
     #[must_use]
-    pub fn behind(mut self, bytes: u64) -> Place {
+    pub fn after(mut self, bytes: u64) -> Place {
         self.offset += bytes;
         self
     }

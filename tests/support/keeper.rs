@@ -32,7 +32,7 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// Killed by the keeper, because its time was over or because the keeper was asked to end.
+    /// Killed by the keeper, because its time was over or because the keeper got SIGTERM.
     Killed(i32),
 }
 
@@ -129,7 +129,8 @@ pub fn adopt() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Blocks the signals that a keeper waits for. Must come before the fork, or one could be lost.
+/// Blocks the signals that a keeper waits for. Must be called before the fork, otherwise one could be
+/// lost.
 pub fn block_signals() {
     let set = signals();
     // SAFETY: the set is initialised and outlives the call; a disposition is set to its default, as children of a process
@@ -140,7 +141,7 @@ pub fn block_signals() {
     }
 }
 
-/// Waits until the child `test` ends, `limit` passes, or the caller is asked to end. Then kills
+/// Waits until the child `test` ends, `limit` passes, or the caller gets SIGTERM. Then kills
 /// everything below the caller and removes the test's leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
@@ -321,7 +322,7 @@ pub fn wait_signal(limit: Duration) -> Option<i32> {
         tv_sec: limit.as_secs() as i64,
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // SAFETY: both structures outlive the call, and no information about the signal is asked for.
+    // SAFETY: both structures outlive the call, and no information about the signal is requested.
     let signal =
         unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
     (signal > 0).then_some(signal)

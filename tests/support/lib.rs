@@ -11,8 +11,8 @@ pub mod evidence;
 pub mod foreign;
 mod front;
 pub mod futexes;
-pub mod heard;
 pub mod keeper;
+pub mod logged;
 pub mod memory;
 pub mod process;
 pub mod ready;
@@ -54,7 +54,7 @@ extern "C" fn keep() {
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .expect("tests lies in the workspace")
+        .expect("tests is in the workspace")
         .to_path_buf()
 }
 

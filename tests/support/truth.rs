@@ -47,7 +47,7 @@ impl Truth {
     }
 
     fn read(&mut self, line: &str) {
-        let Some((name, count)) = told(line) else {
+        let Some((name, count)) = parse_number(line) else {
             return;
         };
         let calls = self.0.entry(name.to_owned()).or_default();
@@ -79,12 +79,12 @@ impl Truth {
 
 /// Returns a target's output without the truth, because those counts vary from run to run.
 pub fn without_truth(output: &str) -> String {
-    let lines = output.lines().filter(|line| told(line).is_none());
+    let lines = output.lines().filter(|line| parse_number(line).is_none());
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// Parses `WORD NAME COUNT` as (NAME, COUNT) if WORD is one of the truth's.
-fn told(line: &str) -> Option<(&str, u64)> {
+fn parse_number(line: &str) -> Option<(&str, u64)> {
     let (word, rest) = line.split_once(' ')?;
     let known = ["expect", "returns", "left", "inside", "unfinished"].contains(&word);
     let (name, count) = rest.rsplit_once(' ')?;
@@ -171,11 +171,14 @@ impl Report {
             ),
             ("only_counted", (room == Room::Enough).then_some(0), counted),
         ];
-        for (what, expected, told) in rows {
-            if expected.is_some_and(|expected| expected != told) {
+        for (what, expected, reported) in rows {
+            if expected.is_some_and(|expected| expected != reported) {
                 let expected = expected.unwrap_or_default();
-                writeln!(wrong, "{name}: {what} expected {expected}, reported {told}")
-                    .expect("a String");
+                writeln!(
+                    wrong,
+                    "{name}: {what} expected {expected}, reported {reported}"
+                )
+                .expect("a String");
             }
         }
     }

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running tiptoe with its messages and its report.
 #[derive(Debug)]
-pub struct Heard {
+pub struct LoggedTiptoe {
     /// The running command.
     pub process: Process,
     ready: Ready,
@@ -23,14 +23,14 @@ pub struct Heard {
     report: PathBuf,
 }
 
-impl Heard {
+impl LoggedTiptoe {
     /// Starts a tiptoe command, which must have all arguments but those for its outputs.
-    pub fn start(command: &mut Command) -> Heard {
+    pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers must differ; nothing is ordered by them.
         let turn = TURN.fetch_add(1, Relaxed);
         let file = |what: &str| {
-            let name = format!("tiptoe-heard-{}-{turn}-{what}", std::process::id());
+            let name = format!("tiptoe-logged-{}-{turn}-{what}", std::process::id());
             std::env::temp_dir().join(name)
         };
         let (talk, report) = (file("talk"), file("report"));
@@ -39,7 +39,7 @@ impl Heard {
         command.stderr(File::create(&talk).expect("a temporary folder"));
         command.arg("-o").arg(&report);
         let (process, ready) = Ready::of(command, Process::start);
-        Heard {
+        LoggedTiptoe {
             process,
             ready,
             talk,
@@ -64,7 +64,7 @@ impl Heard {
 
     /// Waits for its end and returns its report.
     pub fn finish(self) -> Report {
-        let Heard {
+        let LoggedTiptoe {
             process,
             talk,
             report,

@@ -31,7 +31,7 @@ pub struct Package<'a> {
 }
 
 impl Dependencies {
-    /// Asks cargo, for the one supported platform.
+    /// Resolves the dependencies for the supported platform, by `cargo metadata`.
     pub fn resolve() -> Dependencies {
         let metadata = ask(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let mut dependencies = Dependencies {
@@ -44,7 +44,7 @@ impl Dependencies {
         dependencies
     }
 
-    /// All packages, by name.
+    /// Returns all packages, ordered by name.
     pub fn packages(&self) -> Vec<Package<'_>> {
         let all =
             list(&self.metadata["packages"]).filter(|value| self.all.contains(text(&value["id"])));
@@ -77,7 +77,9 @@ impl Dependencies {
         reached
     }
 
-    /// Dependencies of tests are excluded; a procedural macro is code of the compiler only.
+    /// Returns the ids of a package's dependencies, without those of its tests. Build scripts'
+    /// dependencies and procedural macros are left out unless it `builds`, because their code is
+    /// not in the command.
     fn edges(&self, id: &str, builds: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
@@ -104,33 +106,33 @@ impl Dependencies {
 }
 
 impl<'a> Package<'a> {
-    /// Cargo's own name for it.
+    /// Returns Cargo's identifier of the package.
     pub fn id(&self) -> &'a str {
         text(&self.value["id"])
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &'a str {
         text(&self.value["name"])
     }
 
-    /// Its version.
+    /// Returns the version.
     pub fn version(&self) -> &'a str {
         text(&self.value["version"])
     }
 
-    /// Its licence, as an SPDX expression.
+    /// Returns the licence as an SPDX expression.
     pub fn license(&self) -> String {
         // Some older packages write a slash instead of OR.
         text(&self.value["license"]).replace('/', " OR ")
     }
 
-    /// Whether it is of this workspace.
+    /// Returns whether the package is a member of this workspace.
     pub fn is_own(&self) -> bool {
         self.value["source"].is_null()
     }
 
-    /// Returns its SHA-256 in Cargo.lock.
+    /// Returns the package's SHA-256 in Cargo.lock.
     pub fn checksum(&self) -> Option<String> {
         let lock = read("Cargo.lock");
         let head = format!(
@@ -145,7 +147,7 @@ impl<'a> Package<'a> {
         Some(checksum.split('"').next()?.to_owned())
     }
 
-    /// Whether its sources have unsafe code.
+    /// Returns whether the package's sources have unsafe code.
     pub fn has_unsafe(&self) -> bool {
         let folder = Path::new(text(&self.value["manifest_path"])).parent();
         sources(&folder.expect("a manifest is in a folder").join("src"))
@@ -155,7 +157,7 @@ impl<'a> Package<'a> {
     }
 }
 
-/// Whether a line of a program has an unsafe block, function, trait or implementation.
+/// Returns whether a line of a program has an unsafe block, function, trait or implementation.
 fn is_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     let mut after = code.split("unsafe").skip(1).map(str::trim_start);
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsafe_code_is_told_from_words_about_it() {
+    fn unsafe_in_comments_is_not_unsafe_code() {
         for line in [
             "    unsafe { f() }",
             "pub unsafe fn f() {",

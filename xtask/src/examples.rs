@@ -3,7 +3,7 @@
 use crate::read;
 use crate::sources::tracked;
 
-/// What begins an item that has a page of its own.
+/// The beginnings of items that have a page of documentation.
 const ITEMS: [&str; 9] = [
     "pub fn ",
     "pub const ",
@@ -15,10 +15,11 @@ const ITEMS: [&str; 9] = [
     "pub unsafe ",
     "macro_rules! ",
 ];
-/// And within a public trait.
+/// The beginnings of such items in a public trait.
 const OF_TRAITS: [&str; 3] = ["fn ", "const ", "type "];
 
-/// Public items in the sources of a crate, named by its folder, whose documentation has no example.
+/// Returns the public items of a crate whose documentation has no example. The crate is given by its
+/// folder.
 pub fn missing(folder: &str) -> Vec<String> {
     let paths = tracked(&[&format!("{folder}/src/*.rs")]);
     let of_file = |path: &std::path::PathBuf| {

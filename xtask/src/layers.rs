@@ -5,7 +5,7 @@ use crate::metadata::Package;
 /// The line before the table.
 const MARK: &str = "<!-- layers: read by xtask -->";
 
-/// One row: what a crate is and whom it may use.
+/// One row: what a crate is, and which crates it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// 0 is the lowest.
@@ -21,12 +21,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// The last part of the folder: `wire`.
+    /// Returns the last part of the folder: `wire`.
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
     }
 
-    /// The package: `tiptoe-wire`; the command's is `tiptoe`.
+    /// Returns the package's name: `tiptoe-wire`; the command's is `tiptoe`.
     pub fn package(&self) -> String {
         match self.name() {
             "cli" => "tiptoe".to_owned(),
@@ -39,7 +39,7 @@ impl Row {
     }
 }
 
-/// Reads the table out of the page.
+/// Parses the table of the page. Fails with the first bad line.
 pub fn table(page: &str) -> Result<Vec<Row>, String> {
     let (_, after) = page.split_once(MARK).ok_or(format!("no line `{MARK}`"))?;
     let rows = after
@@ -49,7 +49,7 @@ pub fn table(page: &str) -> Result<Vec<Row>, String> {
     rows.skip(2).map(row).collect()
 }
 
-/// `| 1 | `core/wire` | … | event | yes | yes |`
+/// Parses a line such as `| 1 | `core/wire` | … | event | yes | yes |`.
 fn row(line: &str) -> Result<Row, String> {
     let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
     let [layer, folder, _holds, may_use, no_std, is_unsafe] = cells[..] else {
@@ -68,7 +68,7 @@ fn row(line: &str) -> Result<Row, String> {
     })
 }
 
-/// Where the table and the packages under `crates/` differ in what exists.
+/// Returns the crates of the table that do not exist, and the packages under `crates/` without a row.
 pub fn missing(rows: &[Row], packages: &[Package]) -> Vec<String> {
     let unbuilt = rows
         .iter()
@@ -79,7 +79,7 @@ pub fn missing(rows: &[Row], packages: &[Package]) -> Vec<String> {
         })
         .map(|row| {
             format!(
-                "{} stands in the table and is no package {}",
+                "{} is in the table, but there is no package {}",
                 row.folder,
                 row.package()
             )
@@ -91,7 +91,7 @@ pub fn missing(rows: &[Row], packages: &[Package]) -> Vec<String> {
     unbuilt.chain(unlisted).collect()
 }
 
-/// Edges that the table does not allow.
+/// Returns the edges that the table does not allow.
 pub fn wrong_edges(rows: &[Row], packages: &[Package]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (row, package) in with_package(rows, packages) {
@@ -108,7 +108,7 @@ pub fn wrong_edges(rows: &[Row], packages: &[Package]) -> Vec<String> {
     wrong
 }
 
-/// Why `row` may not use `used`.
+/// Returns why `row` may not use `used`; `None` if it may.
 fn fault(row: &Row, used: &Row) -> Option<&'static str> {
     match used.name() {
         "cli" | "agent" => return Some("nothing depends on it"),
@@ -126,7 +126,7 @@ fn fault(row: &Row, used: &Row) -> Option<&'static str> {
     (!row.may_use.iter().any(|name| name == used.name())).then_some("not in its row")
 }
 
-/// Rows that allow what the rules forbid: the page itself may be wrong.
+/// Returns the rows that allow what the rules forbid, because the page itself may be wrong.
 pub fn wrong_rows(rows: &[Row]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {
@@ -141,7 +141,7 @@ pub fn wrong_rows(rows: &[Row]) -> Vec<String> {
     wrong
 }
 
-/// Crates that use serde and are none of `allowed`.
+/// Returns the crates that use serde and are not in `allowed`.
 pub fn wrong_serde(rows: &[Row], packages: &[Package], allowed: &[&str]) -> Vec<String> {
     with_package(rows, packages)
         .filter(|(row, package)| {
@@ -155,7 +155,7 @@ pub fn wrong_serde(rows: &[Row], packages: &[Package], allowed: &[&str]) -> Vec<
         .collect()
 }
 
-/// Each row beside its package.
+/// Returns each row with its package.
 pub fn with_package<'a>(
     rows: &'a [Row],
     packages: &'a [Package],

@@ -19,13 +19,13 @@ pub struct Package {
     pub dependencies: Vec<String>,
 }
 
-/// The packages of this workspace.
+/// Returns the packages of this workspace.
 pub fn packages() -> Vec<Package> {
     let value = ask(&["--no-deps"]);
     list(&value["packages"]).filter_map(package).collect()
 }
 
-/// What `cargo metadata` prints with these arguments.
+/// Returns what `cargo metadata` prints with these arguments.
 pub(crate) fn ask(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])

@@ -1,11 +1,11 @@
-//! Rules on the pages that users read: how long README is, how many numbers it has, and where links lead.
+//! Rules on the pages that users read: the length of README, its numbers, and the targets of links.
 
 use std::path::Path;
 
 use crate::sources::tracked;
 use crate::{read, root};
 
-/// The most lines of README: a new user reads it in one go.
+/// The most lines of README, so that a new user reads it in one go.
 pub const MOST_LINES: usize = 150;
 /// The most numbers of README outside of examples and their output. Tables of numbers belong in docs/src/costs.md.
 pub const MOST_NUMBERS: usize = 25;
@@ -18,7 +18,7 @@ const PAGES: [&str; 4] = [
     "SECURITY.md",
 ];
 
-/// What is before a link's target, and what ends it.
+/// The texts before a link's target, and the characters that end it.
 const LINKS: [(&str, &[char]); 5] = [
     ("](", &[')', ' ', '#']),
     ("]: ", &[' ', '#']),
@@ -27,7 +27,7 @@ const LINKS: [(&str, &[char]); 5] = [
     ("{{#include ", &['}', ':']),
 ];
 
-/// Limits that README exceeds.
+/// Returns the limits that README exceeds.
 pub fn too_long() -> Vec<String> {
     too_long_in(&read("README.md"))
 }
@@ -35,15 +35,15 @@ pub fn too_long() -> Vec<String> {
 fn too_long_in(page: &str) -> Vec<String> {
     let (lines, numbers) = (page.lines().count(), numbers(page));
     let by_lines = (lines > MOST_LINES)
-        .then(|| format!("README.md: {lines} lines, and it may have {MOST_LINES}"));
+        .then(|| format!("README.md: {lines} lines, at most {MOST_LINES} are allowed"));
     let by_numbers = (numbers.len() > MOST_NUMBERS).then(|| {
         let (count, list) = (numbers.len(), numbers.join(" "));
-        format!("README.md: {count} numbers, and it may have {MOST_NUMBERS}: {list}")
+        format!("README.md: {count} numbers, at most {MOST_NUMBERS} are allowed: {list}")
     });
     by_lines.into_iter().chain(by_numbers).collect()
 }
 
-/// Links of README, the other pages of the root and the book that lead to no file.
+/// Returns the links to missing files in README, the other pages of the root, and the book.
 pub fn broken_links() -> Vec<String> {
     let book = tracked(&["docs/src/*.md"]);
     let book = book.iter().map(|path| path.display().to_string());
@@ -56,7 +56,7 @@ pub fn broken_links() -> Vec<String> {
         .collect()
 }
 
-/// Targets in a page's text that are no file, as seen from the page's folder.
+/// Returns the targets in a page's text that are not files, relative to the page's folder.
 fn broken_in(page: &str, text: &str) -> Vec<String> {
     let folder = root().join(Path::new(page).parent().unwrap_or(Path::new("")));
     let is_file = |target: &str| !target.starts_with('/') && folder.join(target).exists();
@@ -64,7 +64,8 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
     targets.filter(|target| !is_file(target)).collect()
 }
 
-/// Targets in a line that are not on another site or in the same page, without anchors.
+/// Returns the targets in a line, without anchors and without those on other sites or in the same
+/// page.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
         // `]: ` is a link only where a line defines a reference.
@@ -80,7 +81,8 @@ fn targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Words of the prose that begin with a digit. `x86-64` and `arg0` are names, and targets of links are not read.
+/// Returns the words of the prose that begin with a digit. `x86-64` and `arg0` are names, and targets
+/// of links are not read.
 fn numbers(page: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_alphanumeric() || "-_.,".contains(letter);
     let mut numbers = Vec::new();
@@ -97,14 +99,14 @@ fn numbers(page: &str) -> Vec<String> {
     numbers
 }
 
-/// Lines outside of fenced blocks and comments, without code between backticks.
+/// Returns the lines outside fenced blocks and comments, without code between backticks.
 fn prose(page: &str) -> Vec<String> {
     let without_code = |line: &str| line.split('`').step_by(2).collect();
     let lines = prose_with_code(page);
     lines.into_iter().map(without_code).collect()
 }
 
-/// Lines outside of fenced blocks and comments.
+/// Returns the lines outside fenced blocks and comments.
 fn prose_with_code(page: &str) -> Vec<&str> {
     let mut is_fenced = false;
     page.lines()

@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // What is shipped has no symbols, by which the functions are found here.
+        // Shipped programs have no symbols, but here the functions are found by their symbols.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -72,7 +72,7 @@ fn parse(code: &str) -> Bodies {
     bodies
 }
 
-/// How many pairs there are, and those whose instructions differ in number or kind.
+/// Returns the number of pairs, and the pairs whose instructions differ in number or kind.
 pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     let pairs: Vec<_> = bodies
         .iter()

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::dependencies::{Dependencies, Package};
 
-/// The whole document. The same sources give the same document.
+/// Returns the whole document. The same sources must give the same document.
 pub fn document(dependencies: &Dependencies) -> Value {
     let packages = dependencies.packages();
     let (command, others): (Vec<&Package>, Vec<&Package>) = packages

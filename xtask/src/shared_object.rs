@@ -10,7 +10,7 @@ use crate::root;
 /// The name under which the agent is built.
 const NAME: &str = "libtiptoe_agent.so";
 
-/// The agent as last built: `TIPTOE_AGENT_SO`, or the newest one under the target folder.
+/// Returns the agent as last built: `TIPTOE_AGENT_SO`, or the newest one under the target folder.
 pub fn agent() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
         return Some(path.into());
@@ -38,7 +38,7 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<(SystemTime, PathBuf)>) {
     }
 }
 
-/// The libraries it needs: its NEEDED entries.
+/// Returns the libraries that it needs: its NEEDED entries.
 pub fn needed(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -46,12 +46,12 @@ pub fn needed(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The symbols it leaves undefined.
+/// Returns its undefined symbols.
 pub fn undefined(path: &Path) -> Vec<String> {
     lines("nm", &["-D", "--undefined-only"], path)
 }
 
-/// Text relocations, which would need its code writable.
+/// Returns its text relocations. There must be none, because they need writable code.
 pub fn text_relocations(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -59,8 +59,8 @@ pub fn text_relocations(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Instructions on vector and x87 registers in a function and in all that it calls or jumps
-/// to by name, those in `but` left out.
+/// Returns the instructions on vector and x87 registers in a function, and in all functions that it
+/// calls or jumps to by name, except those in `but`.
 pub fn vector_instructions(path: &Path, function: &str, but: &[&str]) -> Vec<String> {
     let code = lines("objdump", &["-d", "--no-show-raw-insn"], path);
     let label = |line: &str| {
@@ -82,7 +82,7 @@ pub fn vector_instructions(path: &Path, function: &str, but: &[&str]) -> Vec<Str
             continue;
         }
         let Some(body) = bodies.get(&name) else {
-            found.push(format!("{name} is not there"));
+            found.push(format!("there is no function {name}"));
             continue;
         };
         for line in body {

@@ -1,4 +1,4 @@
-//! Rules on the sources themselves: attributes at a crate's door, and the length of files.
+//! Rules on the sources: attributes of a crate's root file, the length of files, and forbidden words.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{read, root};
 /// Longer files do more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
-/// Attributes that a row promises and that the crate's root file lacks.
+/// Returns the attributes that a row promises, but the crate's root file lacks.
 pub fn missing_attributes(rows: &[Row]) -> Vec<String> {
     rows.iter()
         .flat_map(|row| {
@@ -25,7 +25,8 @@ pub fn missing_attributes(rows: &[Row]) -> Vec<String> {
         .collect()
 }
 
-/// `#![no_std]` may be conditional: unit tests link std.
+/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link
+/// std.
 fn has(text: &str, attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
     text.lines().map(str::trim).any(|line| {
@@ -34,7 +35,7 @@ fn has(text: &str, attribute: &str) -> bool {
     })
 }
 
-/// The text of `src/lib.rs` or `src/main.rs`.
+/// Returns the text of `src/lib.rs` or `src/main.rs`.
 fn door(row: &Row) -> String {
     let folder = format!("crates/{}/src", row.folder);
     let library = format!("{folder}/lib.rs");
@@ -46,7 +47,7 @@ fn door(row: &Row) -> String {
     })
 }
 
-/// Source files longer than [`MAX_LINES`] that are none of `exceptions`.
+/// Returns the source files longer than [`MAX_LINES`], except `exceptions`.
 pub fn too_long(exceptions: &[&str]) -> Vec<String> {
     tracked(&["*.rs", "*.c", "*.cc", "*.h", "*.S", "*.sh"])
         .into_iter()
@@ -65,13 +66,15 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What writes to stderr.
+/// Texts that write to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// What leads to a file by a target's own names. A name may lead to a pipe, a device, or out of the target's root.
+/// Texts that open a file by a name of the target. Such a name may lead to a pipe, a device, or out of
+/// the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
-/// Lines in the sources of products, comments left out, that contain one of `ways`. The files `but` are left out.
+/// Returns the lines of product sources that contain one of `ways`, except comments and the files
+/// `but`.
 pub fn lines_with(ways: &[&str], but: &[&str]) -> Vec<String> {
     let files = tracked(&["crates/*/src/*.rs"]);
     let others = files.iter().map(|path| path.display().to_string());
@@ -93,7 +96,7 @@ fn lines_of(source: &str, ways: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Files that git knows and that match one of the patterns.
+/// Returns the files that git tracks and that match one of the patterns.
 pub fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
     let output = Command::new("git")
         .arg("ls-files")

@@ -60,7 +60,7 @@ impl Options {
 /// The flaky tests of the last run, a line each.
 const FLAKY: &str = "target/test-flaky";
 
-/// Where a test that fails leaves its output and more.
+/// Returns the folder in which a failed test leaves its output and more.
 pub(crate) fn failed_folder() -> PathBuf {
     root().join("target/failed")
 }

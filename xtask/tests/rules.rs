@@ -33,7 +33,7 @@ const OPEN_A_TARGETS_FILES: &[&str] = &[
     "crates/core/sys/src/host/procfs/files.rs",
     // A line of a mount table in its tests.
     "crates/core/sys/src/host/procfs/mounts.rs",
-    // Compares the link itself with its own, and opens nothing behind it.
+    // Compares the link itself with its own, and does not follow it.
     "crates/core/sys/src/rights.rs",
 ];
 
@@ -93,7 +93,8 @@ fn there_is_one_door_to_stderr() {
     ));
 }
 
-/// Files of a target must be opened as `Process::open_mapped` does: by the mapping, or within its root, regular files only.
+/// Files of a target must be opened as `Process::open_mapped` does: by the mapping, or within its
+/// root, regular files only.
 #[test]
 fn files_of_a_target_are_opened_in_one_place() {
     none(sources::lines_with(
@@ -179,7 +180,7 @@ fn the_bill_of_materials_is_whole() {
     }
     assert!(
         named("proptest").is_none(),
-        "what tests use is no part of it"
+        "dependencies of tests must be left out"
     );
     for component in components.iter().filter(|one| {
         !one["name"]
@@ -227,7 +228,7 @@ fn dependencies_with_unsafe_code_are_listed_with_who_reviewed_them() {
     built.sort();
     assert_eq!(
         listed, built,
-        "SECURITY.md lists other packages than are built"
+        "SECURITY.md must list the packages that are built"
     );
 }
 

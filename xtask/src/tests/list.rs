@@ -91,7 +91,7 @@ fn program(message: &Value, executable: &str) -> Option<Program> {
     })
 }
 
-/// The tests, and how many are left out because they are nightly ones.
+/// Returns the tests, and how many are left out because they are nightly ones.
 pub fn tests(built: &Built, is_nightly: bool) -> (Vec<Test>, usize) {
     let mut tests = Vec::new();
     let mut left_out = 0;

@@ -23,12 +23,10 @@ use crate::watch::{WATCH_HELP, WatchArgs};
 #[derive(Debug, Parser)]
 #[command(name = "tiptoe", version)]
 pub struct Cli {
-    /// The instrument.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The instruments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Count how often functions of a program run, or time them
@@ -125,7 +123,6 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<ByWord>,
 
-    /// Options that time calls.
     #[command(flatten)]
     pub timing: LatencyArgs,
 
@@ -137,7 +134,6 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "N", hide = true)]
     pub toggles: Option<u64>,
 
-    /// The target, the times, and where the report goes.
     #[command(flatten)]
     pub common: Common,
 }
@@ -185,7 +181,7 @@ pub struct Common {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
-    /// Print rates in this interval, one line each time; with --json, counts, one object
+    /// Print rates at this interval, one line each time; with --json, counts, one object
     /// each time, as in the report's `intervals`
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub interval: Option<Duration>,
@@ -293,7 +289,7 @@ pub struct StressArgs {
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
-    /// The percentage of pairs that reserve for a CPU [default: 0, then 1, then 10]
+    /// The percentage of pairs that reserve for a CPU [default: 0, 1 and 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub cpu_targets: Option<u32>,
 
@@ -325,7 +321,7 @@ pub struct QueueArgs {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: u32,
 
-    /// The percentage of pairs that reserve for a CPU [default: 0, then 1, then 10]
+    /// The percentage of pairs that reserve for a CPU [default: 0, 1 and 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub cpu_targets: Option<u32>,
 

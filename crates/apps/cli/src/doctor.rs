@@ -38,8 +38,7 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// The exit status if a needed instrument does not work.
-const MISSING: u8 = 1;
+const NEEDED_IS_MISSING: u8 = 1;
 
 /// Everything that is printed, as text or JSON. The fields' names are the keys of the JSON.
 #[derive(Debug, Serialize)]
@@ -70,14 +69,13 @@ struct ScanGaps {
     processes: usize,
     /// Whether BPF programs without a process could not be listed.
     bpf: bool,
-    /// Whether tracefs could not be read.
     tracefs: bool,
     /// Whether processes outside this pid namespace may exist.
     other_pid_namespaces: bool,
 }
 
 /// Prints the report, or with `--fix` runs the commands that enable what is missing. The exit
-/// status is [`MISSING`] if a needed instrument does not work.
+/// status is [`NEEDED_IS_MISSING`] if a needed instrument does not work.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let report = DoctorReport::new(Capabilities::get(), tracers::scan());
     if args.fix {
@@ -96,7 +94,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let has = |needed: &Instrument| report.verdict.can.contains(needed);
     Ok(match args.needed.iter().all(has) {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(MISSING),
+        false => ExitCode::from(NEEDED_IS_MISSING),
     })
 }
 

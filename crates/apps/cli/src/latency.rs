@@ -130,7 +130,6 @@ pub fn has_arguments(word: Option<ByWord>) -> bool {
     matches!(word.map(by), Some(By::Argument(_)))
 }
 
-/// Returns the driver's name of the split.
 pub fn by(word: ByWord) -> By {
     match word {
         ByWord::Thread => By::Thread,

@@ -12,7 +12,6 @@ use crate::failure::Failure;
 mod kernel;
 mod user;
 
-/// The text of `tiptoe lock --help` after the options.
 pub const LOCK_HELP: &str = "\
 Locks of programs: in the running program, libc is patched where a thread is about to wait
 for a lock, and where it wakes waiters. A free lock runs the same code as before.
@@ -125,7 +124,6 @@ pub struct LockArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// The target, the times, and where the report goes.
     #[command(flatten)]
     pub common: Common,
 }

@@ -14,8 +14,7 @@ use tiptoe_sys::host::limits::explain_file_size;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// The hint if a file cannot be written.
-const ELSEWHERE: &str = "-o FILE puts the report in another place";
+const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
 
 /// The output of a report.
 #[derive(Debug)]
@@ -106,7 +105,7 @@ fn write_all(mut to: impl Write, report: &str) -> io::Result<()> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     let what = format!("{} cannot be written: {error}", path.display());
-    Failure::new(what).hint(ELSEWHERE)
+    Failure::new(what).hint(ELSEWHERE_HINT)
 }
 
 fn refused(path: &Path, why: &Refused) -> Failure {
@@ -114,7 +113,7 @@ fn refused(path: &Path, why: &Refused) -> Failure {
     Failure::new(what).hint(match why {
         Refused::NoReader => "start the reader first",
         Refused::OwnerLost => "remove the file first, or -o FILE puts the report in another place",
-        _ => ELSEWHERE,
+        _ => ELSEWHERE_HINT,
     })
 }
 

@@ -19,7 +19,6 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::values;
 
-/// The text of `tiptoe plan --help` after the options.
 pub const PLAN_HELP: &str = "\
 Nothing is traced or counted. The schedule of the events is simulated, for cgroups that are
 given by name or number and need not exist.
@@ -115,7 +114,6 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// Simulates the plan and prints the report.
 pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let groups = events::parse(&args.events)?;
     let mut cgroups = cgroups::Cgroups::named(args.for_each_cgroup.as_deref())?;

@@ -24,8 +24,7 @@ use crate::terminal;
 /// a single file.
 pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 
-/// The hint if no target is given.
-const TARGETS: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
+const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
 
 /// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
 pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
@@ -44,7 +43,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     latency::check(&args)?;
     let common = args.common;
     refuse_of_threads(common.via)?;
-    let target = target(&common, TARGETS)?;
+    let target = target(&common, NO_TARGET_HINT)?;
     let has_values = args.record || latency::has_arguments(args.by);
     let output = open_output(&common, &target, has_values)?;
     let (stop, hand_on) = on_signals(&target)?;

@@ -22,7 +22,6 @@ use crate::{probe, values};
 
 mod scopes;
 
-/// The text of `tiptoe stat --help` after the options.
 pub const STAT_HELP: &str = "\
 Counts as `perf stat` does, and reports what the counting cost.
   tiptoe stat CMD                            the usual events of a command
@@ -121,7 +120,7 @@ pub struct StatArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub interval_ms: Option<u32>,
 
-    /// Print counts in this interval (1, 500ms, 2m)
+    /// Print counts at this interval (1, 500ms, 2m)
     #[arg(long, value_name = "TIME", value_parser = values::time, conflicts_with = "repeat",
           allow_negative_numbers = true)]
     pub interval: Option<Duration>,

@@ -22,7 +22,6 @@ pub fn for_reports() -> impl Write + 'static {
     io::stderr()
 }
 
-/// Returns whether stderr is a terminal.
 pub fn is_terminal() -> bool {
     io::stderr().is_terminal()
 }

@@ -15,7 +15,6 @@ use crate::probe::{self, AGENT};
 use crate::ready::{self, Talk};
 use crate::values;
 
-/// The text of `tiptoe watch --help` after the options.
 pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information
@@ -101,7 +100,6 @@ pub struct WatchArgs {
     #[arg(long)]
     pub stats: bool,
 
-    /// The target, the times, and where the report goes.
     #[command(flatten)]
     pub common: Common,
 }
@@ -115,8 +113,7 @@ pub enum WatchByWord {
     Thread,
 }
 
-/// The hint if no target is given.
-const TARGETS: &str = "-p PID, --comm NAME or -- CMD chooses whose variables";
+const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses whose variables";
 
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
@@ -130,7 +127,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
             return Err(Failure::not_yet(format!("{option} for variables"), hint));
         }
     }
-    let target = probe::target(&common, TARGETS)?;
+    let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, true)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;

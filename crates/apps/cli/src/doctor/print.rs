@@ -10,7 +10,6 @@ use super::{DoctorReport, ScanGaps};
 /// in the table; those of missing things are printed whole below it.
 const FOUND: usize = 80 - 33;
 
-/// Returns the whole report.
 pub fn text(report: &DoctorReport) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -39,7 +38,6 @@ fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
     writeln!(out, "{rights}\n")
 }
 
-/// Writes one line for each check.
 fn table(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
     writeln!(out, "  {:<24} {:<5} FOUND", "CHECK", "STATE")?;
     for row in rows {

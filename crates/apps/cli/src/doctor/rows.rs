@@ -11,7 +11,6 @@ use tiptoe_sys::host::tracefs::Tracefs;
 
 use super::fix::Fix;
 
-/// The instruments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Instrument {
@@ -58,7 +57,6 @@ pub struct CheckRow {
 const FEW_FILES: u64 = 4096;
 
 impl Instrument {
-    /// Returns the command's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Probe => "probe",

@@ -14,8 +14,7 @@ use crate::observer::Terminal;
 use crate::probe;
 use crate::ready::{self, Talk};
 
-/// The hint if no target is given.
-const TARGETS: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
+const NO_TARGET_HINT: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
@@ -55,7 +54,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
     match common.all {
         true => Ok(None),
-        false => probe::target(common, TARGETS).map(Some),
+        false => probe::target(common, NO_TARGET_HINT).map(Some),
     }
 }
 

@@ -12,8 +12,7 @@ use crate::observer::Terminal;
 use crate::probe::{self, AGENT};
 use crate::ready::{self, Talk};
 
-/// The hint if no target is given.
-const TARGETS: &str =
+const NO_TARGET_HINT: &str =
     "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
@@ -23,7 +22,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::not_yet("--interval for locks", hint));
     }
     let by = by(args.by)?;
-    let target = probe::target(&common, TARGETS)?;
+    let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, false)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
@@ -58,7 +57,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 /// Prints what the threads of one process wait for at this moment.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let target = probe::target(common, TARGETS)?;
+    let target = probe::target(common, NO_TARGET_HINT)?;
     let RequestTarget::Pids(pids) = &target else {
         let what = "--now needs a running process, not a command to start";
         return Err(Failure::new(what).hint("-p PID or --comm NAME"));

@@ -15,7 +15,6 @@ pub struct PlanGroup {
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanEvent {
-    /// The name as given.
     pub name: String,
     /// Whether it needs one of the CPU's counters.
     pub needs_slot: bool,

@@ -7,7 +7,6 @@ use tiptoe_event::PrintableJson;
 use super::rows::{EventRow, PlanReport, PolicyRow};
 use crate::failure::Failure;
 
-/// Returns the report as one line of JSON.
 pub fn json(report: &PlanReport) -> Result<String, Failure> {
     let json = serde_json::to_string(report);
     let json = json.map_err(|error| Failure::new(format!("the plan has no JSON form: {error}")))?;

@@ -27,7 +27,6 @@ pub struct Setting<'a> {
     pub seed: u64,
 }
 
-/// Returns the number of this machine's CPUs.
 pub fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
 }

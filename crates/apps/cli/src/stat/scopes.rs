@@ -20,13 +20,12 @@ use crate::ready::{self, Talk};
 /// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
 
-/// The hint if no target is given.
-const TARGETS: &str = "-p PID or -- CMD chooses whose scopes";
+const NO_TARGET_HINT: &str = "-p PID or -- CMD chooses whose scopes";
 
 pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     let target = match (args.pids.is_empty(), args.command.is_empty()) {
-        (true, true) => return Err(Failure::new("no process to count").hint(TARGETS)),
+        (true, true) => return Err(Failure::new("no process to count").hint(NO_TARGET_HINT)),
         (true, false) => RequestTarget::Command(args.command),
         (false, _) => {
             let mut pids = args.pids;

@@ -22,6 +22,7 @@ use tiptoe_wire::calls::{
 use tiptoe_wire::{Data, Geometry, timed_values};
 
 use crate::clockwork;
+use crate::forced::Records;
 use crate::hit;
 use crate::memory::{self, PAGE};
 use crate::shared::{self, Shared};
@@ -351,6 +352,11 @@ pub fn forget_parts() {
     }
 }
 
+/// Returns the calling thread's records of forced unwinding, if it may have followed calls.
+pub fn forced() -> Option<Records<'static>> {
+    Some(Region::of_caller()?.forced())
+}
+
 /// Takes over the slab of a dead thread: counts the calls in which that thread was as left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
@@ -377,7 +383,8 @@ pub fn bury_dead(shared: &'static Shared) {
 
 /// The memory of a thread's frames, aligned to its own size.
 ///
-/// The first frame is unused, except that its word 1 holds the highest position that frames ever had.
+/// The first frame is unused, except that its word 1 holds the highest position that frames ever had. The last page
+/// has no frames, but the thread's records of forced unwinding.
 #[derive(Clone, Copy)]
 struct Region {
     base: u64,
@@ -429,6 +436,7 @@ impl Region {
             self.frames().forget_parts(self.height());
         }
         self.frames().bury(self.height(), |frame| here.left(frame));
+        self.forced().clear();
     }
 
     fn words(&self) -> &'static [AtomicU64] {
@@ -438,8 +446,18 @@ impl Region {
         unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
     }
 
+    /// Returns the words of its frames, and those of its last page.
+    fn parts(&self) -> (&'static [AtomicU64], &'static [AtomicU64]) {
+        const FRAMES: usize = (REGION - PAGE) / size_of::<AtomicU64>();
+        self.words().split_at(FRAMES)
+    }
+
     fn frames(&self) -> Frames<'static> {
-        Frames::new(self.words())
+        Frames::new(self.parts().0)
+    }
+
+    fn forced(&self) -> Records<'static> {
+        Records::new(self.parts().1)
     }
 
     fn position(&self) -> usize {

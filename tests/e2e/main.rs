@@ -49,6 +49,7 @@ mod ready;
 mod records;
 mod registers;
 mod returns;
+mod returns_clock;
 mod returns_stacks;
 mod returns_unwind;
 mod sanitizers;

@@ -191,6 +191,21 @@ fn a_profilers_samples_are_whole() {
     }
 }
 
+const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
+
+/// The stop function of a forced unwinding was also called for each return thunk.
+#[test]
+fn a_stop_function_was_called_for_frames_that_the_program_has_not() {
+    modes(&target("ret_forced"), FORCED);
+}
+
+#[test]
+#[ignore = "nightly: one of several builds of one program"]
+fn stop_functions_with_a_statically_linked_unwinder() {
+    let program = target_with("ret_forced", &["-static-libgcc", "-static-libstdc++"]);
+    modes(&program.expect("it builds"), FORCED);
+}
+
 #[test]
 fn rusts_own_backtraces() {
     check(&target("ret_backtrace"), &[]);

@@ -265,8 +265,9 @@ impl Attached {
 pub fn take_report(path: &Path) -> Option<Report> {
     let text = std::fs::read_to_string(path).ok();
     let _ = std::fs::remove_file(path);
-    let text = text.filter(|text| !text.is_empty())?;
-    Some(Report::parse(&text))
+    // The lines of `--record` come before the report.
+    let text = text?;
+    Some(Report::parse(text.lines().next_back()?))
 }
 
 fn report_path() -> PathBuf {

@@ -7,6 +7,7 @@
 //! | a forked child, or no session | the call is not followed; a return just returns |
 //! | no slab, no room for frames or thunks | the call is only counted |
 //! | the caller has no unwind information ([`crate::described`]) | likewise |
+//! | the call would be timed, and its thread may not read the clock ([`crate::forbidden`]) | likewise |
 //! | a return without a frame of its own thread | another thread's frame is used, because a coroutine moved |
 //! | a return without any frame | it was counted as left, which is undone; its value is not known |
 
@@ -22,6 +23,8 @@ use tiptoe_wire::calls::{
 use tiptoe_wire::{Data, Geometry, timed_values};
 
 use crate::clockwork;
+use crate::forbidden;
+use crate::forced::Records;
 use crate::hit;
 use crate::memory::{self, PAGE};
 use crate::shared::{self, Shared};
@@ -76,7 +79,6 @@ pub extern "C" fn slow(asked: &mut Asked) {
         returns(&Returned {
             place: asked.place(),
             slot: asked.slot(),
-            at: asked.rax,
             timed: asked.has(TIMED),
         });
     } else {
@@ -177,6 +179,10 @@ fn enters(asked: &Asked) -> Option<u64> {
 fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     // The overflow slab has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
+    let region = Region::of_caller().or_else(|| Region::give(here, index))?;
+    if asked.has(TIMED) && forbidden::is() {
+        return None;
+    }
     let thunk = Thunk {
         to: asked.to,
         calls: asked.rax,
@@ -196,7 +202,6 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
             thunks.get(asked.probe()?, &thunk, way_back.is_some())?
         }
     };
-    let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     let caller = |frame: Frame| {
         let callers = whose(here.shared, &frame).map(|(slot, _)| slot);
         way_back.is_some_and(|(_, slot)| callers == Some(slot))
@@ -243,7 +248,6 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
         let call = Returned {
             place: core::ptr::from_ref(to) as u64,
             slot: slot as u32,
-            at: clockwork::ticks(),
             timed: clockwork::is_on(),
         };
         *to = caller;
@@ -257,8 +261,6 @@ struct Returned {
     place: u64,
     /// The first of its probe's words.
     slot: u32,
-    /// The time of the return, in ticks.
-    at: u64,
     /// Whether its probe times calls.
     timed: bool,
 }
@@ -276,14 +278,14 @@ impl Returned {
 fn returns(call: &Returned) {
     let here = Here::find();
     let here = here.as_ref();
+    // Without a session nothing tells whether the thread may read the clock.
+    let now = here.filter(|_| call.timed).map(|_| clockwork::ticks());
     let own = Region::of_caller().and_then(|region| {
         let (frames, end) = (region.frames(), region.position());
         let left = |frame| here.map_or((), |here| here.left(frame));
         let wanted = |frame: &Frame| call.is(frame);
         let (at, frame) = frames.pop(end, wanted, left, |end| region.set_position(end))?;
-        let spent = call
-            .timed
-            .then(|| clockwork::ns(call.at.wrapping_sub(frame.entered)));
+        let spent = now.map(|now| clockwork::ns(now.wrapping_sub(frame.entered)));
         frames.charge_caller(at, spent.unwrap_or(0));
         Some(frame)
     });
@@ -295,10 +297,10 @@ fn returns(call: &Returned) {
     }
     let part = frame.map_or(0, |frame| frame.part);
     here.add_of(slot, part, words::RETURNS, 1);
-    match frame {
-        Some(frame) if call.timed => time(here, slot, &frame, call.at),
-        Some(_) => {}
-        None => here.add(slot, words::LEFT, u64::MAX),
+    match (frame, now) {
+        (Some(frame), Some(now)) => time(here, slot, &frame, now),
+        (Some(_), None) => {}
+        (None, _) => here.add(slot, words::LEFT, u64::MAX),
     }
 }
 
@@ -343,12 +345,21 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Forgets the sets of words of the calls that the calling thread is in. It enters a session, and these sets were
-/// chosen in an earlier one.
-pub fn forget_parts() {
-    if let Some(region) = Region::of_caller() {
+/// Prepares the calling thread for a session that it enters. The sets of words of the calls that it is in were chosen
+/// in an earlier one, and since that one it may have lost its right to read the clock, or inherited the lack of it.
+pub fn enter_session() {
+    let region = Region::of_caller();
+    if let Some(region) = region {
         region.frames().forget_parts(region.position());
     }
+    if region.is_some() || clockwork::is_on() {
+        forbidden::look();
+    }
+}
+
+/// Returns the calling thread's records of forced unwinding, if it may have followed calls.
+pub fn forced() -> Option<Records<'static>> {
+    Some(Region::of_caller()?.forced())
 }
 
 /// Takes over the slab of a dead thread: counts the calls in which that thread was as left.
@@ -377,7 +388,8 @@ pub fn bury_dead(shared: &'static Shared) {
 
 /// The memory of a thread's frames, aligned to its own size.
 ///
-/// The first frame is unused, except that its word 1 holds the highest position that frames ever had.
+/// The first frame is unused, except that its word 1 holds the highest position that frames ever had. The last page
+/// has no frames, but the thread's records of forced unwinding.
 #[derive(Clone, Copy)]
 struct Region {
     base: u64,
@@ -419,6 +431,7 @@ impl Region {
             }
         };
         tls::set_frames(region.base + FRAME);
+        forbidden::look();
         Region::of_caller()
     }
 
@@ -429,6 +442,7 @@ impl Region {
             self.frames().forget_parts(self.height());
         }
         self.frames().bury(self.height(), |frame| here.left(frame));
+        self.forced().clear();
     }
 
     fn words(&self) -> &'static [AtomicU64] {
@@ -438,8 +452,18 @@ impl Region {
         unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
     }
 
+    /// Returns the words of its frames, and those of its last page.
+    fn parts(&self) -> (&'static [AtomicU64], &'static [AtomicU64]) {
+        const FRAMES: usize = (REGION - PAGE) / size_of::<AtomicU64>();
+        self.words().split_at(FRAMES)
+    }
+
     fn frames(&self) -> Frames<'static> {
-        Frames::new(self.words())
+        Frames::new(self.parts().0)
+    }
+
+    fn forced(&self) -> Records<'static> {
+        Records::new(self.parts().1)
     }
 
     fn position(&self) -> usize {

@@ -21,6 +21,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tiptoe_event::THRESHOLDS;
 use tiptoe_wire::Clock;
 
+use crate::forbidden;
+use crate::tls;
+
 /// The clock's settings, which `tiptoe_time_entry` reads at fixed offsets.
 #[repr(C)]
 struct Clockwork {
@@ -42,10 +45,19 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
-/// Returns the time stamp counter.
+/// Returns the time stamp counter, for a thread of the program.
+#[inline(always)]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 has it. A program that forbids it to itself (prctl PR_SET_TSC) gets SIGSEGV
-    // here, as docs/src/safety.md says.
+    match tls::are_frames_hidden() {
+        true => forbidden::ticks(CLOCKWORK.ns_per_tick.load(Relaxed)),
+        false => counter(),
+    }
+}
+
+/// Returns the time stamp counter, for a thread that may read it: the agent's own.
+#[inline(always)]
+pub fn counter() -> u64 {
+    // SAFETY: every x86-64 has it, and the caller's thread has not forbidden it to itself.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

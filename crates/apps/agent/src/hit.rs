@@ -8,6 +8,7 @@ use tiptoe_wire::{Data, Site, SiteFlags};
 
 use crate::calls;
 use crate::clockwork;
+use crate::forbidden;
 use crate::locks;
 use crate::scopes;
 use crate::shared::{self, Shared};
@@ -72,6 +73,9 @@ pub fn settle(
     pid: u32,
     session: u64,
 ) -> Option<u32> {
+    if data.geometry().rings && forbidden::look() {
+        return None;
+    }
     let tid = gettid();
     let index = match own_descriptor(shared, tid) {
         Some(index) => index,
@@ -88,7 +92,7 @@ pub fn settle(
         }
         data.enter(slab, tid, comm);
         data.set_credit(slab, shared.credit());
-        calls::forget_parts();
+        calls::enter_session();
         locks::forget(shared, data, slab);
         scopes::forget(shared, data, slab);
     }

@@ -11,6 +11,7 @@ use tiptoe_wire::calls::intercepted;
 
 use crate::asm::tiptoe_clone_cleared;
 use crate::children;
+use crate::forbidden;
 use crate::locked;
 use crate::shared;
 use crate::signals::{self, Action, OURS};
@@ -29,6 +30,7 @@ const PERFORMED: u64 = 25;
 const SIG_BLOCK: u64 = 0;
 const SIG_UNBLOCK: u64 = 1;
 const EINVAL: i64 = -22;
+const PR_SET_TSC: u32 = 26;
 
 /// The registers as `tiptoe_hook_entry` pushed them.
 #[repr(C)]
@@ -95,6 +97,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
             space::change(number, frame)
         }
         nr::MLOCKALL => locked::lock_all(frame.rdi as u32),
+        nr::PRCTL if frame.rdi as u32 == PR_SET_TSC => Some(forbidden::change(frame)),
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
         _ => match signals::Place::of(number) {
@@ -185,8 +188,14 @@ fn before_child(number: usize, frame: &Frame) {
         }
         watches::births::before();
     }
-    if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
-        && let Some(shared) = shared::get().filter(|shared| shared.is_here())
+    if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3) {
+        take_slab_away();
+    }
+}
+
+/// Makes the calling thread's trampolines find no slab, until it gets one at its next hit.
+pub(crate) fn take_slab_away() {
+    if let Some(shared) = shared::get().filter(|shared| shared.is_here())
         && let Some(index) = shared.descriptor_index(tls::descriptor())
         && let Some(descriptor) = shared.claims.descriptor(index)
         && descriptor.owner() == gettid()

@@ -23,7 +23,8 @@
 //! | [`ports`] | the agent's thread | open the ports of libraries that the program links |
 //! | [`scopes`] | any thread of the program | record the thread's scope |
 //! | [`watches`] | both | breakpoints: the agent's thread opens them, any thread of the program hits them |
-//! | [`unwind`] | any thread of the program | make our code known to unwinders |
+//! | [`unwind`], [`forced`] | any thread of the program | make our code known to unwinders |
+//! | [`forbidden`] | a thread that may not read the clock | call nothing of ours that reads it |
 //! | [`arenas`] | any thread of the program | find trampolines and their unwind information |
 //! | [`space`] | all of them | which file is mapped where |
 //! | [`libraries`] | a thread that loads a library | have it probed before any of its code runs |
@@ -43,6 +44,8 @@ mod described;
 mod entry;
 mod environ;
 mod files;
+mod forbidden;
+mod forced;
 mod gate;
 mod hit;
 mod hooks;

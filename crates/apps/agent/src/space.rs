@@ -139,14 +139,14 @@ impl Space {
             self.blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
             return None;
         };
-        let began = clockwork::ticks();
+        let began = clockwork::counter();
         let reading = self.feed.read_again(LOOKS, |buffer| {
             let into = buffer.as_mut_ptr() as usize;
             // SAFETY: the kernel writes at most the buffer's length.
             unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
         });
         drop(list);
-        let now = clockwork::ticks();
+        let now = clockwork::counter();
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
         self.due.store(now.saturating_add(pause), Ordering::Relaxed); // Relaxed: agent's thread only
         reading
@@ -198,7 +198,7 @@ pub fn tend(data: &Data) -> Option<u64> {
     if space.blind.load(Ordering::Relaxed) {
         return None;
     }
-    if clockwork::ticks() >= space.due.load(Ordering::Relaxed) {
+    if clockwork::counter() >= space.due.load(Ordering::Relaxed) {
         space.read(data);
     }
     space.feed.is_unsure().then_some(SOON_NS)

@@ -12,6 +12,7 @@ use tiptoe_wire::{Left, State};
 use crate::asm::tiptoe_spawn;
 use crate::credentials;
 use crate::files;
+use crate::forbidden;
 use crate::lookout::{Lookout, TIMED_OUT};
 use crate::memory::{self, STACK};
 use crate::serve;
@@ -138,6 +139,7 @@ pub extern "C" fn run() {
     let Some(shared) = shared::get() else { return };
     run_soon();
     leave_no_trace();
+    forbidden::begin();
     let Some(data) = shared.data() else { return };
     data.set_thread(gettid());
     if data.state() == State::Absent {

@@ -1,4 +1,4 @@
-//! Nineteen words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has those that trampolines and tiptoe
+//! Twenty words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has those that trampolines and tiptoe
 //! use.
 //!
 //! | word | holds |
@@ -12,6 +12,7 @@
 //! | 16 | which of the two masks is next |
 //! | 17 | the end of its frames |
 //! | 18 | where the trampoline of a clone3 continues after the call |
+//! | 19 | the end of its frames while it may not read the clock ([`crate::forbidden`]), else 0 |
 //!
 //! The records of one generation (from taking the signals over to giving them back) are invalid in a later one.
 //! `thread_local!` would call `__tls_get_addr`, which may allocate; the initial-exec form is one load relative to
@@ -30,11 +31,11 @@ global_asm!(
     ".p2align 3",
     ".hidden tiptoe_tls_descriptor",
     ".type tiptoe_tls_descriptor, @object",
-    ".size tiptoe_tls_descriptor, 152",
+    ".size tiptoe_tls_descriptor, 160",
     "tiptoe_tls_descriptor: .quad {nobody}",
     ".zero 128",
     ".quad {noframes} + 4096",
-    ".quad 0",
+    ".zero 16",
     ".text",
     nobody = sym NOBODY,
     noframes = sym NOFRAMES,
@@ -55,6 +56,7 @@ const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
 /// The word for `tiptoe_clone_cleared`, in parent and child, which share it or have a copy each.
 pub const CLONED: i64 = 144;
+const HIDDEN: i64 = 152;
 
 /// How often the agent took the signals over from the program.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -179,12 +181,42 @@ pub fn blocked_of(word: u64) -> u64 {
 /// Returns the address of the end of this thread's frames; `None` if it has none, or has no initial words yet.
 pub fn frames() -> Option<u64> {
     let [_, none] = beginnings();
-    Some(load(FRAMES)).filter(|end| *end != none && *end != 0)
+    let end = match load(HIDDEN) {
+        0 => load(FRAMES),
+        hidden => hidden,
+    };
+    Some(end).filter(|end| *end != none && *end != 0)
 }
 
 /// Moves the end of this thread's frames.
 pub fn set_frames(end: u64) {
-    store(FRAMES, end);
+    let word = if are_frames_hidden() { HIDDEN } else { FRAMES };
+    store(word, end);
+}
+
+/// Returns whether this thread's trampolines find no frames, whatever frames it has.
+#[inline(always)]
+pub fn are_frames_hidden() -> bool {
+    load(HIDDEN) != 0
+}
+
+/// Hides this thread's frames from its trampolines, which then ask the agent at each entry and at each return.
+pub fn hide_frames() {
+    let [_, none] = beginnings();
+    if !are_frames_hidden() {
+        let end = load(FRAMES);
+        store(HIDDEN, if end == 0 { none } else { end });
+        store(FRAMES, none);
+    }
+}
+
+/// Undoes [`hide_frames`].
+pub fn show_frames() {
+    let end = load(HIDDEN);
+    if end != 0 {
+        store(FRAMES, end);
+        store(HIDDEN, 0);
+    }
 }
 
 /// Returns the owned signals that this thread believes to block.

@@ -14,7 +14,8 @@
 //! leaves are counted as those of a longjmp are.
 //!
 //! `_Unwind_Backtrace` shows every frame to a function of its caller's. It is called in the
-//! program's place, with a function that skips our frames.
+//! program's place, with a function that skips our frames. `_Unwind_ForcedUnwind` does so too, but
+//! it leaves its own frames ([`crate::forced`]).
 //!
 //! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function
 //! tail-calls them. That function has then returned for all that can be seen: its return is
@@ -30,6 +31,7 @@ use tiptoe_wire::calls::intercepted;
 
 use crate::arenas::Told;
 use crate::calls;
+use crate::forced;
 use crate::gate;
 use crate::hooks::Frame;
 use crate::libraries;
@@ -40,9 +42,9 @@ use crate::shared::{self, Shared};
 /// (`tiptoe-patch`, `trampoline`).
 const COPY: u64 = 14;
 
-/// The most unwinders in one process: libgcc's, and those that objects carry. There are two numbers
+/// The most unwinders in one process: libgcc's, and those that objects carry. There are three numbers
 /// for each, one per function.
-pub const UNWINDERS: usize = 16;
+pub const UNWINDERS: usize = 24;
 
 /// Handles an interception. Returns what the function must return at once, or `None` if it runs as
 /// usual.
@@ -61,6 +63,10 @@ pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
         }
         intercepted::JUMP => {
             gate::jump(frame);
+            None
+        }
+        intercepted::FORCED..intercepted::CHANGED => {
+            forced::begin(shared, (what - intercepted::FORCED) as usize, frame);
             None
         }
         landing if landing >= intercepted::LAND => {
@@ -221,7 +227,8 @@ impl Stage {
 }
 
 type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
-type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
+/// `_Unwind_GetIP`.
+pub type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
 type Backtrace = unsafe extern "C" fn(extern "C" fn(*mut u8, &Walk) -> i32, &Walk) -> i32;
 
 /// Runs the unwinder's walk with our own function. The walk begins with our own frames and the

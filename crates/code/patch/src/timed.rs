@@ -24,7 +24,7 @@
 //! exit:   push %rax; push %rcx; push %rdx
 //!         is it the uppermost frame? no: slow
 //!         clear its first word
-//!         count, or time
+//!         count; or, if the thread has counters, time
 //!         the thread's frames end below it
 //!         pop %rdx; pop %rcx; pop %rax
 //!         ret
@@ -39,6 +39,9 @@
 //!    signal handler in between pushes after it and must leave it alone. On return the first word
 //!    must be cleared before the return is counted. Otherwise a handler that jumps away would have
 //!    it counted as left too.
+//! 4. The clock is read only after a frame was pushed or found, and on the return only if the thread
+//!    has counters. So a thread that may not read it (prctl PR_SET_TSC) never does, because the agent
+//!    hides its frames; nor does a forked child, or any thread after the session.
 //!
 //! A *gate*, the function of `--under`, needs no credit. Beside its count it sets a word while the
 //! thread is inside the call; the return clears it. Its frame holds, in place of a time, the
@@ -404,15 +407,15 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     // The function has returned: the stack is as at its entry.
     code.stand(0, 0);
     save(code);
-    if call.timed {
-        now(code);
-    }
     frames(code, abi);
     code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
     code.put(&[0x48, 0x39, 0x51, 0xe0]); // cmp %rdx,-32(%rcx)
     let mut odd = vec![code.jump_ahead(IF_NOT_EQUAL, true)];
+    let mut ended = None;
     if call.timed {
         clear(code);
+        ended = Some(counters::load(code, abi.tls, false));
+        now(code);
         code.put(&[0x48, 0x2b, 0x41, 0xf0]); // sub -16(%rcx),%rax
         match call.by() {
             Some(_) => timed_values::of_frame(code, call.slot),
@@ -423,6 +426,9 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
         code.relative(&[0xe8], To::Time, &[]);
     } else {
         odd.extend(call.ends(code, abi));
+    }
+    if let Some(ended) = ended {
+        code.bind(ended);
     }
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rcx
     set_frames(code, abi);

@@ -51,6 +51,8 @@ pub mod intercepted {
     pub const ITERATE: u32 = 1;
     /// A function that inspects its return address: `dlsym`, `dlopen` and similar.
     pub const LOOKER: u32 = 2;
+    /// `_Unwind_ForcedUnwind` of the first unwinder; those of the others follow.
+    pub const FORCED: u32 = 1 << 14;
     /// What the loader calls when its list of libraries changes.
     pub const CHANGED: u32 = 1 << 15;
     /// `_Unwind_Backtrace` of the first unwinder; those of the others follow.

@@ -17,6 +17,7 @@ const LASTING: &[(&str, u32)] = &[
     ("dlopen", intercepted::LOOKER),
     ("dlmopen", intercepted::LOOKER),
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
+    ("_Unwind_ForcedUnwind", intercepted::FORCED),
 ];
 /// Functions that leave calls, which matters only with a gate.
 const LEAVING: &[(&str, u32)] = &[
@@ -84,7 +85,7 @@ impl Draft<'_> {
 /// Numbers an unwinder, and records the unwinder's own function that the agent calls there.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
     let asked = match what {
-        intercepted::BACKTRACE => "_Unwind_GetIP",
+        intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",
         intercepted::LAND => "_Unwind_GetCFA",
         _ => return Some(what),
     };

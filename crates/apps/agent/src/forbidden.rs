@@ -1,0 +1,118 @@
+//! Threads that may not read the time stamp counter. A thread forbids it to itself with prctl(PR_SET_TSC,
+//! PR_TSC_SIGSEGV), and the threads and processes that it starts inherit that. Each reading is SIGSEGV then.
+//!
+//! Trampolines read the counter only between a frame's push and the store of its time, and after a return has found
+//! its frame on top. So it suffices that the thread's trampolines find no frames ([`tls::hide_frames`]): they ask the
+//! agent at each entry and at each return, and no hit of any other thread has an instruction more. The agent still
+//! finds the frames.
+//!
+//! | in such a thread | result |
+//! |---|---|
+//! | a call that would be timed | it is only counted |
+//! | the return of a call that was timed from its entry | it is timed, by the kernel's clock |
+//! | a call that would be recorded | it is only counted, in the slab that threads share |
+//! | a wait, a scope | it is timed, by the kernel's clock |
+//!
+//! The thread's own state is known from the hook of prctl. It is asked of the kernel at the thread's first followed call,
+//! and when the thread enters a later session.
+//!
+//! Not handled: a prctl that the program makes inline, after these, or after the thread's first hit if calls are
+//! recorded; and one in a signal handler that interrupted a trampoline right before its reading.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tiptoe_sys::raw::{call, nr, syscall6};
+
+use crate::clockwork;
+use crate::hooks::{self, Frame};
+use crate::shared;
+use crate::tls;
+
+const PR_GET_TSC: usize = 25;
+const PR_SET_TSC: usize = 26;
+const ENABLE: u32 = 1;
+const SIGSEGV: u32 = 2;
+
+/// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
+/// moves the ticks of threads that may not read them.
+static TICKS: AtomicU64 = AtomicU64::new(0);
+static NS: AtomicU64 = AtomicU64::new(0);
+
+/// Allows the agent's thread to read the counter, which its creator may not, and compares the two clocks.
+pub fn begin() {
+    // SAFETY: the call concerns this thread only.
+    let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
+    NS.store(monotonic_ns(), Relaxed);
+    TICKS.store(clockwork::counter(), Relaxed);
+}
+
+/// Returns whether the calling thread is known to be forbidden to read the counter.
+pub fn is() -> bool {
+    tls::are_frames_hidden()
+}
+
+/// Performs the program's prctl(PR_SET_TSC).
+pub fn change(frame: &Frame) -> i64 {
+    let wanted = frame.rsi as u32;
+    // A forked child has no counters, so its trampolines read no clock. A child that shares this memory must not
+    // change what its parent's thread has there.
+    let shared = shared::at_home();
+    if shared.is_some() && wanted == SIGSEGV {
+        forbid();
+    }
+    let result = hooks::perform(nr::PRCTL, frame);
+    if shared.is_some() {
+        look();
+    }
+    result
+}
+
+/// Asks the kernel whether the calling thread may read the counter, and acts on that. Returns whether it may not.
+pub fn look() -> bool {
+    let mut now = 0u32;
+    let into = &raw mut now as usize;
+    // SAFETY: the kernel writes one word, which lives through the call.
+    let asked = unsafe { call(nr::PRCTL, [PR_GET_TSC, into, 0, 0, 0, 0]) };
+    let is_forbidden = asked.is_ok() && now == SIGSEGV;
+    match is_forbidden {
+        true => forbid(),
+        false => tls::show_frames(),
+    }
+    is_forbidden
+}
+
+fn forbid() {
+    tls::hide_frames();
+    let data = shared::get().and_then(|shared| shared.data());
+    if data.is_some_and(|data| data.geometry().rings) {
+        hooks::take_slab_away();
+    }
+}
+
+/// Returns what the counter would be, by the kernel's clock.
+#[cold]
+#[inline(never)]
+pub fn ticks(ns_per_tick: u64) -> u64 {
+    let passed = monotonic_ns().wrapping_sub(NS.load(Relaxed));
+    let Some(whole) = passed.checked_div(ns_per_tick) else {
+        return 0;
+    };
+    // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so the product does not overflow.
+    let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
+    let ticks = (whole << 32).wrapping_add(rest << 2);
+    TICKS.load(Relaxed).wrapping_add(ticks)
+}
+
+/// Returns CLOCK_MONOTONIC, without an instruction on a vector register.
+fn monotonic_ns() -> u64 {
+    const MONOTONIC: usize = 1;
+    let mut time = [MaybeUninit::<u64>::uninit(); 2];
+    let into = time.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes a timespec, which fits `time`. The call cannot fail.
+    let [seconds, part] = unsafe {
+        syscall6(nr::CLOCK_GETTIME, MONOTONIC, into, 0, 0, 0, 0);
+        time.map(|word| word.assume_init())
+    };
+    seconds * 1_000_000_000 + part
+}

@@ -27,6 +27,10 @@ const LOCKED: Duration = Duration::from_millis(2);
 /// thread may wait for it. Otherwise no thread could be borrowed in a program that opens libraries
 /// nearly all the time.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
+/// Changes of the loader's state within that time that say the same. A thread that opens libraries in a
+/// loop has the lock free for some ten nanoseconds of each round, which looks miss for seconds; a long
+/// hold, by a slow constructor, changes nothing.
+const CHANGES: u32 = 4;
 /// Slices of about 0.06 ms. After 0.3 s without a heartbeat the stub returns to the program by
 /// itself.
 const LEASE: u64 = 5000;
@@ -85,7 +89,7 @@ pub(super) fn borrow(
         stacks,
         ground,
         loads,
-        free_at: None,
+        holds: Holds::default(),
         started: Instant::now(),
         deadline,
         why: "no thread was seen".into(),
@@ -104,6 +108,41 @@ pub(super) fn borrow(
     })
 }
 
+/// How long threads hold the loader's locks, by looks at its state.
+#[derive(Default)]
+struct Holds {
+    /// When the locks were last seen free, or their holds seen to be short.
+    short_at: Option<Instant>,
+    state: Vec<u8>,
+    /// Changes of the state since `counted_from`.
+    changes: u32,
+    counted_from: Option<Instant>,
+}
+
+impl Holds {
+    /// Takes the loader's state at `now`, `None` if no lock was held. Returns whether a hold is probably
+    /// long.
+    fn is_long(&mut self, state: Option<Vec<u8>>, now: Instant) -> bool {
+        let is_recent = |at: &Instant| now.duration_since(*at) <= SHORT_HOLDS;
+        let Some(state) = state else {
+            self.short_at = Some(now);
+            return false;
+        };
+        if !self.counted_from.as_ref().is_some_and(is_recent) {
+            self.counted_from = Some(now);
+            self.changes = 0;
+        }
+        if self.state != state {
+            self.state = state;
+            self.changes += 1;
+            if self.changes > CHANGES {
+                self.short_at = Some(now);
+            }
+        }
+        !self.short_at.as_ref().is_some_and(is_recent)
+    }
+}
+
 /// One search for a thread.
 struct Search<'a> {
     process: &'a Process,
@@ -111,8 +150,7 @@ struct Search<'a> {
     ground: Ground,
     /// Whether the thread is to call the loader. The agent itself needs nothing of the program.
     loads: bool,
-    /// When the loader's locks were last seen free.
-    free_at: Option<Instant>,
+    holds: Holds,
     started: Instant,
     deadline: Instant,
     /// Why the last candidate was rejected.
@@ -162,11 +200,8 @@ impl Search<'_> {
 
     /// Returns whether a borrowed thread would probably wait long for one of the loader's locks.
     fn is_loader_locked(&mut self) -> bool {
-        if !self.stacks.has_loader_locked() {
-            self.free_at = Some(Instant::now());
-            return false;
-        }
-        self.free_at.is_none_or(|at| at.elapsed() > SHORT_HOLDS)
+        let state = self.stacks.locked_loader();
+        self.holds.is_long(state, Instant::now())
     }
 
     /// Returns the threads worth a try, best first. Threads whose time-outs would restart are
@@ -392,4 +427,35 @@ fn random_pause() -> Duration {
         .build_hasher()
         .finish();
     Duration::from_micros(random % 500)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks at the states, 3 ms apart, and returns the last answer.
+    fn last(states: &[Option<u8>]) -> bool {
+        let (mut holds, start) = (Holds::default(), Instant::now());
+        let looks = states.iter().zip(0..).map(|(state, at)| {
+            let now = start + Duration::from_millis(3) * at;
+            holds.is_long(state.map(|byte| vec![byte]), now)
+        });
+        looks.last().expect("a look")
+    }
+
+    /// A program that opened libraries in a loop was not attached to on a busy machine: each look found
+    /// the lock held.
+    #[test]
+    fn holds_are_short_if_the_loader_goes_on() {
+        let same = [Some(1); 40];
+        assert!(last(&same));
+        let changing: Vec<Option<u8>> = (0..20).map(Some).collect();
+        assert!(!last(&changing));
+        // One library with a slow constructor.
+        assert!(last(&[&changing[..3], &same].concat()));
+        // Freed, and then held for long.
+        assert!(!last(&[None, Some(1)]));
+        assert!(last(&[&[None], &same[..]].concat()));
+        assert!(last(&[&changing, &same[..]].concat()));
+    }
 }

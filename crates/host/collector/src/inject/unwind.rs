@@ -85,19 +85,18 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns whether a thread holds one of the loader's locks, for which a borrowed thread would
+    /// Returns the loader's state if a thread holds one of its locks, for which a borrowed thread would
     /// wait in `dlopen`. No thread should be held at the first call, because it reads the loader's
     /// file.
-    pub(super) fn has_loader_locked(&mut self) -> bool {
+    pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
-        let Some(first) = first else { return false };
+        let first = first?;
         let state = self.image(|text| text.same_file(&first));
-        let Some(state) = state.and_then(Image::state) else {
-            return false;
-        };
+        let state = state.and_then(Image::state)?;
         let len = (state.end - state.start) as usize;
-        has_held_lock(&self.process.read_some(state.start, len))
+        let bytes = self.process.read_some(state.start, len);
+        has_held_lock(&bytes).then_some(bytes)
     }
 
     fn image(&mut self, is_wanted: impl Fn(&Mapping) -> bool) -> Option<&Image> {

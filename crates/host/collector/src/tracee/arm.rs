@@ -78,6 +78,7 @@ impl Tracee {
             // The program mapped something there after its maps were read.
             maps = self.process.maps()?;
         };
+        link.set_apart(&planned.apart)?;
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
         let unseen = self.unseen(modules).map(str::to_owned);

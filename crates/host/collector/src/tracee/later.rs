@@ -186,6 +186,7 @@ impl Tracee {
             .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
         let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
         let lost = map_arenas(link, &planned)?;
+        link.set_apart(&planned.apart)?;
         let followed = found
             .probes
             .iter()

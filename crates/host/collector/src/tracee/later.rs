@@ -69,8 +69,7 @@ impl Tracee {
         let missed = self.watched()?.0.data().missed();
         (missed > 0).then(|| {
             format!(
-                "{} a library was not held back until its probes stood: its calls until then \
-                 were not counted",
+                "{} a library ran before its probes were set: its calls until then were not counted",
                 counted(missed, "time")
             )
         })

@@ -123,7 +123,7 @@ fn no_such_binary() {
     // The library might be loaded later, so that the command must run before the refusal.
     let run = Probe::new(&["libnothing.so.9:f"]).run(&target("hot"), &[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
-    let said = "error: nothing that was loaded matches `libnothing.so.9:f`";
+    let said = "error: `libnothing.so.9:f` matched nothing that was loaded";
     assert!(run.stderr.contains(said), "{}", run.stderr);
     assert!(!run.stdout.is_empty(), "the command has run");
 }

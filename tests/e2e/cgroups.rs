@@ -33,7 +33,7 @@ type Check = fn(f64, f64, &str);
 /// last work of a hidden task is in no cgroup, so that a count may be too low then.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
-    match notes.contains("ends of tasks that the kernel did not tell of") {
+    match notes.contains("ends of tasks that the kernel did not report") {
         false => check,
         true => |counted, kernel, cgroup| {
             assert!(counted <= kernel * 1.001, "{cgroup}: {counted} of {kernel}");
@@ -91,7 +91,7 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
         let note = note.to_string();
-        !note.contains("did not tell of") && !note.contains(allowed)
+        !note.contains("that the kernel did not report") && !note.contains(allowed)
     };
     assert_eq!(notes.iter().find(is_amiss), None, "{text}");
     session

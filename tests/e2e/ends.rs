@@ -172,7 +172,7 @@ fn a_command_that_goes_on_is_told() {
     let status = tiptoe.wait();
     assert_eq!(status.code(), Some(128 + libc::SIGTERM));
     let report = text(&report);
-    assert!(report.contains("the command goes on"), "{report}");
+    assert!(report.contains("the command continues"), "{report}");
 }
 
 /// Signals had no effect before the command's exec, so that tiptoe outlived `timeout`; later its

@@ -133,7 +133,7 @@ fn threads(pid: u32) -> usize {
 fn assert_told(report: &Report) {
     let notes = report.value["notes"].to_string();
     assert!(
-        notes.contains("somebody else's probe"),
+        notes.contains("another tracer probed"),
         "{:#}",
         report.value
     );
@@ -158,7 +158,10 @@ fn foreign_probes_are_put_on_top_of_ours() {
     let report = ours.finish();
     assert_told(&report);
     let notes = report.value["notes"].to_string();
-    assert!(notes.contains("came and went"), "{notes}");
+    assert!(
+        notes.contains("probes of another tracer were removed"),
+        "{notes}"
+    );
     let counted = |name: &&str| report.count(&format!("first_{name}")) > 0;
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
@@ -168,7 +171,7 @@ fn foreign_probes_are_put_on_top_of_ours() {
 #[test]
 fn foreign_probes_are_there_before_ours() {
     const BEHIND: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
-    const WHY: &str = "its code in memory is not its file's: somebody else patched it";
+    const WHY: &str = "its code in memory differs from its file: another tool patched it";
     let Some(load) = Load::start("under_ours") else {
         return;
     };

@@ -49,7 +49,7 @@ fn an_agent_that_is_held_takes_its_probes_out_itself() {
     let report = attached.interrupt();
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
-    assert!(notes.contains("it takes its probes out itself"), "{notes}");
+    assert!(notes.contains("its agent removes the probes"), "{notes}");
     // It restores the code by itself, because no process holds its segments any more.
     assert!(freeze.finish().1.success());
     site.wait_original();
@@ -109,7 +109,7 @@ fn a_neighbour_that_puts_a_watch_to_rest_is_reported() {
     let report = watched.finish();
     let notes = report.value["notes"].to_string();
     assert!(
-        notes.contains("`--via kernel-task` leaves them out"),
+        notes.contains("`--via kernel-task` excludes these processes"),
         "{notes}"
     );
     program.go();

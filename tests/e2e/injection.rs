@@ -235,7 +235,7 @@ fn an_agent_of_another_build_is_left_alone() {
     let probe = Probe::new(&["called"]).with(&["--duration", "0.2"]);
     let refused = probe.clone().with(&["--via", "agent"]);
     let refused = refused.attach_and_wait(&[process.pid()]);
-    let words = "an agent of another build of tiptoe is in it";
+    let words = "it has the agent of another build of tiptoe";
     assert!(refused.stderr.contains(words), "{}", refused.stderr);
     assert_eq!(refused.status, 2);
     let run = probe.attach_and_wait(&[process.pid()]);

@@ -8,11 +8,11 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// Additional mappings that are allowed: two arenas, and those that segments of other lengths
-/// divide. A recording trampoline must be new when its thread has more counters before its ring
-/// than before.
+/// Additional mappings that are allowed: two arenas, and mappings that segments of other lengths
+/// split. A recording trampoline contains the distance from a slab to its ring. More counters
+/// make that distance longer, so that a new trampoline, in an arena, is necessary.
 const MORE_MAPS: usize = 8;
-/// Kilobytes of these arenas.
+/// Kilobytes of the two arenas, 64 each.
 const MORE_SPACE: u64 = 128;
 
 /// Returns one probe of each instrument that enters a program.

@@ -304,7 +304,7 @@ fn holds_are_timed() {
     assert!(count > 0);
     for (name, why) in [
         ("no_such", "no variable"),
-        ("0x10", "nothing can be written"),
+        ("0x10", "no memory is writable"),
     ] {
         let run = Probe::lock()
             .with(&["--hold", name])

@@ -164,7 +164,7 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let second = Probe::new(&[spec]).with(&["--via", "kernel", "--duration", "0.01"]);
         let run = second.attach_and_wait(&[process.pid()]);
         assert_eq!(run.status, 2, "{spec}: {}", run.stderr);
-        let why = "inside of a patch in the process's memory";
+        let why = "inside a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
     // With another probe that is fine, and must continue to count while the program runs.

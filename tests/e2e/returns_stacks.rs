@@ -255,7 +255,7 @@ fn functions_that_return_twice_are_refused() {
 
 #[test]
 fn functions_that_look_at_their_caller_are_refused() {
-    const WATCHED: &str = "tiptoe stands there itself";
+    const WATCHED: &str = "tiptoe itself hooks it";
     refused("dlsym", &["keeps", "next_tail", "next_inside"], WATCHED);
     refused("dlopen", &["opens_tail"], WATCHED);
 }

@@ -59,8 +59,8 @@ fn where_a_stripped_program_begins() {
     let report = run.good();
     assert_eq!(text(&run.stdout), text(&alone.stdout));
     let refusals = report.refusals();
-    let nobody = |reason: &String| reason.starts_with("it returns to nobody");
-    assert!(refusals.keys().any(nobody), "{refusals:?}");
+    let no_caller = |reason: &String| reason.starts_with("it has no caller to return to");
+    assert!(refusals.keys().any(no_caller), "{refusals:?}");
 }
 
 #[test]

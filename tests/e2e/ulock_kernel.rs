@@ -142,7 +142,7 @@ fn every_kind_is_counted_as_perf_counts_it() {
         check(kind, &asked, is, named);
         assert_eq!(asked.0.value["locks"]["via"], "kernel");
         assert!(
-            notes(&asked.0).contains("as `--via kernel` asked for"),
+            notes(&asked.0).contains("as `--via kernel` requests"),
             "{}",
             notes(&asked.0)
         );

@@ -128,8 +128,14 @@ fn what_cannot_be_told_is_refused() {
         &["leaf", "--under", "libc.so.6:_setjmp"],
         "it returns twice",
     );
-    refused(&["leaf", "--under", "_start"], "it returns to nobody");
-    refused(&["serves", "--under", "serves"], "counts what it calls");
+    refused(
+        &["leaf", "--under", "_start"],
+        "it has no caller to return to",
+    );
+    refused(
+        &["serves", "--under", "serves"],
+        "counts the functions that it calls",
+    );
     refused(
         &["leaf", "--under", "serves", "--via", "kernel"],
         "--via kernel",

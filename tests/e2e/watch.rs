@@ -367,9 +367,9 @@ fn what_cannot_be_watched_is_refused() {
         ("stats.hits:r", &["reads alone", "rw"]),
         ("stats.hits:3", &["not a length"]),
         ("0x1001:8", &["no multiple of 8"]),
-        ("0x1000:8", &["nothing is mapped"]),
+        ("0x1000:8", &["no memory is mapped"]),
         ("scribble", &["is a function", "scribble:x"]),
-        ("libc.so.6:environ", &["no binary `libc", "not there yet"]),
+        ("libc.so.6:environ", &["no binary `libc", "not loaded"]),
     ] {
         let run = watch(&[variable]).run(&program, &["hot", "1"]);
         assert_eq!(run.status, 2, "{variable}: {}", run.stderr);

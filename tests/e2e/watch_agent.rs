@@ -214,7 +214,7 @@ fn traps_without_a_reason_are_not_the_programs() {
     assert_eq!((said(&run, "total"), said(&run, "traps")), (6, 1));
     assert_eq!(hits(report, 0), 6);
     let drops = report.value["watch"]["drops"].to_string();
-    assert!(drops.contains("without its reason"), "{drops}");
+    assert!(drops.contains("whose trap had no cause"), "{drops}");
     assert_eq!(report.value["watch"]["variables"][0]["at_least"], true);
 }
 
@@ -248,7 +248,7 @@ fn strays(report: &Report) -> u64 {
     let drops = report.value["watch"]["drops"].as_array();
     let count = |dropped: &Value| {
         let reason = dropped["reason"].as_str().unwrap_or_default();
-        assert!(reason.contains("without its reason"), "{dropped}");
+        assert!(reason.contains("whose trap had no cause"), "{dropped}");
         dropped["count"].as_u64().expect("a count")
     };
     drops.into_iter().flatten().map(count).sum()

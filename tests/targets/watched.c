@@ -26,7 +26,7 @@ struct node {
 struct node *head = &nodes[2];
 enum mode { IDLE, BUSY } mode;
 volatile long owner;
-/* Never compared, because conditions do not apply to its type. */
+/* `--when` must refuse it, because conditions compare whole numbers. */
 volatile float share;
 _Atomic long total;
 static volatile int stopped;

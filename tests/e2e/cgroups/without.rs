@@ -41,8 +41,8 @@ fn without_bpf_others_count() {
         ),
     ];
     for (without, words) in denied {
-        // On a CPU that never switches, the kernel may not enable a cgroup's events; so this
-        // program keeps the CPUs switching.
+        // Four busy threads make the CPUs switch tasks, because the kernel enables a cgroup's
+        // events at a switch.
         let mut program = Process::waiting(&target("hot"), &["4", "0"]);
         Cgroup::put(&a, program.pid());
         let mut through = Command::new(without[0]);

@@ -13,6 +13,7 @@ const FIXED_NOREPLACE: usize = 0x10_0000;
 const DONTFORK: usize = 10;
 const DONTDUMP: usize = 16;
 const WIPEONFORK: usize = 18;
+const NOHUGEPAGE: usize = 15;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -192,6 +193,14 @@ fn protect(page: usize, protection: usize) -> Result<(), Errno> {
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     protect(page, READ | EXEC | write)
+}
+
+/// Puts pages of the program's code in a mapping of their own. Nothing but the mapping changes: the advice says that these
+/// pages shall not be made a huge one, which private pages among a file's cannot be.
+pub fn set_apart(start: usize, end: usize) {
+    if let Some(len) = end.checked_sub(start) {
+        let _ = advise(start, len, NOHUGEPAGE);
+    }
 }
 
 fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {

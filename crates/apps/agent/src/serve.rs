@@ -72,6 +72,12 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
             shared.described.set(count, |index| plan.address(index));
             0
         }
+        Request::SetApart => {
+            let ends = (0..count / 2).map(|pair| [2 * pair, 2 * pair + 1]);
+            let ranges = ends.map(|ends| ends.map(|index| plan.address(index)));
+            ranges.for_each(|[start, end]| memory::set_apart(start as usize, end as usize));
+            0
+        }
         Request::ReadMaps => space::read(data),
         Request::Watch => libraries::watch(shared, plan),
         Request::Libraries => libraries::own(shared, plan, count),

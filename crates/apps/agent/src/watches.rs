@@ -16,8 +16,9 @@
 //! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
 //! value, so that reading it is no hit and unmapped memory is no fault.
 
+use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Request, Target, Wait};
 use tiptoe_sys::raw::{self, ESRCH, Errno, call, close as close_fd, getpid, gettid, nr};
@@ -25,6 +26,7 @@ use tiptoe_wire::hits::{Asked, Cell, Hit, Hits, WORDS};
 use tiptoe_wire::{Data, Plan, Watched};
 
 use crate::hit::comm;
+use crate::memory;
 use crate::shared::{self, Shared};
 use crate::signals::Trapped;
 use crate::tasks;
@@ -67,8 +69,9 @@ static CPUS: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: [[AtomicU64; Watched::WORDS]; REGISTERS] =
     [const { [const { AtomicU64::new(0) }; Watched::WORDS] }; REGISTERS];
-/// Descriptors, each with its event's number above it.
-static EVENTS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+/// The address of [`MOST`] descriptors, each with its event's number above it; null before the first. They are not part
+/// of the image, which each fork copies.
+static EVENTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 const NUMBER: u32 = 28;
 /// Whether the ring had room at the last hit.
@@ -288,6 +291,7 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
 }
 
 fn open_events(tid: u32) -> Result<(), Errno> {
+    make_events()?;
     for number in 0..COUNT.load(Relaxed) as u32 {
         let fd = open(tid, number)?;
         if !keep(fd, number) {
@@ -298,10 +302,29 @@ fn open_events(tid: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Returns the places for descriptors; none before the first [`make_events`].
+fn events_made() -> &'static [AtomicU32] {
+    let at = EVENTS.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
+    match at.is_null() {
+        true => &[],
+        // SAFETY: `make_events` mapped zeroed memory of that length there, for good. A forked child has its own copy.
+        false => unsafe { core::slice::from_raw_parts(at, MOST) },
+    }
+}
+
+/// Makes the places for descriptors unless they exist.
+fn make_events() -> Result<(), Errno> {
+    if EVENTS.load(Relaxed).is_null() {
+        let at = memory::private(MOST * size_of::<AtomicU32>())?;
+        EVENTS.store(at as *mut AtomicU32, Relaxed); // Relaxed: as in `events_made`
+    }
+    Ok(())
+}
+
 /// Keeps a descriptor until the end. Returns whether there is room.
 fn keep(fd: i32, number: u32) -> bool {
     let at = OPEN.load(Relaxed);
-    let Some(place) = EVENTS.get(at) else {
+    let Some(place) = events_made().get(at) else {
         return false;
     };
     place.store(fd as u32 | number << NUMBER, Relaxed);
@@ -330,7 +353,7 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let flags = if is_off { FLAGS | DISABLED } else { FLAGS };
     let attr = attr(&watched, flags, OURS | u64::from(number));
     let at = attr.as_ptr() as usize;
-    let events = EVENTS
+    let events = events_made()
         .iter()
         .take(OPEN.load(Relaxed))
         .map(|event| event.load(Relaxed));
@@ -354,7 +377,7 @@ pub fn close() {
 
 /// Closes all events, and so those that threads inherited from them.
 fn close_events() {
-    for event in EVENTS.iter().take(OPEN.swap(0, Relaxed)) {
+    for event in events_made().iter().take(OPEN.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
     }
 }

@@ -144,7 +144,8 @@ fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     );
     (room < FORWARD && long > 1 << 30).then(|| {
         let (case, room) = (holder.binaries[0].0, room >> 20);
-        format!("{case}: the heap begins only {room} MB behind the program in this run, and takes the room of jumps")
+        format!("{case}: the heap begins only {room} MB after the program in this run, and leaves less room \
+                 for jumps")
     })
 }
 

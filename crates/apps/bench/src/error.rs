@@ -8,7 +8,7 @@ pub enum Error {
     #[error("no bench `{0}`")]
     Unknown(String),
     /// The numbers exceed those of any machine.
-    #[error("no machine has so many slots, CPUs or threads")]
+    #[error("no machine has this many slots, CPUs or threads")]
     Numbers,
     /// The operating system refused.
     #[error("{what}: {error}")]

@@ -56,7 +56,8 @@ pub fn list() -> &'static [Bench] {
         },
         Bench {
             name: "lock",
-            about: "what watching contended locks costs an uncontended pair, a wait and a wake; locks that tell by themselves",
+            about: "what watching contended locks costs an uncontended pair, a wait and a wake; locks that \
+                    report by themselves",
             run: lock::run,
         },
         Bench {

@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     clock::add(&mut table, &mut target, options)?;
     uftrace::add(&mut table, &mut target, options)?;
     table.notes.push(format!(
-        "record: {:.0}% of the calls found room in their ring; one that finds none writes nothing",
+        "record: {:.0}% of the calls found room in their ring; a call without room writes nothing",
         median_and_spread(&kept).0 * 100.0
     ));
     table.notes.push(format!(

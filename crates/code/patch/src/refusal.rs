@@ -49,7 +49,7 @@ pub enum Refusal {
         other: u64,
     },
     /// No free memory for a trampoline within reach.
-    #[error("no free memory for a trampoline within 2 GiB of it")]
+    #[error("no free memory for a trampoline within 2 GiB of the function")]
     NoRoom,
     /// The counter's index is more than an instruction can hold.
     #[error("counter {slot} is out of range")]

@@ -160,5 +160,5 @@ fn by_descriptors() {
     };
     let error = image(&to).unwrap().thread_block(&thread, &mut |_, _| true);
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("does not ask the loader"), "{error}");
+    assert!(error.contains("in an unknown way"), "{error}");
 }

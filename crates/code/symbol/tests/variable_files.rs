@@ -130,7 +130,7 @@ fn nowhere() {
         &program.path,
         "stats.hits",
         &[
-            "nothing tells the type of `stats`",
+            "the type of `stats` is unknown",
             "`.hits`",
             "build it with -g",
         ],
@@ -174,7 +174,7 @@ fn in_files_that_are_not_read() {
     refused(
         &linked,
         "nothing_here",
-        &["in `../shared.debug`, which is not there"],
+        &["in `../shared.debug`, which does not exist"],
     );
 }
 
@@ -264,7 +264,7 @@ fn variables_in_registers() {
         refused(
             &program.path,
             name,
-            &["lives in a register", "stored to", "--by arg0"],
+            &["is in a register", "stored to", "--by arg0"],
         );
     }
 }

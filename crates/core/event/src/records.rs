@@ -7,7 +7,7 @@ pub struct Records {
     pub recorded: u64,
     /// Calls whose record was lost, because the reader was too slow.
     pub lost: u64,
-    /// Calls without credit, which are only counted.
+    /// Calls that were only counted, because their thread had no credit or no ring.
     pub only_counted: u64,
 }
 

@@ -67,6 +67,8 @@ pub enum Request {
     /// The code to which followed calls may return: starts and ends, ascending, at most
     /// [`crate::calls::MAX_EXTENTS`] pairs. Replaces the previous list.
     Described = 22,
+    /// Put ranges of code in mappings of their own: starts and ends.
+    SetApart = 25,
     /// Count the calls of threads that have ended as left.
     Bury = 15,
     /// Read the list of mappings again, even if nothing is in doubt: [`crate::Readings`] has the
@@ -91,6 +93,7 @@ impl Request {
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Settle, Thunks,
             Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall, Described,
+            SetApart,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

@@ -23,7 +23,6 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A thread's descriptor, which trampolines reach through a TLS word. Each has a cache line of its
 /// own, so that threads share none.
-/// that threads do not share any.
 #[repr(C, align(64))]
 pub struct Descriptor {
     /// Address of the thread's slab, or 0. Read by trampolines: offset 0.

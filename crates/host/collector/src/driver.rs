@@ -71,7 +71,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         if let Err(error) = detached {
             let (pid, comm) = (tracee.process.pid(), &tracee.comm);
             let note = format!(
-                "process {pid} ({comm}): {error}: it takes its probes out itself once it goes on"
+                "process {pid} ({comm}): {error}: its agent removes the probes when the process continues"
             );
             run.session.notes.push(note);
         }
@@ -252,10 +252,8 @@ fn start_with_agent(
         Ok(()) => Tracee::adopt(pid, link, plan, cache),
         Err(why) => without_agent(pid, &link, &why, plan).map_err(|error| {
             let word = command[0].display();
-            Error::new(format!(
-                "the agent did not get into `{word}`: {why}; {error}"
-            ))
-            .with_hint("`--via kernel` needs no agent")
+            Error::new(format!("the agent did not enter `{word}`: {why}; {error}"))
+                .with_hint("`--via kernel` needs no agent")
         }),
     };
     if tracee.is_err() {
@@ -277,7 +275,7 @@ fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
             return Err("it ended before that".to_owned());
         }
         if Instant::now() > deadline || is_past_preloading(pid) {
-            return Err("its loader did not take the agent".to_owned());
+            return Err("its loader did not load the agent".to_owned());
         }
     }
     Ok(())

@@ -267,6 +267,16 @@ impl Link {
         }
     }
 
+    /// Puts ranges of code in mappings of their own.
+    pub fn set_apart(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        // A request carries whole pairs.
+        const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
+        let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
+        let ends: Vec<u64> = ends.collect();
+        self.by_address(tiptoe_wire::Request::SetApart, &ends)
+            .map(|_| ())
+    }
+
     /// Patches sites, which must be sorted by address; each result is a patcher's outcome.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, Error> {
         let mut results = Vec::new();

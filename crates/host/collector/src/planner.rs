@@ -4,6 +4,7 @@
 //! thousand attaches need no more memory than one.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use tiptoe_patch::{
     ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
@@ -18,6 +19,7 @@ use crate::module::Module;
 use crate::resolve::Probe;
 use crate::rows::{Row, Rows};
 
+mod apart;
 mod follow;
 mod holds;
 mod hooks;
@@ -65,6 +67,8 @@ impl Planned {
 pub struct Plan {
     /// Arenas that must be mapped first.
     pub arenas: Vec<Arena>,
+    /// Code that must have mappings of its own before it is patched.
+    pub apart: Vec<Range<u64>>,
     /// The agent's own hooks.
     pub hooks: Vec<Planned>,
     /// The address to which signal handlers return.
@@ -159,7 +163,16 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         draft.interceptions(modules, false, &mut plan);
     }
     plan.arenas = draft.planner.new_arenas();
+    plan.apart = apart::ranges(ground.maps, plan.sites());
     plan
+}
+
+impl Plan {
+    fn sites(&self) -> impl Iterator<Item = &Site> {
+        let own = self.hooks.iter().chain(&self.locks.sites);
+        let all = own.chain(self.probes.iter().flatten());
+        all.map(|planned| &planned.site)
+    }
 }
 
 fn by_address(known: &[Site]) -> HashMap<u64, Vec<&Site>> {

@@ -19,8 +19,8 @@ const MAX_SITES: u64 = 1 << 18;
 /// many words for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
-const FORGED: &str = "the agent of an earlier session is in it, and what that has noted was changed; a restart of \
-                      the program takes it out";
+const FORGED: &str = "it has the agent of an earlier session, whose table of sites was changed; restart the \
+                      program to remove the agent";
 
 /// What tiptoe must know of its own agent's file.
 pub struct AgentFile {
@@ -39,11 +39,8 @@ pub struct AgentFile {
 impl AgentFile {
     /// Finds the symbols that tiptoe uses.
     pub fn parse(bytes: &[u8]) -> Result<AgentFile, Error> {
-        let broken = |what: &str| {
-            Error::new(format!(
-                "this tiptoe was built without a whole agent: {what}"
-            ))
-        };
+        let broken =
+            |what: &str| Error::new(format!("the agent of this tiptoe is incomplete: {what}"));
         let file = object::File::parse(bytes).map_err(|error| broken(&error.to_string()))?;
         let symbol = |name: &str| {
             let found = file.symbols().find(|symbol| symbol.name() == Ok(name));

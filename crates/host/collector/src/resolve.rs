@@ -206,7 +206,7 @@ pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
         .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
     if !matches!(spec.kind, Kind::Uprobe | Kind::Uretprobe) {
         return Err(
-            Error::new(format!("`{}:` events are not there yet", spec.kind)).with_hint(
+            Error::new(format!("`{}:` events do not exist yet", spec.kind)).with_hint(
                 "this version has `uprobe:BINARY:FUNCTION` and `uretprobe:BINARY:FUNCTION`",
             ),
         );

@@ -293,8 +293,8 @@ impl<'a> Run<'a> {
         for tracee in &self.tracees {
             for event in tracee.foreign() {
                 let note = format!(
-                    "somebody else's probe stood on {event}: meanwhile its hits were counted \
-                     through a trap, or not at all"
+                    "another tracer probed {event} too: during that time its hits were counted through a \
+                     trap, or not at all"
                 );
                 if !self.session.notes.contains(&note) {
                     self.session.notes.push(note);
@@ -442,7 +442,7 @@ impl<'a> Run<'a> {
             hits += own.runs;
             let others = all.map_or(0, |all| all.run_ns.saturating_sub(own.run_ns));
             if others > own.run_ns {
-                let note = "of other processes the programs at the switch between tasks took";
+                let note = "for other processes the BPF programs at task switches took";
                 let ms = others as f64 / 1e6;
                 self.session.notes.push(format!("{note} {ms:.2} ms"));
             }

@@ -116,7 +116,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         session.duration_ns += once.elapsed.as_nanos() as u64;
         if !once.is_complete {
             session.notes.push(
-                "threads began all the while that the events were opened: some may be missing"
+                "threads kept starting while the events were opened: some threads may be missing"
                     .into(),
             );
         }

@@ -456,21 +456,19 @@ impl Run<'_> {
 /// Returns a text for each reason for which something was dropped.
 fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
     words::dropped([
-        (
-            too_fast,
-            "not counted: they came faster than they could be read",
-        ),
+        (too_fast, "not counted: they were faster than their reader"),
         (
             gaps,
-            "or more may be missing each time that the agent left for a moment, as the program changed its user",
+            "or more may be missing: the agent left for a moment each time that the program changed its user",
         ),
         (
             strays,
-            "whose trap came without its reason, as it does on some virtual machines: where is not known",
+            "whose trap had no cause, as on some virtual machines: their instructions are unknown",
         ),
         (
             late,
-            "while a thread blocked SIGTRAP by a system call of its own: where, and how often, is not known",
+            "while a thread blocked SIGTRAP by a system call of its own: their instructions and their number \
+             are unknown",
         ),
         (
             drops.nested,
@@ -487,7 +485,7 @@ fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Droppe
         (drops.no_value, "counted, but the value could not be read"),
         (
             drops.no_room_for_line,
-            "counted, but not told of one by one: they came faster than they could be read",
+            "counted, but not printed one by one: they were faster than their reader",
         ),
     ])
 }

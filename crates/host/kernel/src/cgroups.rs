@@ -60,7 +60,7 @@ use settle::{Settle, over_tasks};
 
 /// The failed action, for error messages.
 const LOAD: &str = "load the BPF programs that count for cgroups";
-const READ: &str = "read what cgroups did";
+const READ: &str = "read the counts of cgroups";
 
 /// The most events that can be read.
 pub const MOST_EVENTS: usize = 32;

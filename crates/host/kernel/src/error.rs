@@ -43,7 +43,7 @@ pub enum Error {
         offset: u64,
     },
     /// The kernel has no room left.
-    #[error("the kernel has no room for so many probes")]
+    #[error("the kernel has no room for this many probes")]
     NoRoom,
     /// A capability is missing, or a security policy denies it.
     #[error("no permission to load BPF programs, which count in the kernel")]
@@ -136,7 +136,9 @@ impl Error {
             Self::NoTracepoint { name } if name.starts_with("syscalls:") => {
                 Some("use a kernel that is built with CONFIG_FTRACE_SYSCALLS".into())
             }
-            Self::NoTracepoint { name } if name.starts_with("cgroup:") || name.starts_with("sched:") => {
+            Self::NoTracepoint { name }
+                if name.starts_with("cgroup:") || name.starts_with("sched:") =>
+            {
                 Some("use Linux 5.12 or later, with CONFIG_CGROUPS and CONFIG_TRACING".into())
             }
             Self::NoTracepoint { .. } => Some(
@@ -144,11 +146,11 @@ impl Error {
                     .into(),
             ),
             Self::Slots(_) => Some(
-                "watch fewer variables at a time, or have them take turns with `--rotate 100ms`; `--all-slots` takes \
-                 the one that is left to debuggers"
+                "watch fewer variables at a time, or have them take turns with `--rotate 100ms`; \
+                 `--all-slots` also uses the register that is left to debuggers"
                     .into(),
             ),
-            Self::NoRoom => Some("ask for fewer functions".into()),
+            Self::NoRoom => Some("request fewer functions".into()),
             Self::Counter { hint, .. } => Some(hint.clone()),
             Self::System(error) => error.hint(),
             _ => None,

@@ -177,7 +177,7 @@ pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS],
 
 /// Returns each CPU's state of an object's programs.
 pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
-    let failed = |error| bpf_refusal("read what the programs took", &error);
+    let failed = |error| bpf_refusal("read the run times of the programs", &error);
     let cpus = PerCpuArray::<_, Cpu>::try_from(map(bpf, "cpus")?).map_err(failed)?;
     let cpus = cpus.get(&0, 0).map_err(failed)?;
     Ok(cpus.iter().copied().collect())

@@ -26,7 +26,7 @@ use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
 /// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
 const LOAD: &str = "load the BPF programs that charge scopes";
-const READ: &str = "read what happened in scopes";
+const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 

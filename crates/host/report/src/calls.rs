@@ -1,4 +1,4 @@
-//! Recorded calls, a line each while the trace runs; and what became of those without one.
+//! Recorded calls, one line each while the trace runs, and notes on calls without a record.
 
 use tiptoe_session::{Call, Event, Records, Session};
 
@@ -6,12 +6,12 @@ use crate::number::{short_percent, since_start};
 use crate::table::counted;
 use crate::{event_name, printable, printable_json, printable_lines};
 
-/// One call as JSON, without an end of line: its keys are those of [`Call`].
+/// Returns one call as JSON without a line end. Its keys are the fields of [`Call`].
 pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(call))
 }
 
-/// One call on one line: seconds since the start, the thread, the event, two arguments.
+/// Returns one call as a line: seconds since the start, the thread, the event, two arguments.
 pub fn call(call: &Call) -> String {
     let at = since_start(call.at_ns);
     let who = format!("{}/{}", printable(call.comm), call.tid);
@@ -20,7 +20,7 @@ pub fn call(call: &Call) -> String {
     printable_lines(&format!("{at}  {who:<23}  {event}  {arg0} {arg1}"))
 }
 
-/// A small number as such, and what could be an address or a set of flags as bits.
+/// Formats a small number as decimal, and a larger one, which may be an address or flags, as hexadecimal.
 fn argument(value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {
@@ -29,32 +29,34 @@ fn argument(value: u64) -> String {
     }
 }
 
-/// Which calls have no line, each in one sentence.
+/// Returns notes on the calls without a line, one sentence each.
 pub(crate) fn notes(session: &Session) -> impl Iterator<Item = String> {
-    let spent = session.budget.map(short_percent);
-    let unpaid = match spent {
-        Some(budget) => format!("only counted: the budget of {budget}% was spent"),
-        None => "only counted: there was no room for a ring of their thread's".to_owned(),
+    let budget = session.budget.map(short_percent);
+    let only_counted = match budget {
+        Some(budget) => format!(
+            "only counted: the budget of {budget}% was spent, or there was no room for the ring of their thread"
+        ),
+        None => "only counted: there was no room for the ring of their thread".to_owned(),
     };
-    let lost = "not recorded: they came faster than they could be read";
+    let lost = "not recorded: they were faster than their reader";
     let sentences = [
-        sentence(session, |records| records.only_counted, &unpaid),
+        sentence(session, |records| records.only_counted, &only_counted),
         sentence(session, |records| records.lost, lost),
     ];
     sentences.into_iter().flatten()
 }
 
-/// `3 calls of EVENT were WHAT`; `None` where there were none.
+/// Returns `3 calls of EVENT were WHAT`; `None` without such calls.
 fn sentence(session: &Session, number: fn(&Records) -> u64, what: &str) -> Option<String> {
     let events = session.events.iter();
     let recorded = events.filter_map(|event| Some((event, number(&event.records?))));
-    let some: Vec<(&Event, u64)> = recorded.filter(|(_, number)| *number > 0).collect();
-    let (most, of_it) = some.iter().max_by_key(|(_, number)| number)?;
-    let sum = some
+    let concerned: Vec<(&Event, u64)> = recorded.filter(|(_, number)| *number > 0).collect();
+    let (most, most_number) = concerned.iter().max_by_key(|(_, number)| number)?;
+    let sum = concerned
         .iter()
         .fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
     let event = event_name(&most.event);
-    let whose = match sum == *of_it {
+    let whose = match sum == *most_number {
         true => format!("of {event}"),
         false => format!("(most of {event})"),
     };
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_one_line_whatever_it_is_called() {
+    fn a_call_is_one_line_although_its_comm_has_a_line_end() {
         let one = Call {
             at_ns: 1_002_003_004,
             tid: 42,

@@ -1,11 +1,11 @@
-//! The line that every session ends with, and the one before it: what tiptoe itself took.
+//! The last two lines of a report: the CPU time of tiptoe itself, and the cost of tracing for the target.
 
 use tiptoe_session::{Basis, Cost, Programs, Session};
 
 use crate::number::{grouped, percent, plural, seconds, time, unit_ns};
 
-/// What tiptoe itself used, beside its cost to the target: `tiptoe itself used 0.120 s of CPU time, and stopped a thread
-/// for at most 1.20ms`. `None` of sessions that do not say it.
+/// Returns what tiptoe itself used, which is not in the cost of tracing: `tiptoe itself used 0.120 s of CPU time, and
+/// stopped a thread for at most 1.20ms`. `None` if the session does not have it.
 pub(crate) fn own_line(session: &Session) -> Option<String> {
     let used = seconds(session.own_cpu_ns?);
     let stop = session.longest_stop_ns.map_or_else(String::new, |ns| {
@@ -14,13 +14,13 @@ pub(crate) fn own_line(session: &Session) -> Option<String> {
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
 }
 
-/// What tracing cost: `cost of tracing: 0.31% of the target's CPU time (0.22 to
-/// 0.43, estimated from N hits x C ns, calibrated on this machine)`.
+/// Returns `cost of tracing: 0.31% of the target's CPU time (0.22 to 0.43, estimated from N hits x C ns, calibrated on
+/// this machine)`.
 pub fn cost_line(cost: &Cost) -> String {
     line(cost, "the target's CPU time")
 }
 
-/// The same of whatever CPU time it is a share of.
+/// Returns the same line, with a name for the CPU time that the cost is a share of.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
@@ -30,7 +30,7 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
         percent(cost.low),
         percent(cost.high),
     );
-    let known = match cost.basis {
+    let basis = match cost.basis {
         Basis::Estimated => format!(
             "estimated from {} {} x {} ns{}, calibrated on this machine",
             cost.hits,
@@ -42,12 +42,12 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     };
     let rejected = cost.rejected_unit_ns.map_or_else(String::new, |ns| {
         let ns = unit_ns(ns);
-        format!("; hits that were rejected are not in it: about {ns} ns each")
+        format!("; rejected hits are not included: about {ns} ns each")
     });
-    format!("cost of tracing: {share}% of {of} ({low} to {high}, {known}){rejected}")
+    format!("cost of tracing: {share}% of {of} ({low} to {high}, {basis}){rejected}")
 }
 
-/// What the target's forks cost more, if it forked: ` and 500 forks x 40.2us`.
+/// Returns the added cost of the target's forks, such as ` and 500 forks x 40.2us`; empty if it did not fork.
 fn forks(cost: &Cost) -> String {
     cost.forks.map_or_else(String::new, |forks| {
         let (count, noun) = (grouped(forks.count), plural(forks.count, "fork"));
@@ -55,7 +55,8 @@ fn forks(cost: &Cost) -> String {
     })
 }
 
-/// What our programs took of the target, and of everybody.
+/// Returns the line for a cost that the kernel measured: the time of our BPF programs for the target, and for all
+/// processes if that is more.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
     let (runs, noun) = (grouped(programs.runs), plural(programs.runs, "run"));
@@ -63,7 +64,7 @@ fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let others = match (programs.all_runs, programs.all_run_ns) {
         (Some(all), Some(ns)) if all > programs.runs => {
             let (all, took) = (grouped(all), time(ns as f64));
-            format!("; of all processes {all} runs took {took}")
+            format!("; {all} runs for all processes took {took}")
         }
         _ => String::new(),
     };
@@ -90,13 +91,13 @@ mod tests {
         programs.all_runs = Some(30_000);
         programs.all_run_ns = Some(3_000_000);
         let cost = Cost::measured(programs, 100_000_000);
-        let all = "; of all processes 30,000 runs took 3.00ms)";
+        let all = "; 30,000 runs for all processes took 3.00ms)";
         assert_eq!(cost_line(&cost), format!("{own}{all}"));
         assert!((cost.high - 0.03).abs() < 1e-9);
     }
 
     #[test]
-    fn what_tiptoe_itself_took_is_said_where_it_is_known() {
+    fn tiptoes_own_cpu_time_is_printed_if_the_session_has_it() {
         let mut session = Session::default();
         assert_eq!(own_line(&session), None);
         session.own_cpu_ns = Some(120_000_000);
@@ -108,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn rejected_hits_are_told_beside_the_cost() {
+    fn rejected_hits_are_named_after_the_cost() {
         let mut cost = Cost::default();
         assert!(!cost_line(&cost).contains("rejected"));
         cost.rejected_unit_ns = Some(1.25);
-        let end = "on this machine); hits that were rejected are not in it: about 1.25 ns each";
+        let end = "on this machine); rejected hits are not included: about 1.25 ns each";
         assert!(cost_line(&cost).ends_with(end), "{}", cost_line(&cost));
     }
 }

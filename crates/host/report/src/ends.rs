@@ -1,4 +1,4 @@
-//! What the numbers of calls leave out, and how calls ended that did not return.
+//! Notes on calls: which ones the numbers leave out, and how calls ended that did not return.
 
 use tiptoe_session::{Ends, Event, Session};
 
@@ -6,13 +6,15 @@ use crate::event_name;
 use crate::number::{short_percent, time};
 use crate::table::counted;
 
-/// Each in one sentence.
+/// Returns the notes, one sentence each.
 pub(crate) fn notes(session: &Session) -> Vec<String> {
-    asked(session).chain(ended(session)).collect()
+    restrictions(session)
+        .chain(without_return(session))
+        .collect()
 }
 
-/// What was not asked for.
-fn asked(session: &Session) -> impl Iterator<Item = String> {
+/// Returns a note for each option that restricts which calls count (`--under`, `--slower`).
+fn restrictions(session: &Session) -> impl Iterator<Item = String> {
     let under = session.under.as_ref();
     let under = under.map(|function| format!("only calls below {function} were counted"));
     let slower = session.slower_ns.map(|ns| {
@@ -22,19 +24,22 @@ fn asked(session: &Session) -> impl Iterator<Item = String> {
     under.into_iter().chain(slower)
 }
 
-/// An event whose calls were followed to their return.
+/// An event whose calls were followed to their return, and how they ended.
 type Followed<'a> = (&'a Event, Ends);
 
-/// What became of the calls that were not seen to return.
-fn ended(session: &Session) -> impl Iterator<Item = String> {
+/// Returns notes on the calls without an observed return, by their end.
+fn without_return(session: &Session) -> impl Iterator<Item = String> {
     let events = session.events.iter();
     let followed: Vec<Followed> = events
         .filter_map(|event| Some((event, event.ends?)))
         .collect();
-    let unseen = format!("not followed to their return: {}", spent(session.budget));
+    let not_followed = format!(
+        "not followed to their return: {}",
+        why_not_followed(session.budget)
+    );
     let left = "left without a return: by longjmp, an exception, or the end of their thread";
     let sentences = [
-        sentence(&followed, |ends| ends.only_counted, &unseen),
+        sentence(&followed, |ends| ends.only_counted, &not_followed),
         sentence(&followed, |ends| ends.left, left),
         sentence(
             &followed,
@@ -45,16 +50,17 @@ fn ended(session: &Session) -> impl Iterator<Item = String> {
     sentences.into_iter().flatten()
 }
 
-/// Why calls are not followed.
-fn spent(budget: Option<f64>) -> String {
-    let deep = "they were nested too deep, came from too many places, or from generated code";
+/// Returns the possible reasons. Which one applied to how many calls is not counted separately.
+fn why_not_followed(budget: Option<f64>) -> String {
+    let calls =
+        "they were nested too deeply, or called from too many places or from generated code";
     match budget.map(short_percent) {
-        Some(budget) => format!("the budget of {budget}% was spent, or {deep}"),
-        None => deep.to_owned(),
+        Some(budget) => format!("the budget of {budget}% was spent, or {calls}"),
+        None => calls.to_owned(),
     }
 }
 
-/// `3 calls of EVENT were WHAT`; `None` where there were none.
+/// Returns `3 calls of EVENT were WHAT`; `None` without such calls.
 fn sentence(followed: &[Followed], number: fn(&Ends) -> u64, what: &str) -> Option<String> {
     let (most, ends) = followed.iter().max_by_key(|(_, ends)| number(ends))?;
     let sum = followed

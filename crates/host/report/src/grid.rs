@@ -1,22 +1,22 @@
-//! Tables: columns are as wide as their cells, and what was asked for is cut last.
+//! Tables whose columns are as wide as their cells.
 //!
-//! A row is numbers, words, a name, then what is said about the name. If a row is wider than the terminal, the table gives up
-//! in this order: the tail goes to a line below its row, remarks are cut, spare columns are left out. All of them
-//! can be read elsewhere (`--json`, a wider terminal). A name that does not fit alone loses its middle, because names of
-//! C++ and Rust differ at both ends.
+//! A row has numbers, words, a name, and remarks or a tail, which describe the name. A row that is wider than the
+//! terminal shrinks in this order: the tail moves to a line below, remarks are cut, spare columns are left out. The
+//! name is cut last, because the user requested it; `--json` and a wider terminal show the rest. A name that does not
+//! fit alone loses its middle, because names of C++ and Rust differ at both ends.
 
 use crate::Options;
 
-/// Fewer columns than this are no name: the row is then cut at its end instead.
+/// The least columns of a name. If fewer are left, the row is cut at its end instead.
 const LEAST_NAME: usize = 12;
 
-/// With fewer columns left the remarks are left out.
+/// The least columns for remarks. If fewer are left, remarks are left out.
 const LEAST_REMARKS: usize = 8;
 
 /// The indent of lines below a row.
 pub(crate) const BELOW: &str = "         ";
 
-/// A table.
+/// A table: its columns and its rows.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
     /// Headings of right-aligned columns.
@@ -24,9 +24,9 @@ pub(crate) struct Grid {
     /// Headings of left-aligned columns between the numbers and the name.
     words: Vec<&'static str>,
     name: String,
-    /// The heading of the column after the name, or empty if there is none.
+    /// The heading of the column after the name; empty without such a column.
     tail: &'static str,
-    /// Columns that are left out, the first one first, while a name does not fit.
+    /// The columns that are left out until all names fit, in this order.
     spare: &'static [&'static str],
     rows: Vec<GridRow>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// A number in the first column, and what it is the sum of.
+    /// A sum in the first column, and a name for the rows that it adds up.
     Sum(String, String),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Cells {
 }
 
 impl Grid {
-    /// Creates a table with these right-aligned columns, then the name's.
+    /// Returns a table with these right-aligned columns, then the name's.
     pub(crate) fn new(numbers: &[&'static str], name: String) -> Grid {
         Grid {
             numbers: numbers.to_vec(),
@@ -73,7 +73,7 @@ impl Grid {
         self
     }
 
-    /// Says which columns are left out, the first one first, while a name does not fit.
+    /// Sets the columns that are left out until all names fit, in this order.
     pub(crate) fn with_spare(mut self, spare: &'static [&'static str]) -> Grid {
         self.spare = spare;
         self
@@ -96,13 +96,13 @@ impl Grid {
         self.rows.push(GridRow::Sum(number, of));
     }
 
-    /// Returns the heading and the rows, which fit the terminal.
+    /// Returns the lines of the heading and of the rows. Each line fits the terminal.
     pub(crate) fn lines(&self, options: &Options) -> Vec<String> {
         let (widths, left_out) = self.widths(options.width);
-        let beside = self.tail_is_beside(&widths, options.width);
+        let name_width = self.name_width_if_tails_fit(&widths, options.width);
         let heads: Vec<String> = self.heads().map(str::to_owned).collect();
         let mut heading = self.aligned(&heads, &widths) + &self.name;
-        if let Some(name) = beside {
+        if let Some(name) = name_width {
             heading += &pad(&self.name, name);
             heading += self.tail;
         }
@@ -113,7 +113,9 @@ impl Grid {
                     let width = widths.first().copied().unwrap_or_default();
                     lines.push(options.fit(&format!("{number:>width$}  {of}")));
                 }
-                GridRow::Cells(row) => self.row_lines(row, &widths, beside, options, &mut lines),
+                GridRow::Cells(row) => {
+                    self.row_lines(row, &widths, name_width, options, &mut lines)
+                }
             }
         }
         if !left_out.is_empty() {
@@ -127,7 +129,7 @@ impl Grid {
         &self,
         row: &Cells,
         widths: &[usize],
-        beside: Option<usize>,
+        name_width: Option<usize>,
         options: &Options,
         lines: &mut Vec<String>,
     ) {
@@ -143,7 +145,7 @@ impl Grid {
             .width
             .map(|width| width.saturating_sub(chars(&line)));
         line += &room.map_or_else(|| name.clone(), |room| shortened(name, room));
-        match beside {
+        match name_width {
             Some(width) => line += &(pad(name, width) + tail),
             None if options
                 .width
@@ -154,7 +156,7 @@ impl Grid {
             None => {}
         }
         lines.push(options.fit(&line));
-        if beside.is_none() && !tail.is_empty() {
+        if name_width.is_none() && !tail.is_empty() {
             let line = format!("{BELOW}{} ", self.tail);
             let room = options
                 .width
@@ -176,9 +178,8 @@ impl Grid {
         })
     }
 
-    /// Returns the width of each column, and the headings of spare columns that have no room.
-    ///
-    /// The width is 0 if all cells are empty, and the column is left out.
+    /// Returns the width of each column, and the headings of the spare columns that do not fit. A width of 0 leaves
+    /// its column out: all its cells are empty, or it does not fit.
     fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
         let width = |(at, head): (usize, &str)| {
             let cells = self.cells().filter_map(|row| row.cells.get(at));
@@ -206,8 +207,9 @@ impl Grid {
         (widths, left_out)
     }
 
-    /// Returns the width of the names if all tails fit after them.
-    fn tail_is_beside(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
+    /// Returns the width of the names' column if all tails fit after it; `None` if there are no tails, or if one does
+    /// not fit.
+    fn name_width_if_tails_fit(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
         if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
             return None;
         }
@@ -219,7 +221,7 @@ impl Grid {
         terminal.is_none_or(|width| row <= width).then_some(name)
     }
 
-    /// Returns the cells with two spaces after each.
+    /// Returns the cells in their columns, with two spaces after each.
     fn aligned(&self, cells: &[String], widths: &[usize]) -> String {
         let columns = cells.iter().zip(widths).enumerate();
         columns
@@ -232,7 +234,7 @@ impl Grid {
     }
 }
 
-/// Returns the columns that cells of these widths take.
+/// Returns the sum of the widths and of the two spaces after each column.
 fn taken(widths: &[usize]) -> usize {
     let widths = widths.iter().filter(|width| **width > 0);
     widths.map(|width| width + 2).sum()
@@ -243,7 +245,7 @@ fn pad(name: &str, width: usize) -> String {
     " ".repeat((width + 2).saturating_sub(chars(name)))
 }
 
-/// A name within this many columns, without its middle if it is longer.
+/// Returns the name, without its middle if it has more columns than `room`.
 fn shortened(name: &str, room: usize) -> String {
     let count = chars(name);
     if count <= room || room < LEAST_NAME {
@@ -259,8 +261,7 @@ fn chars(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Returns the part of events' names that is the same in all: kind and binary (`uprobe:redis-server:`), the kind, or
-/// nothing.
+/// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.
 pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
     let Some(first) = names.clone().next() else {
         return "";
@@ -318,7 +319,7 @@ mod tests {
         );
     }
 
-    /// A grid of locks: names, and from where the threads waited.
+    /// Returns the lines of a table of locks, whose tails are the call sites.
     fn two_locks(width: usize) -> Vec<String> {
         let mut grid = Grid::new(&["total", "p50", "p99"], "lock".to_owned())
             .with_words(&["type"])
@@ -339,7 +340,7 @@ mod tests {
         grid.lines(&options)
     }
 
-    /// A lock's table was 110 columns wide, and cut off the lock's name at 80.
+    /// A table of locks was 110 columns wide, so that 80 columns cut off the locks' names.
     #[test]
     fn a_tail_goes_below_and_spare_columns_go_before_a_name_is_cut() {
         let wide = [
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_events_share_is_kind_and_binary() {
+    fn the_common_prefix_is_kind_and_binary() {
         let common = |names: &[&'static str]| common_prefix(names.iter().copied());
         assert_eq!(common(&["uprobe:a:f", "uprobe:a:ns::g"]), "uprobe:a:");
         assert_eq!(common(&["uprobe:a:ns::f"]), "uprobe:a:");

@@ -1,4 +1,4 @@
-//! Histograms of calls, drawn as bars.
+//! Draws histograms of times as bars.
 
 use tiptoe_session::{Histogram, Session};
 
@@ -6,23 +6,23 @@ use crate::latency::{Timed, worst_first};
 use crate::number::{grouped, share, time};
 use crate::{Options, event_name};
 
-/// Rows of one histogram, so that a screen holds it with its heading.
+/// The most rows of one histogram, so that a screen holds them with the heading.
 const ROWS: i64 = 16;
 /// Columns before the bars.
 const LABELS: usize = 43;
-/// Columns of everything, where the terminal has more or nobody knows.
+/// The columns of a row, if the terminal has more or if its width is unknown.
 const WIDTH: usize = 100;
-/// A bar's last cell, in eighths.
+/// The last cell of a bar, by the number of its filled eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/// One row: the times it holds, and how many they are.
-struct Row {
-    /// `None` for the row of 0 ns, which is not between any two times.
-    between: Option<(f64, f64)>,
+/// A range of times, and the number of times in it.
+struct TimeRange {
+    /// The ends in nanoseconds; the lower one is excluded. `None` for the row of 0 ns.
+    ends_ns: Option<(f64, f64)>,
     count: u64,
 }
 
-/// One block for each of the events with most time in them.
+/// Returns a histogram for each event with calls that were timed, the events with the most time first.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let mut timed = worst_first(session);
     timed.retain(|(_, calls)| calls.histogram.total() > 0);
@@ -34,11 +34,11 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
 }
 
 fn block((event, calls): &Timed, options: &Options) -> Vec<String> {
-    drawn(&event_name(&event.event), &calls.histogram, options)
+    draw(&event_name(&event.event), &calls.histogram, options)
 }
 
-/// One histogram with its name.
-pub(crate) fn drawn(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
+/// Returns the name and the bars of one histogram.
+pub(crate) fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     let rows = rows(histogram);
     let total = histogram.total();
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
@@ -49,11 +49,12 @@ pub(crate) fn drawn(name: &str, histogram: &Histogram, options: &Options) -> Vec
         .collect()
 }
 
-/// From the shortest time to the longest without a gap, buckets joined by twos
-/// until there are few enough rows: the less the times differ, the finer.
-fn rows(histogram: &Histogram) -> Vec<Row> {
-    let zero = (histogram.zero_count > 0).then_some(Row {
-        between: None,
+/// Returns the rows from the shortest to the longest time, without a gap. Each joins `joined` buckets, the smallest
+/// power of two that leaves at most [`ROWS`] rows. The session may come from a file, so no number of buckets, offset or
+/// scale may overflow.
+fn rows(histogram: &Histogram) -> Vec<TimeRange> {
+    let zero = (histogram.zero_count > 0).then_some(TimeRange {
+        ends_ns: None,
         count: histogram.zero_count,
     });
     let first = i64::from(histogram.offset);
@@ -70,34 +71,33 @@ fn rows(histogram: &Histogram) -> Vec<Row> {
     let edge = |row: i64| ((row * joined) as f64 / f64::from(histogram.scale).exp2()).exp2();
     let rows = (first.div_euclid(joined)..)
         .zip(counts)
-        .map(|(row, count)| Row {
-            between: Some((edge(row), edge(row + 1))),
+        .map(|(row, count)| TimeRange {
+            ends_ns: Some((edge(row), edge(row + 1))),
             count,
         });
     zero.into_iter().chain(rows).collect()
 }
 
-fn line(row: &Row, most: u64, total: u64, options: &Options) -> String {
-    let times = match row.between {
+fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {
+    let times = match row.ends_ns {
         Some((above, to)) => format!("{:>6} .. {:<6}", time(above), time(to)),
         None => format!("{:>6}", time(0.0)),
     };
     let width = options.width.unwrap_or(WIDTH).min(WIDTH);
     let bar = bar(row.count, most, width.saturating_sub(LABELS));
-    let (count, share) = (grouped(row.count), seen(row.count, total));
+    let (count, share) = (grouped(row.count), visible_share(row.count, total));
     options.fit(&format!("  {times:<16}  {count:>13}  {share:>6}  {bar}"))
 }
 
-/// A share that is not shown as none where there is one.
-fn seen(count: u64, total: u64) -> String {
+/// Formats a share in percent, and a share that rounds to 0 as `<0.1%`, so that it does not look empty.
+fn visible_share(count: u64, total: u64) -> String {
     match share(count, total) {
         share if share == "0.0%" && count > 0 => "<0.1%".to_owned(),
         share => share,
     }
 }
 
-/// A bar as long as `count` of `most`, of which all is `width` cells. One count
-/// is seen beside any number.
+/// Returns a bar of `width` cells times `count / most`, rounded up to an eighth, so that a single count is visible.
 fn bar(count: u64, most: u64, width: usize) -> String {
     let whole = u128::from(most.max(1));
     let eighths = (u128::from(count) * width as u128 * 8).div_ceil(whole) as usize;

@@ -1,19 +1,19 @@
-//! One line for each interval, while the trace runs.
+//! Intervals, one line each while the trace runs.
 
 use tiptoe_session::{Interval, Part};
 
 use crate::number::{rate, seconds};
 use crate::{Options, event_name, printable_json, printable_lines};
 
-/// How many events one line names.
+/// The number of events that one line names.
 const NAMED: usize = 4;
 
-/// One interval as JSON, without an end of line: an item of the session's `intervals`.
+/// Returns one interval as JSON without a line end: an item of the session's `intervals`.
 pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(interval))
 }
 
-/// One interval's rates on one line: when, all events, and the busiest of them.
+/// Returns one interval as a line: its end, the rate of all events, and the rates of the busiest events.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&Part> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
@@ -21,10 +21,11 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut line = format!(
         "{:>10}  {:>14}/s",
         seconds(interval.at_ns),
-        least(parts.iter().any(|part| part.at_least)) + &rate(total, interval.duration_ns)
+        lower_bound_mark(parts.iter().any(|part| part.at_least))
+            + &rate(total, interval.duration_ns)
     );
     for part in parts.iter().take(NAMED) {
-        let rate = least(part.at_least) + &rate(part.count, interval.duration_ns);
+        let rate = lower_bound_mark(part.at_least) + &rate(part.count, interval.duration_ns);
         line += &format!("  {} {rate}/s", event_name(&part.key));
     }
     if parts.len() > NAMED {
@@ -33,7 +34,7 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
     printable_lines(&options.fit(&line))
 }
 
-/// What is in front of a lower bound.
-fn least(is_bound: bool) -> String {
+/// Returns the mark before a lower bound; empty for an exact number.
+fn lower_bound_mark(is_bound: bool) -> String {
     if is_bound { ">=" } else { "" }.to_owned()
 }

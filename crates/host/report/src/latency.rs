@@ -1,4 +1,4 @@
-//! The table of calls that were timed: how long they took, the worst event first.
+//! The table of timed calls: the event with the most time first.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::number::{grouped, time};
 use crate::table::counted;
 use crate::{Options, printable};
 
-/// A column: its heading, and an event's cell in it.
+/// A column: its heading, and how an event's cell is formatted.
 struct Column {
     heading: &'static str,
     cell: fn(Ends, &Latency) -> String,
@@ -20,31 +20,31 @@ const LEFT: Column = column("left", |ends, _| grouped(ends.left));
 const TIMES: [Column; 7] = [
     column(TOTAL, |_, calls| time(calls.total_ns as f64)),
     column("self", |_, calls| time(calls.self_ns as f64)),
-    column("mean", |_, calls| of_some(calls, calls.mean_ns())),
+    column("mean", |_, calls| if_timed(calls, calls.mean_ns())),
     column("p50", |_, calls| {
-        of_some(calls, calls.histogram.p50_ns as f64)
+        if_timed(calls, calls.histogram.p50_ns as f64)
     }),
     column("p90", |_, calls| {
-        of_some(calls, calls.histogram.p90_ns as f64)
+        if_timed(calls, calls.histogram.p90_ns as f64)
     }),
     column("p99", |_, calls| {
-        of_some(calls, calls.histogram.p99_ns as f64)
+        if_timed(calls, calls.histogram.p99_ns as f64)
     }),
     column("max", |_, calls| {
-        of_some(calls, calls.histogram.max_ns as f64)
+        if_timed(calls, calls.histogram.max_ns as f64)
     }),
 ];
-/// Columns that a narrow terminal goes without, the first one first.
+/// The columns that a narrow terminal leaves out, in this order.
 const SPARE: &[&str] = &["mean", "p90", "self", LEFT.heading];
-/// The column that rows are sorted by.
+/// The heading of the column that rows are sorted by.
 const TOTAL: &str = "total";
 
 const fn column(heading: &'static str, cell: fn(Ends, &Latency) -> String) -> Column {
     Column { heading, cell }
 }
 
-/// A time that only a call can have.
-fn of_some(calls: &Latency, ns: f64) -> String {
+/// Formats a time that exists only if a call was timed; otherwise `-`.
+fn if_timed(calls: &Latency, ns: f64) -> String {
     match calls.histogram.total() {
         0 => "-".to_owned(),
         _ => time(ns),
@@ -54,7 +54,7 @@ fn of_some(calls: &Latency, ns: f64) -> String {
 /// An event whose calls were timed.
 pub(crate) type Timed<'a> = (&'a Event, &'a Latency);
 
-/// The events that were timed and hit, those with most time in them first.
+/// Returns the timed events that were hit, those with the most time first.
 pub(crate) fn worst_first(session: &Session) -> Vec<Timed<'_>> {
     let hit = session.events.iter().filter(|event| event.count > 0);
     let mut timed: Vec<Timed> = hit
@@ -64,14 +64,14 @@ pub(crate) fn worst_first(session: &Session) -> Vec<Timed<'_>> {
     timed
 }
 
-/// More time first; names decide where it is the same.
+/// Orders by time, the most first, then by name.
 fn worse((a, a_calls): (&str, &Latency), (b, b_calls): (&str, &Latency)) -> Ordering {
     let by_total = b_calls.total_ns.cmp(&a_calls.total_ns);
     by_total.then_with(|| a.cmp(b))
 }
 
-/// The heading, the events with most time in them with their parts, and what is
-/// left out; `None` where nothing was timed.
+/// Returns the heading, the events with the most time, each with its parts, and the total of the rest. `None` if no
+/// event was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));
@@ -96,7 +96,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     Some(grid.lines(options))
 }
 
-/// Frames that were left are a column of their own where there are any.
+/// Returns the columns. [`LEFT`] is among them only if a call was left without a return.
 fn columns(timed: &[Timed]) -> Vec<Column> {
     let left = |(event, _): &Timed| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);
@@ -125,7 +125,7 @@ fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[Part], options: &Opti
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// Adds the total of the rows that are not shown, in the column of totals; nothing if all are shown.
+/// Adds the total of the rows that are not shown, in the column of totals. Does nothing if all are shown.
 fn add_left_out(
     grid: &mut Grid,
     columns: &[Column],

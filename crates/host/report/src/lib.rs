@@ -1,9 +1,10 @@
-//! Reports: they read a session and nothing else, so a session that was taken
-//! on another machine, or by another version, prints here.
+//! Reports of a session: [`text`] for people, [`json`] for programs.
 //!
-//! [`text`] is for people, [`json`] for programs. What the traced program had a
-//! hand in (names, comms) is escaped where a row is made, and [`printable_lines`] is the last thing that happens
-//! to text, so that no field can be forgotten.
+//! A report must read only the session, so that sessions of other machines and versions print here.
+//!
+//! Names and comms come from the traced program, so they may contain escape sequences that a terminal obeys. Each row
+//! escapes its own fields, because an escaped name has another width. [`printable_lines`] must be the last step of
+//! each text, because otherwise a field that a row forgot would reach the terminal.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -38,39 +39,39 @@ pub use stat::{
 pub use text::text;
 pub use watch::{access, access_json};
 
-/// What a terminal is told where a heading begins, and ends.
+/// The escape sequences before and after a heading, the only ones that [`printable_lines`] keeps.
 const BOLD: &str = "\u{1b}[1m";
 const NOT_BOLD: &str = "\u{1b}[0m";
 
-/// How many events a report shows unless told otherwise.
+/// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// How many histograms a report draws unless told otherwise.
+/// The number of histograms that a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
 
-/// What the form of a text report depends on.
+/// The format of a text report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How many events, parts of an event, and histograms are shown; 0 shows
-    /// all. `None` is as many as a reader takes in.
+    /// The most events, parts of an event, and histograms; 0 shows all. `None`: [`DEFAULT_TOP`] and
+    /// [`DEFAULT_HISTOGRAMS`].
     pub top: Option<usize>,
     /// The columns of the terminal: longer rows are cut. `None` cuts nothing.
     pub width: Option<usize>,
-    /// Whether headings stand out. Nothing is said by colour alone.
+    /// Whether headings are bold. The text must mean the same without.
     pub color: bool,
 }
 
 impl Options {
-    /// How many of `len` rows are shown.
+    /// Returns how many of `len` rows are shown.
     pub(crate) fn shown(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
     }
 
-    /// How many of `len` histograms are drawn.
+    /// Returns how many of `len` histograms are drawn.
     pub(crate) fn drawn(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_HISTOGRAMS), len)
     }
 
-    /// A row that fits the terminal, cut with an ellipsis.
+    /// Returns the row, cut with an ellipsis if it is wider than the terminal.
     pub(crate) fn fit(&self, row: &str) -> String {
         let row = row.trim_end();
         let Some(width) = self.width.filter(|width| row.chars().count() > *width) else {
@@ -80,7 +81,8 @@ impl Options {
         kept.chain(std::iter::once('…')).collect()
     }
 
-    /// A heading, which stands out where that is wanted.
+    /// Returns the heading, bold with [`Options::color`]. It must already fit, because [`Options::fit`] counts escape
+    /// sequences as columns.
     pub(crate) fn heading(&self, heading: &str) -> String {
         match self.color {
             true => format!("{BOLD}{heading}{NOT_BOLD}"),
@@ -96,40 +98,42 @@ fn at_most(limit: usize, len: usize) -> usize {
     }
 }
 
-/// The session as one line of JSON; its keys are those of [`Session`],
-/// listed where that is documented.
+/// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists.
 pub fn json(session: &Session) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(session)).map(|line| line + "\n")
 }
 
-/// JSON of the same value that a terminal shows as it is.
+/// Returns JSON of the same value, with escapes for what a terminal would obey.
 pub(crate) fn printable_json(json: serde_json::Result<String>) -> serde_json::Result<String> {
     json.map(|json| PrintableJson(&json).to_string())
 }
 
-/// An event's name in a row: its resolved spec, less the kind that goes without saying.
+/// Returns an event's name for a row: its resolved spec, without `uprobe:`, the most common kind.
 pub(crate) fn event_name(event: &str) -> String {
     printable(event.strip_prefix("uprobe:").unwrap_or(event))
 }
 
-/// Text that the traced program had a hand in, as [`Printable`] shows it.
+/// Returns text from the traced program, escaped by [`Printable`].
 pub(crate) fn printable(text: &str) -> String {
     Printable(text).to_string()
 }
 
-/// Text of several lines, of which nothing is left that a terminal would obey but ends of lines and bold headings.
+/// Returns text of several lines in which a terminal obeys only line ends and bold headings.
 pub fn printable_lines(text: &str) -> String {
     if !text.contains(|c| c != '\n' && is_unseen(c)) {
         return text.to_owned();
     }
-    let of_line = |line: &str| {
+    let plain_line = |line: &str| {
         let plain = line.split(BOLD).map(|part| {
             let plain: Vec<String> = part.split(NOT_BOLD).map(printable).collect();
             plain.join(NOT_BOLD)
         });
         plain.collect::<Vec<_>>().join(BOLD)
     };
-    text.split('\n').map(of_line).collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(plain_line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]
@@ -137,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_field_that_was_forgotten_reaches_a_terminal() {
+    fn a_field_that_no_row_escaped_reaches_no_terminal() {
         let text = format!("{BOLD}head{NOT_BOLD}\na\u{1b}]0;x\u{7}b\u{202e}\tc\n");
         let shown = format!("{BOLD}head{NOT_BOLD}\na\\x1b]0;x\\x07b\\u{{202e}}\\tc\n");
         assert_eq!(printable_lines(&text), shown);
     }
 
     #[test]
-    fn json_holds_nothing_that_a_terminal_obeys() {
+    fn a_terminal_obeys_nothing_in_json() {
         let session = Session {
             command: vec!["a\u{9b}2J\u{202e}".into()],
             ..Session::default()

@@ -1,6 +1,6 @@
-//! The table of contended locks, those that were waited for longest first, and who woke
-//! the waiters. What threads wait for without anybody holding it stands apart: idle workers
-//! would else drown the locks.
+//! The tables of contended locks: those with the most waiting time first, each with the call sites that woke its
+//! waiters. Waits without a holder, such as those for a condition variable, have a table of their own, because
+//! otherwise idle workers would fill the top rows.
 
 use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
 
@@ -9,12 +9,12 @@ use crate::number::{grouped, plural, share, short_percent, time};
 use crate::table::counted;
 use crate::{Options, histogram, now, printable};
 
-/// Of fewer waits no histogram is drawn.
+/// The least number of waits for which a histogram is drawn.
 const FEW: u64 = 10;
-/// How many call sites are blamed in a row.
+/// The number of blamed call sites that a row names.
 const BLAMED: usize = 3;
 
-/// The tables, each with its heading; nothing where locks were not asked for.
+/// Returns the tables, each with its heading, and the deadlocks. Empty if the session did not watch locks.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let Some(locks) = &session.locks else {
         return Vec::new();
@@ -36,17 +36,17 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// A ring of threads, and how to see more of it.
+/// Returns a deadlock, and a hint that shows more of it.
 fn deadlock(deadlock: &Deadlock) -> Vec<String> {
     let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
     let hint = format!(
-        "hint: `tiptoe lock --now -p {}` shows who waits for whom",
+        "hint: `tiptoe lock --now -p {}` shows which thread waits for which",
         deadlock.pid
     );
     vec![now::deadlock(&ring), hint]
 }
 
-/// How long the lock of `--hold` was held, by who took it.
+/// Returns the table of hold times of the lock of `--hold`, by the call site that took it.
 fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let lock = &locks.holds.first()?.lock;
     let mut grid = Grid::new(&["total", "times", "p50", "p99", "max"], "held from".into());
@@ -56,14 +56,14 @@ fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
             true => format!(">={}", time(hold.total_ns as f64)),
             false => time(hold.total_ns as f64),
         };
-        // Of several processes each has a lock of that name.
-        let whose = match hold.lock == *lock {
+        // In another process the lock may have another name; then the row has it.
+        let other_lock = match hold.lock == *lock {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),
         };
         let cells = [total, grouped(hold.count)].into_iter();
         let cells = cells.chain(durations(hold.histogram.as_ref()));
-        grid.add(cells.collect(), printable(&hold.callsite), whose);
+        grid.add(cells.collect(), printable(&hold.callsite), other_lock);
     }
     let mut lines = vec![options.fit(&format!("{} was held", printable(lock)))];
     lines.extend(grid.lines(options));
@@ -74,13 +74,13 @@ fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// Median, 99th percentile and longest, as they are shown.
+/// Formats the median, the 99th percentile and the longest time.
 fn durations(histogram: Option<&Histogram>) -> [String; 3] {
     let times = histogram.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
     times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
 }
 
-/// The histogram of each of the locks that were waited for longest.
+/// Returns the histograms of the locks with the most waiting time.
 pub(crate) fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let rows = session.locks.iter().flat_map(|locks| &locks.rows);
     let timed = rows.filter(|row| !row.idle && row.slept >= FEW);
@@ -90,11 +90,11 @@ pub(crate) fn histograms(session: &Session, options: &Options) -> Vec<Vec<String
     timed.truncate(options.drawn(timed.len()).min(3));
     let drawn = timed.into_iter();
     drawn
-        .map(|(row, times)| histogram::drawn(&name(row), times, options))
+        .map(|(row, times)| histogram::draw(&name(row), times, options))
         .collect()
 }
 
-/// What the tables leave out or guess, each in one sentence.
+/// Returns notes on what the tables leave out or estimate, one sentence each.
 pub(crate) fn notes(session: &Session) -> Vec<String> {
     let Some(locks) = &session.locks else {
         return Vec::new();
@@ -108,7 +108,7 @@ pub(crate) fn notes(session: &Session) -> Vec<String> {
     let others = (locks.others > 0).then(|| {
         let calls = count(locks.others, "call");
         format!(
-            "{calls} that waited or woke not told apart: their threads had no room for more locks"
+            "{calls} that waited or woke are in no row: their threads had no room for more locks"
         )
     });
     let drops = locks.drops.iter();
@@ -121,7 +121,7 @@ pub(crate) fn notes(session: &Session) -> Vec<String> {
     notes
 }
 
-/// What of the waits the budget did not pay for.
+/// Returns the note that the budget allowed timing only a sample of the waits. `None` if all were timed.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<String> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -132,8 +132,8 @@ fn thinned(locks: &Locks, budget: Option<f64>) -> Option<String> {
         format!(" of {}%", short_percent(share))
     });
     Some(format!(
-        "~ {} of {} waits that slept were timed, by chance, to keep to the budget{budget}: times and \
-         blame are estimated from these, numbers of waits are exact (--budget off times all)",
+        "~ {} of {} waits that slept were timed, a random sample to keep the budget{budget}: times and \
+         blame are estimated from the sample, numbers of waits are exact (`--budget off` times all)",
         grouped(timed),
         grouped(slept)
     ))
@@ -143,7 +143,7 @@ fn name(row: &Lock) -> String {
     with_mode(&row.lock, row.mode.as_deref())
 }
 
-/// A lock's name, and whether it is waited for to read or to write.
+/// Returns a lock's name, and in parentheses the requested mode, `read` or `write`, for a rwlock.
 pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
     let mode = mode.map(|mode| format!(" ({mode})"));
     printable(lock) + &mode.unwrap_or_default()
@@ -247,22 +247,23 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// The waits that began before the trace.
+/// Returns the line on waits that began before the trace.
 fn early(lock: &Lock) -> Option<String> {
     let early = lock.early.as_ref()?;
     let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
     let before = time(early.before_ns as f64);
-    let then = match early.unfinished {
+    let unfinished = match early.unfinished {
         0 => String::new(),
-        1 if early.waits == 1 => ", and went on when that ended".to_owned(),
-        some => format!(", and {} went on when that ended", grouped(some)),
+        1 if early.waits == 1 => ", and was not over when the trace ended".to_owned(),
+        1 => ", and 1 was not over when the trace ended".to_owned(),
+        some => format!(", and {} were not over when the trace ended", grouped(some)),
     };
     Some(format!(
-        "{BELOW}{waits} began {before} or more before the trace{then}"
+        "{BELOW}{waits} began {before} or more before the trace{unfinished}"
     ))
 }
 
-/// How many threads read meanwhile.
+/// Returns the line on how many threads held a rwlock for reading while others waited for it.
 fn readers(lock: &Lock) -> Option<String> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
@@ -271,21 +272,21 @@ fn readers(lock: &Lock) -> Option<String> {
     ))
 }
 
-/// Who ended the waits, by their part of the time.
+/// Returns the line on the call sites that ended the waits, by their share of the waiting time.
 fn blame(lock: &Lock) -> Option<String> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);
-    let mut said: Vec<String> = shown
+    let mut wakers: Vec<String> = shown
         .map(|blame| {
             let share = share(blame.total_ns, lock.total_ns.max(ended));
             format!("{share} {}", printable(&blame.callsite))
         })
         .collect();
     if lock.blame.len() > BLAMED {
-        said.push(format!("{} more", lock.blame.len() - BLAMED));
+        wakers.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!said.is_empty()).then(|| format!("{BELOW}woken by {}", said.join(", ")))
+    (!wakers.is_empty()).then(|| format!("{BELOW}woken by {}", wakers.join(", ")))
 }
 
 #[cfg(test)]
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_waits_stand_apart_and_blame_below() {
+    fn waits_without_a_holder_have_their_own_table() {
         let session = Session {
             locks: Some(Locks {
                 by: "lock".into(),
@@ -354,7 +355,7 @@ mod tests {
         );
     }
 
-    /// A deadlocked program had no row: "no thread waited for a lock".
+    /// A deadlocked program had no row, because its waits began before the trace.
     #[test]
     fn waits_from_before_the_trace_are_lower_bounds() {
         let early = Early {
@@ -389,14 +390,14 @@ mod tests {
         let text = blocks(&session, &Options::default()).concat();
         assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
         let rest = [
-            "         2 waits began 500ms or more before the trace, and 1 went on when that ended",
+            "         2 waits began 500ms or more before the trace, and 1 was not over when the trace ended",
             "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
-            "hint: `tiptoe lock --now -p 7` shows who waits for whom",
+            "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
         ];
         assert_eq!(text[2..], rest);
     }
 
-    /// The name of the lock, which was asked for, was cut off at 80 columns.
+    /// 80 columns cut off the locks' names.
     #[test]
     fn at_80_columns_names_of_locks_are_whole() {
         let rows = ["memcached:lru_locks[31]", "memcached:stats_lock"];
@@ -456,7 +457,7 @@ mod tests {
             "{text:#?}"
         );
         let note =
-            "~ 20 of 1,800 waits that slept were timed, by chance, to keep to the budget of 1%:";
+            "~ 20 of 1,800 waits that slept were timed, a random sample to keep the budget of 1%:";
         assert!(
             notes(&session)[0].starts_with(note),
             "{:?}",

@@ -1,4 +1,4 @@
-//! Who waits for whom, at one moment.
+//! The table of threads that wait for each other at one moment, and their deadlocks.
 
 use tiptoe_session::{Now, Waiting};
 
@@ -6,8 +6,7 @@ use crate::locks::with_mode;
 use crate::number::time;
 use crate::{Options, printable};
 
-/// The threads that wait for a lock, then those that wait for something to happen, and
-/// each ring of threads that wait for each other.
+/// Returns the table of threads that wait for a lock, the table of those that wait for an event, and the deadlocks.
 pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     let (idle, held): (Vec<&Waiting>, Vec<&Waiting>) = now.waits.iter().partition(|w| w.idle);
     let mut blocks = vec![match held.is_empty() {
@@ -24,13 +23,13 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
         vec![deadlock(&waits)]
     }));
     if now.waits.iter().any(|wait| wait.asleep_ns.is_some()) {
-        const SINCE: &str = "note: waits count from when the thread last ran: a signal, SIGSTOP or an attach begins them anew";
+        const SINCE: &str = "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
         blocks.push(vec![options.fit(SINCE)]);
     }
     blocks
 }
 
-/// A thread by its number and name, as far as it is among those that wait.
+/// Returns a thread's number, and its name if the thread waits, because only waiting threads have one here.
 fn thread(now: &Now, tid: u32) -> String {
     let wait = now.waits.iter().find(|wait| wait.tid == tid);
     wait.map_or_else(|| tid.to_string(), waiter)
@@ -40,7 +39,7 @@ fn waiter(wait: &Waiting) -> String {
     format!("{} {}", wait.tid, printable(&wait.comm))
 }
 
-/// Who holds the lock.
+/// Returns the holder, the number of readers, or `-` if neither is known.
 fn holders(now: &Now, wait: &Waiting) -> String {
     match (wait.holder, wait.readers) {
         (Some(tid), _) => thread(now, tid),
@@ -86,16 +85,16 @@ fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec
     lines
 }
 
-/// A ring of threads, each of which waits for what the next one holds.
+/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds.
 pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
-    let said = ring.iter().enumerate().map(|(at, wait)| {
+    let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));
         match at {
             0 => format!("{} waits for {what}, which {next} holds", waiter(wait)),
             _ => format!("who waits for {what}, which {next} holds"),
         }
     });
-    format!("deadlock: {}", said.collect::<Vec<_>>().join(", "))
+    format!("deadlock: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_is_told_in_words() {
+    fn a_deadlock_is_one_sentence() {
         let wait = |tid, name: &str, lock: &str, holder| Waiting {
             tid,
             comm: name.into(),
@@ -133,7 +132,7 @@ mod tests {
             "8 t\\two  >=1.50s  mutex  p:b        7 one      p:f+0x9",
             "9 w      -        mutex  p:rw       3 readers  p:f+0x9",
             "deadlock: 7 one waits for p:a, which 8 t\\two holds, who waits for p:b, which 7 one holds",
-            "note: waits count from when the thread last ran: a signal, SIGSTOP or an attach begins them anew",
+            "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time",
         ];
         assert_eq!(text, want);
         let none = blocks(&Now::default(), &Options::default()).concat();

@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// A noun behind a number: `hit` or `switch` behind 1, else `hits`, `switches`.
+/// Returns the noun after a number: `hit` or `switch` after 1, otherwise `hits`, `switches`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     let end = match count {
         1 => "",
@@ -23,7 +23,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{noun}{end}")
 }
 
-/// A count over a time, per second; `-` where no time passed.
+/// Formats a count over a time as a rate per second; `-` if the time is 0.
 pub(crate) fn rate(count: u64, ns: u64) -> String {
     if ns == 0 {
         return "-".to_owned();
@@ -31,8 +31,8 @@ pub(crate) fn rate(count: u64, ns: u64) -> String {
     grouped((count as f64 * 1e9 / ns as f64).round() as u64)
 }
 
-/// A fraction in percent, without the sign: two decimals, and below 0.1 two digits
-/// that count, so that a small cost is not shown as none.
+/// Formats a fraction in percent, without the sign: two decimals; below 0.1% two significant digits, so that a small
+/// cost is not printed as 0.
 pub(crate) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     if percent >= 0.1 || percent <= 0.0 {
@@ -45,7 +45,7 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{percent:.0$}", decimals.max(2) as usize)
 }
 
-/// A part of a whole in percent, with the sign; `-` where there is no whole.
+/// Formats a part of a whole in percent, with the sign; `-` if the whole is 0.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -53,7 +53,7 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     format!("{:.1}%", part as f64 * 100.0 / whole as f64)
 }
 
-/// Nanoseconds of one hit.
+/// Formats the nanoseconds of one hit: two decimals below 10, one below 100, otherwise none.
 pub(crate) fn unit_ns(ns: f64) -> String {
     match ns {
         ns if ns < 10.0 => format!("{ns:.2}"),
@@ -62,10 +62,10 @@ pub(crate) fn unit_ns(ns: f64) -> String {
     }
 }
 
-/// A time that may be anything from nanoseconds to hours, to three digits: six
-/// characters, up to 10,000 s.
+/// Formats a time of any length to three digits, in at most six characters up to 999 s. Longer times are whole
+/// seconds.
 pub(crate) fn time(ns: f64) -> String {
-    // What would be rounded up to four digits belongs to the next unit.
+    // The limits are 999.5, 9.995 and 99.95, because more would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     if ns < 999.5 {
         return format!("{ns:.0}ns");
@@ -82,7 +82,7 @@ pub(crate) fn time(ns: f64) -> String {
     format!("{:.decimals$}{unit}", ns / size)
 }
 
-/// A time in seconds.
+/// Formats a time in seconds.
 pub(crate) fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     if seconds < 1.0 {
@@ -92,14 +92,14 @@ pub(crate) fn seconds(ns: u64) -> String {
     }
 }
 
-/// `1`, not `1.00`.
+/// Formats a fraction in percent without trailing zeros: `1`, not `1.00`.
 pub(crate) fn short_percent(fraction: f64) -> String {
     let percent = percent(fraction);
     let digits = percent.trim_end_matches('0');
     digits.trim_end_matches('.').to_owned()
 }
 
-/// A point in time, in seconds.
+/// Formats a time since the start in seconds, to the nanosecond.
 pub(crate) fn since_start(ns: u64) -> String {
     let (seconds, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     format!("{seconds:>6}.{rest:09}")

@@ -1,4 +1,4 @@
-//! What was not traced, grouped by reason.
+//! The refused events, grouped by reason.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use tiptoe_session::Refusal;
 use crate::number::grouped;
 use crate::{Options, printable};
 
-/// How many events are named for each reason.
+/// The number of events that are named for each reason.
 const EXAMPLES: usize = 3;
 
-/// The rows of the refusals, the most frequent reason first.
+/// Returns the heading and a row for each reason, the most frequent reason first.
 pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for refusal in refusals {

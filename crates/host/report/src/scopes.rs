@@ -1,11 +1,11 @@
-//! The table of scopes, those that took most time first.
+//! The table of scopes, those with the most CPU time first.
 
 use tiptoe_session::{Scope, Scopes};
 
 use crate::number::{grouped, share, time};
 use crate::{Options, printable};
 
-/// The heading, the rows, and what is left out.
+/// Returns the heading, the rows, and the number of rows that are not shown.
 pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
     if scopes.rows.is_empty() {
         return vec!["no scope was entered".to_owned()];
@@ -40,24 +40,24 @@ pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
 }
 
 fn numbers(row: &Scope, scopes: &Scopes, all: u64) -> Vec<String> {
-    let none = || "-".to_owned();
-    let ns = |ns: Option<u64>| ns.map_or_else(none, |ns| time(ns as f64));
+    let unknown = || "-".to_owned();
+    let ns = |ns: Option<u64>| ns.map_or_else(unknown, |ns| time(ns as f64));
     let each = row.cpu_ns.and_then(|cpu| cpu.checked_div(row.entries));
     let fixed = [
         if row.entries == 0 {
-            none()
+            unknown()
         } else {
             grouped(row.entries)
         },
         ns(row.cpu_ns),
-        row.cpu_ns.map_or_else(none, |cpu| share(cpu, all)),
+        row.cpu_ns.map_or_else(unknown, |cpu| share(cpu, all)),
         ns(each),
         ns(row.wall_ns),
     ];
     let count = |at: usize| {
         row.counts
             .get(at)
-            .map_or_else(none, |count| grouped(*count))
+            .map_or_else(unknown, |count| grouped(*count))
     };
     let counts = (0..scopes.events.len()).map(count);
     fixed.into_iter().chain(counts).collect()
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_not_told() {
+    fn an_unknown_number_is_a_dash() {
         let scopes = Scopes {
             events: vec!["page-faults".into()],
             rows: vec![

@@ -1,5 +1,4 @@
-//! Counts, as `perf stat` prints them: for people, with the numbers at the right and what they mean behind them; and
-//! lines of fields for scripts, in perf's order.
+//! Counts in the two formats of `perf stat`: a table for people, and lines of fields for scripts, in perf's order.
 
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
@@ -14,13 +13,14 @@ pub use csv::{counts_csv, csv_heading, stat_csv};
 
 use metric::{Metric, Shared};
 
-/// The columns of a value, and of an event's name.
+/// The columns of a value.
 const VALUE: usize = 18;
+/// The columns of an event's name.
 const NAME: usize = 32;
-/// The columns of what a value means, where something stands behind it.
-const MEANING: usize = 32;
+/// The columns of a metric, if a spread or a share of time follows it.
+const METRIC: usize = 32;
 
-/// The whole report for people; with intervals only the cost, as these were told.
+/// Returns the whole report for people. With intervals it has no table, because each interval was already printed.
 pub(crate) fn text(session: &Session, stat: &Stat) -> String {
     let mut text = String::new();
     if stat.intervals.is_none() {
@@ -48,7 +48,7 @@ fn table(stat: &Stat) -> String {
     let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
     let mut last = stat.counts.first().map(of);
     for count in &stat.counts {
-        // The events of one cgroup stand together.
+        // An empty line separates the cgroups.
         if last != Some(of(count)) {
             last = Some(of(count));
             text.push('\n');
@@ -73,7 +73,7 @@ fn elapsed(stat: &Stat) -> String {
         return format!("{seconds:>18.9} seconds time elapsed\n");
     };
     let off = spread * seconds;
-    // As many decimals as mean something: three digits of what it may be off by.
+    // The error has three significant digits; more decimals would mean nothing.
     let decimals = match off {
         off if off > 0.0 => (2 - off.log10().floor() as i32).clamp(0, 9) as usize,
         _ => 9,
@@ -84,13 +84,13 @@ fn elapsed(stat: &Stat) -> String {
     )
 }
 
-/// What stands in front of the lines of intervals.
+/// Returns the heading of the lines of intervals.
 pub fn counts_heading(per_cpu: bool) -> String {
     let cpu = if per_cpu { " CPU    " } else { "" };
     format!("#           time{cpu}             counts unit events\n")
 }
 
-/// The lines of one interval.
+/// Returns the lines of one interval.
 pub fn counts(counts: &Counts) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
     let at = format!("{:16.9} ", counts.at_ns as f64 / 1e9);
@@ -99,7 +99,7 @@ pub fn counts(counts: &Counts) -> String {
     printable_lines(&lines)
 }
 
-/// One interval as an object of JSON, on one line.
+/// Returns one interval as a JSON object on one line.
 pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
@@ -116,24 +116,25 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
         format!("{:width$} ", printable(&cgroup))
     });
     let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
-    let meaning = shared
+    let metric = shared
         .metric(count)
         .map_or_else(String::new, |metric| format!("# {metric}"));
-    let mut behind = String::new();
+    let mut end = String::new();
     if let Some(spread) = count.spread {
-        behind += &format!("  ( +- {:>5.2}% )", spread * 100.0);
+        end += &format!("  ( +- {:>5.2}% )", spread * 100.0);
     }
     if count.time_running_ns < count.time_enabled_ns && count.state == CountState::Counted {
-        behind += &format!("  ({:.1}%)", running_percent(count));
+        end += &format!("  ({:.1}%)", running_percent(count));
     }
-    let line = match behind.is_empty() {
-        true => format!("{head}{name:<NAME$} {cgroup}{meaning}"),
-        false => format!("{head}{name:<NAME$} {cgroup}{meaning:<MEANING$}{behind}"),
+    let line = match end.is_empty() {
+        true => format!("{head}{name:<NAME$} {cgroup}{metric}"),
+        false => format!("{head}{name:<NAME$} {cgroup}{metric:<METRIC$}{end}"),
     };
     line.trim_end().to_owned() + "\n"
 }
 
-/// A value, as a whole number or in hundredths, and its unit.
+/// Returns a value and its unit: hundredths for a value with a unit, otherwise a whole number. Instead of a value
+/// that was not counted it returns the reason.
 fn shown(
     count: &Count,
     whole: impl Fn(f64) -> String,
@@ -154,7 +155,7 @@ fn shown(
     (value, unit)
 }
 
-/// `1,234.56`.
+/// Formats a number as `1,234.56`.
 fn hundredths(value: f64) -> String {
     let text = format!("{value:.2}");
     let (whole, rest) = text.split_once('.').unwrap_or((&text, "00"));
@@ -169,7 +170,7 @@ fn running_percent(count: &Count) -> f64 {
     }
 }
 
-/// All counts as lines of fields:
+/// Returns all counts as lines of fields:
 /// `value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
@@ -179,7 +180,7 @@ pub fn stat_fields(stat: &Stat, separator: &str) -> String {
         .collect()
 }
 
-/// The same of one interval, with its end in seconds in front.
+/// Returns the counts of one interval as lines of the same fields, after the interval's end in seconds.
 pub fn counts_fields(counts: &Counts, separator: &str) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
     let at_ns = Some(counts.at_ns as f64);
@@ -221,7 +222,7 @@ fn fields(at_ns: Option<f64>, count: &Count, shared: &Shared, separator: &str) -
     all.join(separator) + "\n"
 }
 
-/// What counting cost, in one line.
+/// Returns what counting cost, as one line.
 pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     let cost = &session.cost;
     let of = match session.cpus {
@@ -230,7 +231,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     };
     let part = |count: u64, noun: &str, ns: f64| {
         let (count, noun) = (grouped(count), plural(count, noun));
-        // What is behind the measuring's own noise is no cost.
+        // Without decimals: a cost of 0 was within the noise of its measurement, or was not measured.
         let ns = if ns == 0.0 {
             "0".to_owned()
         } else {
@@ -251,7 +252,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
         let readings = part(stat.rounds, "reading", stat.round_ns);
         parts.push(readings + " of all tasks");
         let lives = part(stat.lives, "change", stat.life_ns);
-        parts.push(lives + " where one began, ended or moved");
+        parts.push(lives + " of tasks that began, ended or moved");
     }
     if stat.tracepoint_hits > 0 {
         parts.push(part(

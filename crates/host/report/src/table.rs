@@ -1,4 +1,4 @@
-//! The table of events: what was counted, how often, at what cost, by whom.
+//! The table of events: their counts, rates, shares and costs, and what counted them.
 
 use tiptoe_session::{Event, Part, Session};
 
@@ -6,7 +6,7 @@ use crate::grid::{Grid, common_prefix};
 use crate::number::{grouped, percent, plural, rate, share};
 use crate::{Options, printable};
 
-/// The heading, the busiest events with their parts, and what is left out.
+/// Returns the heading, the busiest events, each with its parts, and the totals of the rest.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut events: Vec<&Event> = session.events.iter().collect();
     events.sort_by(|a, b| {
@@ -15,7 +15,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
             .then_with(|| a.event.cmp(&b.event))
     });
     let hit = events.partition_point(|event| event.count > 0);
-    // A handful is shown whole; of many, only those that were hit.
+    // If not all events fit, those without a hit are left out.
     let all = options.shown(events.len()) == events.len();
     let shown = if all {
         events.len()
@@ -36,11 +36,11 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// What is the same in all rows, and so is in the heading once.
+/// What all rows have in common. The heading has it once, so that rows are narrower.
 struct Shared<'a> {
     /// The beginning of all events' names, such as `uprobe:redis-server:`.
     prefix: &'a str,
-    /// Who counts them all.
+    /// What counts all events: the agent or the kernel. `None` if events differ.
     via: Option<&'static str>,
 }
 
@@ -96,8 +96,8 @@ fn add_event(grid: &mut Grid, event: &Event, total: u64, session: &Session, shar
     );
 }
 
-/// The wall time that an event's rate is over. An event of several processes
-/// holds the sum of their times, which is no time that passed.
+/// Returns the wall time for an event's rate. An event of several processes has the sum of their times, which may be
+/// longer than the trace.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,
@@ -105,7 +105,7 @@ fn window_ns(event: &Event, session: &Session) -> u64 {
     }
 }
 
-/// What is to be said about an event, in parentheses behind it.
+/// Returns the remarks on an event, in parentheses.
 fn remarks(event: &Event) -> String {
     let mut remarks = Vec::new();
     if !event.names.is_empty() {
@@ -146,7 +146,7 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     }
 }
 
-/// Adds what the rows that are not shown come to.
+/// Adds the sums of the rows that are not shown: of those that were hit, and of those that were not.
 fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);
@@ -161,7 +161,7 @@ fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     }
 }
 
-/// So many of a thing: `1 event`, `2 events`.
+/// Returns a number and its noun: `1 event`, `2 events`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     let count = count as u64;
     format!("{} {}", grouped(count), plural(count, noun))

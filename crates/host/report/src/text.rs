@@ -1,4 +1,4 @@
-//! The report for people: whom, the tables, the histograms, what was refused, notes, the cost.
+//! The report for people: the target, the tables, the histograms, the refusals, the notes, the cost.
 
 use tiptoe_session::{Now, Process, Session};
 
@@ -8,28 +8,29 @@ use crate::{
     refusals, scopes, stat, table, waits, watch,
 };
 
-/// How many processes the first line names.
+/// The number of processes that the first line names.
 const PROCESSES: usize = 3;
 
-/// The whole report; its last line is the cost of tracing.
+/// Returns the whole report. Its last line is the cost of tracing, except that a session of one moment
+/// ([`Session::now`]) has none.
 pub fn text(session: &Session, options: &Options) -> String {
-    printable_lines(&whole(session, options))
+    printable_lines(&report(session, options))
 }
 
-fn whole(session: &Session, options: &Options) -> String {
+fn report(session: &Session, options: &Options) -> String {
     if let Some(now) = &session.now {
-        return moment(session, now, options);
+        return now_report(session, now, options);
     }
-    if let Some(counted) = &session.stat {
-        return stat::text(session, counted);
+    if let Some(stat) = &session.stat {
+        return stat::text(session, stat);
     }
     let mut blocks = vec![vec![options.fit(&summary(session))]];
-    if let Some(found) = &session.waits {
-        blocks.push(waits::rows(found, options));
-    } else if let Some(found) = &session.watch {
-        blocks.extend(watch::blocks(found, options));
-    } else if let Some(found) = &session.scopes {
-        blocks.push(scopes::rows(found, options));
+    if let Some(waits) = &session.waits {
+        blocks.push(waits::rows(waits, options));
+    } else if let Some(watch) = &session.watch {
+        blocks.extend(watch::blocks(watch, options));
+    } else if let Some(scopes) = &session.scopes {
+        blocks.push(scopes::rows(scopes, options));
     } else if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }
@@ -60,18 +61,18 @@ fn whole(session: &Session, options: &Options) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-/// What was read of one moment, which cost nobody anything.
-fn moment(session: &Session, now: &Now, options: &Options) -> String {
-    let whom: Vec<String> = session.targets.iter().map(process).collect();
-    let mut blocks = vec![vec![options.fit(&format!("{}: now", whom.join(", ")))]];
+/// Returns the report of one moment, without a cost, because nothing is patched and no thread is stopped.
+fn now_report(session: &Session, now: &Now, options: &Options) -> String {
+    let targets: Vec<String> = session.targets.iter().map(process).collect();
+    let mut blocks = vec![vec![options.fit(&format!("{}: now", targets.join(", ")))]];
     blocks.extend(now::blocks(now, options));
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }
 
-/// Whom, how long, and how much CPU time that was.
+/// Returns the targets, how long they were traced, and their CPU time.
 fn summary(session: &Session) -> String {
-    let mut whom: Vec<String> = session
+    let mut targets: Vec<String> = session
         .targets
         .iter()
         .take(PROCESSES)
@@ -79,7 +80,7 @@ fn summary(session: &Session) -> String {
         .collect();
     if session.targets.len() > PROCESSES {
         let more = grouped((session.targets.len() - PROCESSES) as u64);
-        whom.push(format!("{more} more"));
+        targets.push(format!("{more} more"));
     }
     if let Some(cpus) = session.cpus {
         let cpus = format!("{cpus} {}", plural(u64::from(cpus), "CPU"));
@@ -88,11 +89,14 @@ fn summary(session: &Session) -> String {
             seconds(session.duration_ns)
         );
     }
-    if whom.is_empty() {
-        whom.push(printable(&session.command.join(" ")));
+    if targets.is_empty() {
+        targets.push(printable(&session.command.join(" ")));
     }
     let (took, cpu) = (seconds(session.duration_ns), seconds(session.cpu_ns));
-    format!("{}: traced for {took}, {cpu} of CPU time", whom.join(", "))
+    format!(
+        "{}: traced for {took}, {cpu} of CPU time",
+        targets.join(", ")
+    )
 }
 
 fn process(process: &Process) -> String {

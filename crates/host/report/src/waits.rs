@@ -1,4 +1,4 @@
-//! The table of waits for locks, those that took most time first.
+//! The table of waits for the kernel's locks, those with the most time first.
 
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
@@ -7,13 +7,13 @@ use crate::number::{grouped, time};
 use crate::table::counted;
 use crate::{Options, printable};
 
-/// How many callers are shown of a call site.
+/// The number of callers that are shown for a call site.
 const CALLERS: usize = 4;
 
-/// The heading, the rows, and what is left out.
+/// Returns the heading, the rows, and the total of the rows that are not shown.
 pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
     if waits.rows.is_empty() {
-        return vec!["nothing waited".to_owned()];
+        return vec!["no thread waited".to_owned()];
     }
     let (shown, rest) = waits.rows.split_at(options.shown(waits.rows.len()));
     let by_callsite = waits.by == "callsite";
@@ -65,7 +65,7 @@ fn cells(wait: &Wait) -> Vec<String> {
     numbers.into_iter().chain(times).chain(words).collect()
 }
 
-/// `read`, `write failed`, or nothing for a lock that has one mode.
+/// Returns `read`, `write failed`, or `-` for a lock with only one mode.
 fn mode(wait: &Wait) -> String {
     let mode = match wait.mode {
         Mode::Read => "read",
@@ -79,7 +79,7 @@ fn mode(wait: &Wait) -> String {
     }
 }
 
-/// The call site, and how many others there are.
+/// Returns the call site with the most waiting time, and the number of the others.
 fn place(wait: &Wait) -> String {
     let Some(callsite) = &wait.callsite else {
         return "(not known)".to_owned();
@@ -97,7 +97,7 @@ fn callers(wait: &Wait) -> Option<String> {
     (!callers.is_empty()).then(|| format!("        <- {}", callers.join(" <- ")))
 }
 
-/// What the table leaves out, each in one sentence.
+/// Returns notes on what the table leaves out, one sentence each.
 pub(crate) fn notes(waits: &Waits) -> Vec<String> {
     let unfinished = (waits.unfinished > 0).then(|| {
         let verb = if waits.unfinished == 1 { "was" } else { "were" };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_waits_they_are_stands_before_the_call_site() {
+    fn the_group_key_is_before_the_call_site() {
         let mut waits = waits("process");
         waits.rows.remove(0);
         let lines = rows(&waits, &Options::default());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_told() {
+    fn rows_and_events_that_are_left_out_are_counted() {
         let options = Options {
             top: Some(1),
             ..Options::default()
@@ -209,6 +209,6 @@ mod tests {
             ]
         );
         let none = Waits::default();
-        assert_eq!(rows(&none, &options), ["nothing waited"]);
+        assert_eq!(rows(&none, &options), ["no thread waited"]);
     }
 }

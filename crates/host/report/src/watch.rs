@@ -1,4 +1,4 @@
-//! The table of accesses to watched variables, the most first.
+//! The tables of accesses to watched variables, the most frequent first.
 
 use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
 
@@ -7,17 +7,19 @@ use crate::number::{grouped, plural, since_start, time};
 use crate::table::counted;
 use crate::{Options, printable, printable_json, printable_lines};
 
-/// How many callers and stacks are shown of a row, and how many values.
+/// The number of callers that are shown for a stack.
 const CALLERS: usize = 5;
+/// The number of stacks that are shown for a row.
 const STACKS: usize = 3;
+/// The number of values that are shown for a row.
 const VALUES: usize = 5;
 
-/// One access as JSON, without an end of line: its keys are those of [`Access`].
+/// Returns one access as JSON without a line end. Its keys are the fields of [`Access`].
 pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(access))
 }
 
-/// One access on one line: seconds since the start, the thread, the variable, its values, the instruction.
+/// Returns one access as a line: seconds since the start, the thread, the variable, its values, the instruction.
 pub fn access(access: &Access) -> String {
     let at = since_start(access.at_ns);
     let who = format!("{}/{}", printable(access.comm), access.tid);
@@ -33,7 +35,7 @@ pub fn access(access: &Access) -> String {
     printable_lines(&line)
 }
 
-/// A paragraph for each variable: what was watched, and who accessed it.
+/// Returns a block for each variable: its summary and the table of its accesses.
 pub(crate) fn blocks(watch: &Watch, options: &Options) -> Vec<Vec<String>> {
     let variables = watch.variables.iter();
     variables
@@ -50,7 +52,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // With one row the thread stays in its column.
+    // A single row keeps its thread in the column.
     let shared = threads.first().filter(|first| {
         let is_shared = threads.iter().all(|thread| thread == *first);
         threads.len() > 1 && is_shared
@@ -85,7 +87,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
 
 const HEADING: [&str; 4] = ["count", "changed", "first", "last"];
 
-/// `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many of them are asked for.
+/// Returns `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many of them meet the conditions.
 fn summary(variable: &Variable) -> String {
     let Variable {
         name,
@@ -104,15 +106,15 @@ fn summary(variable: &Variable) -> String {
     let bytes = plural(u64::from(*len), "byte");
     let name = printable(name);
     let hits = grouped(*hits);
-    let wanted = match count == &variable.hits {
+    let matching = match count == &variable.hits {
         true => String::new(),
-        false => format!(", of which {} are asked for", grouped(*count)),
+        false => format!("; {} meet the conditions", grouped(*count)),
     };
     let watched = match variable.watched_ns {
-        Some(ns) => format!(" in the {} that it was watched", time(ns as f64)),
+        Some(ns) => format!(" in the {} for which it was watched", time(ns as f64)),
         None => String::new(),
     };
-    format!("{name}, {len} {bytes} at {address:#x}: {least}{hits} {what}{watched}{wanted}")
+    format!("{name}, {len} {bytes} at {address:#x}: {least}{hits} {what}{watched}{matching}")
 }
 
 fn plural_of(count: u64, one: &'static str, many: &'static str) -> &'static str {
@@ -144,7 +146,7 @@ fn place(row: &Accesses) -> String {
     }
 }
 
-/// The values and the callers, in lines of their own.
+/// Returns the lines below a row: the values, then a line for each stack.
 fn below(row: &Accesses) -> Vec<String> {
     let mut lines = values(row).into_iter().collect::<Vec<_>>();
     let stacks = row.stacks.iter();
@@ -156,7 +158,7 @@ fn below(row: &Accesses) -> Vec<String> {
         let more = stack.callers.len() > CALLERS || stack.is_partial;
         let more = match (more, callers.is_empty()) {
             (true, false) => " <- …",
-            (true, true) => "… (they were not known yet)",
+            (true, true) => "… (callers not known yet)",
             (false, _) => "",
         };
         let share = match stacks.len() {
@@ -184,13 +186,13 @@ fn values(row: &Accesses) -> Option<String> {
             count => format!("{} ({})", printable(&value.value), grouped(count)),
         })
         .collect();
-    let told: u64 = row
+    let shown_count: u64 = row
         .values
         .iter()
         .take(VALUES)
         .map(|value| value.count)
         .sum();
-    let others = row.count.saturating_sub(told);
+    let others = row.count.saturating_sub(shown_count);
     let others = match others {
         0 => String::new(),
         others => format!(", others ({})", grouped(others)),
@@ -215,7 +217,7 @@ fn values(row: &Accesses) -> Option<String> {
     ))
 }
 
-/// Where the breakpoints were, unless it was on all CPUs.
+/// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
 fn placement(form: &Placement) -> Option<String> {
     let attached = form.attached?;
     let threads = counted(attached.threads as usize, "thread");
@@ -225,7 +227,7 @@ fn placement(form: &Placement) -> Option<String> {
     let without = match attached.without {
         0 => String::new(),
         without => format!(
-            "; {} came and went too fast and had none",
+            "; {} ended before a breakpoint could be set",
             counted(without as usize, "thread")
         ),
     };
@@ -234,11 +236,11 @@ fn placement(form: &Placement) -> Option<String> {
         _ => "breakpoints of",
     };
     Some(format!(
-        "by {whose} {threads} and those that came of them, set in {took}{why}{without}"
+        "by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
     ))
 }
 
-/// Reservations of debug registers, a line for each side.
+/// Returns a note on the reservations of debug registers for each side of the lock.
 fn reservations(watch: &Watch) -> Vec<String> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {
@@ -247,10 +249,10 @@ fn reservations(watch: &Watch) -> Vec<String> {
             _ => "threads",
         };
         let waited = match side.waited {
-            0 => "none waited".to_owned(),
+            0 => "without a wait".to_owned(),
             waited => format!(
-                "{} waited, {} in all",
-                grouped(waited),
+                "{} after a wait, {} in all",
+                counted(waited as usize, "time"),
                 time(side.waited_ns as f64)
             ),
         };
@@ -263,13 +265,13 @@ fn reservations(watch: &Watch) -> Vec<String> {
     sides.map(line).collect()
 }
 
-/// What the table leaves out, each in one sentence.
+/// Returns notes on how the numbers were taken and what they leave out, one sentence each.
 pub(crate) fn notes(watch: &Watch) -> Vec<String> {
     let mut notes: Vec<String> = placement(&watch.form).into_iter().collect();
     if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
         notes.push(format!(
-            "an allowance of {} hits in {} was used up in {} of {} windows: the watch rested then, and its totals are \
-             the least that there were (shares are right; --budget sets it)",
+            "the allowance of {} hits in {} was used up in {} of {} windows: the watch rested until the end of each, so \
+             totals are lower bounds (shares are right; `--budget` sets the allowance)",
             grouped(allowance.hits),
             time(allowance.window_ns as f64),
             grouped(allowance.used_up),
@@ -278,28 +280,28 @@ pub(crate) fn notes(watch: &Watch) -> Vec<String> {
     }
     if watch.rows.iter().any(|row| row.racy > 0) {
         notes.push(
-            "racy: the value was read from memory, behind the store; where threads race it may be another's".to_owned(),
+            "racy: the value was read from memory after the store; in a race it may be another thread's value".to_owned(),
         );
     }
     let unknown: u64 = watch.rows.iter().map(|row| row.old_unknown).sum();
     if unknown > 0 {
         notes.push(format!(
-            "?: what was there before {} is not known, as stores in front of them were missed (the watch rested, or was \
-             elsewhere); they are not among those that changed it",
+            "?: the value before {} is not known, because earlier stores were missed (the watch rested or watched \
+             another variable); these hits do not count as changes",
             counted(unknown as usize, "hit")
         ));
     }
     if !watch.sees_kernel {
         notes.push(
-            "writes by system calls were not seen, as they are not by the agent, nor where this user may not watch the \
-             kernel"
+            "writes by system calls were not seen: the agent cannot see them, and breakpoints of the kernel's see \
+             them only if this user may watch the kernel"
                 .to_owned(),
         );
     }
     if watch.foreign > 0 {
         let hits = counted(watch.foreign as usize, "hit");
         notes.push(format!(
-            "{hits} of other processes at the same addresses were not counted, and cost these as much"
+            "{hits} of other processes at the same addresses were not counted, but cost those processes as much"
         ));
     }
     let drops = watch.drops.iter().map(|dropped| {
@@ -383,10 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn who_from_where_with_which_values() {
+    fn a_row_has_the_thread_the_instruction_values_and_callers() {
         let blocks = blocks(&watch(), &Options::default());
         let want = "\
-prog:state, 4 bytes at 0x1000: at least 1,240 writes, of which 1,235 are asked for
+prog:state, 4 bytes at 0x1000: at least 1,240 writes; 1,235 meet the conditions
 count  changed   first   last  thread    at
 1,234        2  1.50ms  2.00s  worker    prog:work+0x8
         values 2 (1,200), 1 (30), others (4); last 1 -> 2; 4 racy
@@ -418,7 +420,7 @@ count  changed   first   last  thread    at
     }
 
     #[test]
-    fn the_rest_is_told() {
+    fn rows_and_hits_that_are_left_out_are_counted() {
         let one = Options {
             top: Some(1),
             ..Options::default()

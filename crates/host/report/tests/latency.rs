@@ -1,4 +1,4 @@
-//! Reports of timed calls, compared with what they should look like.
+//! Reports of timed calls must have exactly this text.
 
 use tiptoe_event::{Ends, Histogram, Latency as Times, Reading};
 use tiptoe_report::{Options, text};
@@ -6,7 +6,7 @@ use tiptoe_session::{Event, Latency, Part, Process, Session, Via, argument_key};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Calls that took these times, as often as said, a third of it in callees.
+/// Returns the sums and the histogram of calls with these times and counts. A third of the time is in callees.
 fn calls(times: &[(u64, u64)]) -> (Times, Histogram) {
     let mut histogram = Histogram::default();
     let mut sums = Times::default();
@@ -36,7 +36,7 @@ fn event(name: &str, times: &[(u64, u64)], more: Ends) -> Event {
     Event::new(name, Via::Agent, reading).with_histogram(&histogram)
 }
 
-/// A server: one function that is fast with a slow tail, one that varies little.
+/// Returns the session of a server: `dictFind` varies little, `call` has a few slow calls.
 fn session() -> Session {
     let mut session = Session::new(vec!["redis-server".into()]);
     session.targets = vec![Process {
@@ -67,7 +67,7 @@ fn session() -> Session {
     session
 }
 
-/// The same with everything that can happen to a call.
+/// Returns the session with calls that did not return or were only counted, and with parts by argument.
 fn eventful() -> Session {
     let mut session = session();
     let more = Ends {
@@ -95,7 +95,7 @@ fn eventful() -> Session {
     session
 }
 
-/// The report from the table of times on, without the counts before it.
+/// Checks the report from the table of times on.
 #[track_caller]
 fn shows(session: &Session, options: &Options, expected: &str) {
     let shown = text(session, options);
@@ -105,7 +105,7 @@ fn shows(session: &Session, options: &Options, expected: &str) {
 }
 
 #[test]
-fn times_the_worst_first_and_what_they_were() {
+fn the_event_with_the_most_time_is_first() {
     shows(
         &session(),
         &Options::default(),
@@ -143,7 +143,7 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
 }
 
 #[test]
-fn what_became_of_the_others_and_narrow_terminals() {
+fn calls_without_a_return_are_noted_and_80_columns_suffice() {
     let options = Options {
         width: Some(80),
         ..Options::default()
@@ -174,7 +174,7 @@ redis-server:call
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep, came from too many places, or from generated code
+note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deeply, or called from too many places or from generated code
 note: 5 calls of redis-server:call were left without a return: by longjmp, an exception, or the end of their thread
 note: 1 call of redis-server:call was still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
@@ -183,7 +183,7 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
 }
 
 #[test]
-fn what_is_left_out_is_summed_up() {
+fn rows_that_are_not_shown_are_summed() {
     let options = Options {
         top: Some(1),
         ..Options::default()
@@ -212,17 +212,16 @@ redis-server:dictFind
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep, came from too many places, or from generated code
+note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deeply, or called from too many places or from generated code
 note: 1 call of redis-server:call was still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
 ",
     );
 }
 
-/// No times, no histogram: only what became of those that did not return, of
-/// events that saw no return at all, too.
+/// A `uretprobe:` has no times. Its calls without a return are noted, even if none returned.
 #[test]
-fn returns_alone() {
+fn returns_without_times() {
     let returns = |name: &str, ends: Ends| {
         let reading = Reading {
             count: ends.returns,
@@ -250,7 +249,7 @@ fn returns_alone() {
         &session,
         &Options::default(),
         "
-note: 2 calls of uretprobe:redis-server:call were not followed to their return: they were nested too deep, came from too many places, or from generated code
+note: 2 calls of uretprobe:redis-server:call were not followed to their return: they were nested too deeply, or called from too many places or from generated code
 note: 1 call of uretprobe:redis-server:call was left without a return: by longjmp, an exception, or the end of their thread
 note: 4 calls of uretprobe:redis-server:serverCron were still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
@@ -276,7 +275,7 @@ fn nothing_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn ten_histograms_unless_told_otherwise() {
+fn ten_histograms_by_default() {
     let mut session = session();
     let call = |n| event(&format!("uprobe:f{n}"), &[(100, 1)], Ends::default());
     session.events = (0..30).map(call).collect();
@@ -294,7 +293,7 @@ fn ten_histograms_unless_told_otherwise() {
 }
 
 #[test]
-fn a_histogram_of_another_making_is_no_panic() {
+fn any_histogram_of_a_session_prints() {
     let mut session = session();
     let histogram = |session: &mut Session, scale, offset, counts: &[u64]| {
         let latency = session.events[0].latency.as_mut().expect("it is timed");

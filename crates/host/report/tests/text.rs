@@ -1,4 +1,4 @@
-//! Whole reports, compared with what they should look like.
+//! Whole reports must have exactly this text.
 
 use tiptoe_event::{Cost as UnitCost, Reading};
 use tiptoe_report::{Options, interval, interval_json, json, text};
@@ -60,7 +60,7 @@ cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 20
 }
 
 #[test]
-fn everything_there_is_to_say() {
+fn a_session_with_every_kind_of_remark() {
     let mut session = session();
     let found = &mut session.events[1];
     found.names = vec!["dictLookup".into()];
@@ -142,7 +142,7 @@ fn colour_only_adds_to_the_headings() {
 }
 
 #[test]
-fn an_empty_session_still_says_its_cost() {
+fn an_empty_session_still_prints_its_cost() {
     shows(&Session::new(vec!["true".into()]), &Options::default(), "\
 true: traced for 0.000 s, 0.000 s of CPU time
 
@@ -151,7 +151,7 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
 }
 
 #[test]
-fn one_of_a_thing_is_not_many() {
+fn one_hit_is_in_the_singular() {
     let mut session = Session::new(vec!["true".into()]);
     session.cost = Cost::estimated(1, UnitCost::between(1.0, 1.5, 2.2), SECOND);
     let report = text(&session, &Options::default());
@@ -188,7 +188,7 @@ fn json_is_the_session() {
 }
 
 #[test]
-fn a_session_of_locks_has_their_table_alone() {
+fn a_session_of_kernel_locks_has_no_table_of_events() {
     let programs = Programs {
         runs: 4,
         run_ns: 2_000_000,

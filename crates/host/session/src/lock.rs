@@ -60,7 +60,7 @@ pub struct Lock {
     pub idle: bool,
     /// The call site with the most waiting time.
     pub callsite: String,
-    /// The number of other call sites.
+    /// The number of call sites.
     pub callsites: u64,
     /// Contended calls; one may wait several times.
     pub episodes: u64,

@@ -11,7 +11,7 @@ pub struct Records {
     /// Calls whose record was lost, because the reader was slower than the calls.
     #[serde(rename = "records_lost")]
     pub lost: u64,
-    /// Calls that were only counted, because the budget was used up.
+    /// Calls that were only counted, because the budget was used up or their thread has no ring.
     pub only_counted: u64,
 }
 

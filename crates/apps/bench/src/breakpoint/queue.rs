@@ -177,7 +177,7 @@ impl Queue {
         ];
         if self.work_ns > 0 {
             notes.push(format!(
-                "each thread works for {} ns in front of a pair, which is not in the times",
+                "each thread works for {} ns before a pair, which the times exclude",
                 self.work_ns
             ));
         }

@@ -47,7 +47,8 @@ pub enum VariableError {
     },
     /// A local variable of a function, which exists only while that runs.
     #[error(
-        "`{name}` is a local variable of `{function}`, on its stack or in a register: only what is always at one address has a name here; watch it by its address"
+        "`{name}` is a local variable of `{function}`, on its stack or in a register: only variables with a \
+         fixed address have names here; watch it by its address"
     )]
     Local {
         /// The requested name.
@@ -57,7 +58,8 @@ pub enum VariableError {
     },
     /// It is always in a register.
     #[error(
-        "`{name}` lives in a register, and only memory can be watched: watch what it is stored to, or count calls by it where it is an argument (tiptoe probe FUNCTION --by arg0)"
+        "`{name}` is in a register, and only memory can be watched: watch the memory that it is stored to, \
+         or, if it is an argument, count calls by it (`tiptoe probe FUNCTION --by arg0`)"
     )]
     InRegister {
         /// The requested name.
@@ -75,7 +77,7 @@ pub enum VariableError {
         value: Option<i64>,
     },
     /// Its address is computed in an unsupported way.
-    #[error("`{name}` is in no single place that could be watched ({what}); watch an address")]
+    #[error("`{name}` has no single address to watch ({what}); watch an address")]
     NoSinglePlace {
         /// The requested name.
         name: String,
@@ -89,7 +91,7 @@ pub enum VariableError {
         name: String,
     },
     /// No debug information has its type.
-    #[error("nothing tells the type of `{name}`, so that `{operator}` cannot be followed: {why}")]
+    #[error("the type of `{name}` is unknown, so `{operator}` cannot be followed: {why}")]
     NoType {
         /// The variable.
         name: String,
@@ -211,13 +213,13 @@ pub enum VariableError {
         address: u64,
     },
     /// A thread-local variable without a thread.
-    #[error("each thread has its own `{name}`: say of which thread")]
+    #[error("each thread has its own `{name}`: name the thread")]
     WhichThread {
         /// The variable.
         name: String,
     },
     /// The address of a thread's own variables is unknown.
-    #[error("cannot tell where a thread keeps its own variables of this file: {why}")]
+    #[error("cannot find the thread-local variables of this file: {why}")]
     NoThreadBlock {
         /// What is missing.
         why: &'static str,

@@ -158,7 +158,7 @@ impl Variables<'_> {
         }
         let missing = self.missing.as_ref()?;
         Some(format!(
-            "a part of the debug information is in `{missing}`, which is not there"
+            "a part of the debug information is in `{missing}`, which does not exist"
         ))
     }
 }

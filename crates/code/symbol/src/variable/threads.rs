@@ -49,7 +49,7 @@ impl Image {
             return Err(because("it is no 64-bit program"));
         }
         let Some(segment) = self.thread_segment else {
-            return Err(because("it has none"));
+            return Err(because("it has no thread-local variables"));
         };
         if thread.is_program {
             return Ok(thread.pointer.wrapping_sub(segment.distance()));
@@ -63,7 +63,7 @@ impl Image {
             let distance = word(slot.wrapping_add(thread.bias))?;
             return Ok(thread.pointer.wrapping_add(distance).wrapping_sub(offset));
         }
-        let why = "the library does not ask the loader for them in a way that is understood";
+        let why = "the library gets their address in an unknown way";
         let slot = self.slots.module_number().ok_or(because(why))?;
         let number = word(slot.wrapping_add(thread.bias))?;
         if number == 0 || number > MAX_MODULES {

@@ -65,7 +65,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
             Some((origin.die, value))
         }),
     };
-    let what = "a type is described in a file that is not there (made by dwz)";
+    let what = "a type is described in a file that does not exist (made by dwz)";
     match value {
         None => Ok(TypeRef::of(None)),
         Some((die, value)) => match units.follow(die, value) {

@@ -53,7 +53,7 @@ pub enum WatchFault {
     #[error("a variable or an address is missing")]
     NoVariable,
     /// A `:` comes first, without a binary.
-    #[error("a binary is missing in front of the `:`")]
+    #[error("a binary is missing before the `:`")]
     NoBinary,
     /// More than a binary, a variable, a length and an access.
     #[error(
@@ -70,7 +70,7 @@ pub enum WatchFault {
     #[error("not a length that the processor can watch (1, 2, 4 or 8 bytes)")]
     BadLength,
     /// The length comes after the access.
-    #[error("the length stands in front of `w`, `rw` or `x`")]
+    #[error("the length must come before `w`, `rw` or `x`")]
     LengthLast,
     /// A control character.
     #[error("a control character")]

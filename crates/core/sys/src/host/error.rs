@@ -93,7 +93,7 @@ impl Error {
         match self {
             Self::PermissionDenied { hint, .. } => Some(hint.clone()),
             Self::DescriptorLimit { needed, .. } => Some(format!(
-                "`ulimit -n {needed}` as root, or ask for fewer functions"
+                "`ulimit -n {needed}` as root, or request fewer functions"
             )),
             Self::OtherNamespace { .. } => Some("run tiptoe outside of both".into()),
             Self::FileReplaced { .. } => Some("restart the program, or trace it as root".into()),

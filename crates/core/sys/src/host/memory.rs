@@ -36,8 +36,9 @@ impl Bounded {
 /// Ends the process without allocating.
 #[cold]
 fn end() -> ! {
-    const WHY: &[u8] = b"error: the files of the target need more memory than the 900 MB that tiptoe takes\n\
-        hint: what they say of themselves is out of all proportion; name other events or another process\n";
+    const WHY: &[u8] =
+        b"error: the target's files need more memory than the 900 MB that tiptoe allows itself\n\
+        hint: the sizes that they declare may be forged; name other events or another process\n";
     // SAFETY: writes a constant's bytes, and ends the process.
     unsafe {
         libc::write(libc::STDERR_FILENO, WHY.as_ptr().cast(), WHY.len());

@@ -190,7 +190,7 @@ impl Search<'_> {
                 self.stacks.refresh()?;
             }
             if is_locked {
-                self.why = "a thread of it holds the loader's lock".into();
+                self.why = "one of its threads holds the loader's lock".into();
                 std::thread::sleep(LOCKED);
             }
             std::thread::sleep(random_pause());
@@ -262,7 +262,7 @@ impl Search<'_> {
                 Place::Free => return self.send(tid, held, regs),
                 Place::Inside => {
                     return Err(Missed::Refused(
-                        "stands in the allocator, the loader or fork",
+                        "is inside the allocator, the loader or fork",
                     ));
                 }
                 Place::Unknown => {
@@ -274,7 +274,7 @@ impl Search<'_> {
                 }
             }
         }
-        Err(Missed::Refused("stands on a stack through too many files"))
+        Err(Missed::Refused("has a stack through too many files"))
     }
 
     /// Checks the thread itself, independent of its stack.
@@ -287,7 +287,7 @@ impl Search<'_> {
             return Err(Missed::Refused("is no thread of the program's libc"));
         }
         if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
-            return Err(Missed::Refused("stands in a restartable sequence"));
+            return Err(Missed::Refused("is inside a restartable sequence"));
         }
         let (to, _) = restart::resume(regs);
         let mut code = [0; 2];

@@ -92,7 +92,7 @@ pub enum InjectError {
         pid: u32,
     },
     /// The borrowed thread gave up, because tiptoe was too slow or the deadline passed.
-    #[error("process {pid} was let go: {why}")]
+    #[error("the injection into process {pid} was abandoned: {why}")]
     Abandoned {
         /// The requested process.
         pid: u32,
@@ -110,7 +110,7 @@ pub enum InjectError {
         error: io::Error,
     },
     /// The process offered descriptors that the stub cannot have made.
-    #[error("process {pid} offered something else than fresh memory: {what}")]
+    #[error("process {pid} did not offer fresh memory: {what}")]
     Hostile {
         /// The requested process.
         pid: u32,

@@ -297,7 +297,8 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
                 return Err(InjectError::Busy {
                     pid,
                     why: format!(
-                        "{holder} holds the lock of /proc/PID/mem, as a tiptoe does that is about to enter"
+                        "{holder} holds the lock of /proc/PID/mem, as another tiptoe does before its agent \
+                         enters"
                     ),
                 });
             }

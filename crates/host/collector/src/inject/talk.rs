@@ -64,7 +64,7 @@ impl<'a> Talk<'a> {
                 state::REFUSED => return Err(InjectError::Refused { pid }),
                 state::FAILED => return Err(self.failure()?),
                 now if now >= wanted => return Ok(()),
-                _ => self.glance(since, "the deadline came")?,
+                _ => self.glance(since, "the deadline passed")?,
             }
         }
     }

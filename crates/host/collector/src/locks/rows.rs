@@ -115,7 +115,7 @@ impl Names<'_> {
             Some(LockBy::Process) => self.process(row),
             Some(LockBy::Cgroup) => match self.cgroups.get(&key.cgroup) {
                 Some(path) => path.display().to_string(),
-                None => format!("(gone, id {})", key.cgroup),
+                None => format!("(removed, id {})", key.cgroup),
             },
             None | Some(LockBy::Callsite | LockBy::Type) => String::new(),
         }
@@ -306,7 +306,7 @@ mod tests {
                 "rwsem 0xffff0204 ?(0)  1",
             ],
         );
-        let gone = format!("(gone, id {})", u64::MAX);
+        let gone = format!("(removed, id {})", u64::MAX);
         check(
             Some(LockBy::Cgroup),
             &[

@@ -105,7 +105,9 @@ impl Draft<'_> {
         let patch = self.planner.place(&shape, body, islands);
         let patch = patch.map_err(|why| why.to_string())?;
         match patch.strategy {
-            Strategy::Trap => Err("only a trap fits, which costs more than it takes".to_owned()),
+            Strategy::Trap => {
+                Err("only a trap fits, and a trap costs more than taking the lock".to_owned())
+            }
             _ => Ok(planned(patch, 0, body)),
         }
     }

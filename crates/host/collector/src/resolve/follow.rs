@@ -99,12 +99,12 @@ impl<'m> Limits<'m> {
     pub fn of(&self, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
-            return Limit::Nothing("tiptoe stands there itself while calls are followed");
+            return Limit::Nothing("tiptoe itself hooks it while calls are followed");
         }
         let why = if any(&|name| TWICE.contains(&name)) {
             Some("it returns twice from one call")
         } else if function.is_outermost || begins_elsewhere(self.module, function) {
-            Some("it returns to nobody, and may be entered without a call")
+            Some("it has no caller to return to, and may be entered without a call")
         } else if any(&|name| LOOKERS.contains(&name))
             || any(&|name| name.starts_with("_Unwind_") || name.starts_with("uw_"))
             || self.unwinders.contains(&function.address)

@@ -41,9 +41,11 @@ pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), St
         return Err("no function is known there".to_owned());
     }
     if function.is_ifunc && offset != 0 {
-        return Err("which implementation it chooses is not known here: \
-                    give that one's name and offset"
-            .to_owned());
+        return Err(
+            "the implementation that it chooses is unknown here: give the name and offset of the \
+                    implementation"
+                .to_owned(),
+        );
     }
     let code = object.code(function, 0).ok_or("no code is known there")?;
     let bits = match object.image.header().machine {

@@ -29,7 +29,7 @@ pub fn below(
         .probes
         .into_iter()
         .partition(|probe| opens(probe.address()));
-    let why = format!("`--under {function}` follows it, and counts what it calls");
+    let why = format!("`--under {function}` follows it and counts the functions that it calls");
     if let (true, Some(probe)) = (
         probes.is_empty() && resolved.ifuncs.is_empty(),
         same.first(),

@@ -64,7 +64,7 @@ fn wait(
         let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
         if signal != 0 && handed_on {
             notes.push(format!(
-                "the command goes on: signal {signal} did not end it"
+                "the command continues: signal {signal} did not end it"
             ));
             return Some(128 + signal);
         }
@@ -76,7 +76,7 @@ fn wait(
         }
         if tell_at.is_some_and(|at| Instant::now() > at) {
             tell_at = None;
-            observer.note("the trace has ended; its report comes when the command ends");
+            observer.note("the trace has ended; the report follows when the command ends");
         }
         std::thread::sleep(TICK);
     }

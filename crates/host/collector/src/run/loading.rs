@@ -46,7 +46,7 @@ impl Run<'_> {
     pub fn tell_waiting(&self, observer: &mut dyn Observer) {
         for spec in self.tracees.iter().flat_map(Tracee::waiting) {
             observer.note(&format!(
-                "`{spec}` waits: nothing that is loaded now matches it"
+                "`{spec}` matches nothing that is loaded now, and waits for libraries"
             ));
         }
     }
@@ -56,8 +56,8 @@ impl Run<'_> {
         let missed = self.tracees.iter().any(|tracee| tracee.missed().is_some());
         let waiting = self.tracees.iter().flat_map(Tracee::waiting);
         let vain = |spec: &String| match missed {
-            true => format!("nothing that could be looked at in time matches `{spec}`"),
-            false => format!("nothing that was loaded matches `{spec}`"),
+            true => format!("`{spec}` matched nothing that could be read in time"),
+            false => format!("`{spec}` matched nothing that was loaded"),
         };
         let notes: Vec<String> = waiting.map(vain).collect();
         let any = self

@@ -11,8 +11,8 @@ use crate::tracee::Tracee;
 use crate::ulocks;
 
 /// What waits in a Go program mean.
-const GO: &str = "a wait in Go's runtime is that of one of its threads (an M) that has nothing to run or wants a lock \
-                  of the runtime's, not of a goroutine that wants a sync.Mutex: for these see \
+const GO: &str = "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
+                  lock of the runtime; waits of goroutines for a sync.Mutex are not seen: use \
                   runtime.SetMutexProfileFraction and `go tool pprof`";
 
 impl Run<'_> {

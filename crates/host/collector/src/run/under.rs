@@ -20,8 +20,8 @@ impl Run<'_> {
             if missed > 0 {
                 let missed = counted(missed, "call");
                 self.session.notes.push(format!(
-                    "what was below {missed} of {name} is not counted: they were nested too deep, \
-                     came from too many places or from generated code, or ran in too many threads"
+                    "hits below {missed} of {name} are not counted: these calls were nested too deeply, made \
+                     from too many places or from generated code, or ran in too many threads"
                 ));
             }
         }

@@ -180,7 +180,8 @@ impl ByCgroup {
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
             notes.push(format!(
-                "{} cgroups that were removed are not listed any more: their counts are in those that they were in",
+                "{} removed cgroups are not listed any more: their counts are in the cgroups that contained \
+                 them",
                 self.forgotten
             ));
         }
@@ -356,36 +357,36 @@ fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
     let words = [
         (
             checks.strangers,
-            "switches from tasks that nothing was known of: what these did at first is missing",
+            "switches from unknown tasks: the first counts of these tasks are missing",
         ),
         (
             if reads_events { checks.unseen } else { 0 },
-            "switches that the kernel did not tell of: what is read of events may be in a neighbour's count there",
+            "switches that the kernel did not report: counts of events there may be charged to another cgroup",
         ),
         (
             checks.hidden,
-            "switches of tasks that the kernel did not tell of: what these did is missing",
+            "switches of tasks that the kernel did not report: the counts of these tasks are missing",
         ),
         (
             checks.surplus,
-            "switches were told of that the system did not have: counts may be too high",
+            "reported switches that the system did not make: counts may be too high",
         ),
         (
             checks.unended,
-            "ends of tasks that the kernel did not tell of: what these did last is missing",
+            "ends of tasks that the kernel did not report: the last counts of these tasks are missing",
         ),
         (
             checks.missed,
-            "switches at which the kernel ran no program: what happened then is charged late",
+            "switches at which the kernel ran no program: the counts until then are charged late",
         ),
         (
             checks.moved,
-            "switches from tasks that had been moved to another cgroup while they ran: what they did there at first \
-             is counted in the one before",
+            "switches from tasks that had been moved to another cgroup while they ran: their first counts \
+             there are in the previous cgroup",
         ),
         (
             checks.no_slot,
-            "switches to cgroups that there was no room for: they are only in the system's counts",
+            "switches to cgroups for which there was no room: only the system's counts include them",
         ),
         (
             checks.unread,
@@ -393,7 +394,7 @@ fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
         ),
         (
             checks.untold,
-            "cgroups were made, moved to or removed that there was no room to tell of: names may be missing",
+            "reports of created cgroups, moved tasks or removed cgroups found no room: names may be missing",
         ),
     ];
     let told = words.into_iter().filter(|(count, _)| *count > 0);

@@ -24,7 +24,7 @@ impl Choice {
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             let what = "--for-each-cgroup: a name is missing between two commas";
-            return Err(Error::new(what).with_hint("'/' is the root, '*' are all"));
+            return Err(Error::new(what).with_hint("'/' is the root, '*' matches all"));
         }
         let mut choice = Choice {
             used: vec![false; patterns.len()],
@@ -75,7 +75,7 @@ impl Choice {
             .zip(&self.used)
             .filter(|(_, used)| !**used);
         let unused: Vec<String> = unused.map(|(pattern, _)| format!("'{pattern}'")).collect();
-        (!unused.is_empty()).then(|| format!("no cgroup was ever like {}", unused.join(" or ")))
+        (!unused.is_empty()).then(|| format!("no cgroup ever matched {}", unused.join(" or ")))
     }
 
     /// Stops reporting these.
@@ -94,7 +94,8 @@ impl Choice {
         let near = nearest_of(missing, paths.iter().copied());
         let near: Vec<&str> = near.into_iter().flatten().collect();
         let hint = match near.is_empty() {
-            true => "patterns such as 'system.slice/*' count what is made later, too".to_owned(),
+            true => "patterns such as 'system.slice/*' also count cgroups that are created later"
+                .to_owned(),
             false => format!("near: {}", near.join(", ")),
         };
         Err(Error::new(format!("no cgroup '{missing}'")).with_hint(hint))
@@ -159,7 +160,7 @@ mod tests {
         );
 
         let unused = of(&["b/*", "d*"]).unwrap().unused();
-        assert_eq!(unused.unwrap(), "no cgroup was ever like 'd*'");
+        assert_eq!(unused.unwrap(), "no cgroup ever matched 'd*'");
         assert!(
             of(&["b", ""])
                 .unwrap_err()

@@ -57,14 +57,16 @@ pub(super) fn put(
     });
     let (switch, pass) = prices.unwrap_or_default();
     if has_tracepoint && pass.is_none() {
-        let note =
-            format!("what passing a tracepoint costs is not in the cost: no {PASSED} to try it on");
+        let note = format!(
+            "the cost excludes hits of tracepoints: without {PASSED} the cost of a hit cannot be \
+                     measured"
+        );
         session.notes.push(note);
     }
     if switch.is_none() && !is_timed {
-        session
-            .notes
-            .push("what switches cost could not be measured: the cost is too low".into());
+        session.notes.push(
+            "the cost of a switch could not be measured: the reported cost is too low".into(),
+        );
     }
     let (switch, pass) = (switch.unwrap_or_default(), pass.unwrap_or_default());
     let of_hits = pass.times(stat.tracepoint_hits);

@@ -53,7 +53,7 @@ impl Source {
                 true => "no cgroups are mounted here",
                 false => "there are only cgroups of version 1 here, and --for-each-cgroup counts those of version 2",
             };
-            Error::new(what).with_hint("mount -t cgroup2 none /mnt, on a kernel that has them")
+            Error::new(what).with_hint("`mount -t cgroup2 none /mnt`, on a kernel that has them")
         })?;
         let tree = Tree::walk(root);
         let choice = Choice::of(patterns, root, &tree)?;
@@ -75,8 +75,8 @@ impl Source {
                 note(
                     notes,
                     format!(
-                        "{denied}: each cgroup has events of its own, which the kernel takes out and puts in at switches, \
-                     which is not in the cost; cgroups that are made later are not counted"
+                        "{denied}: each cgroup has events of its own, and the cost excludes rescheduling \
+                         them at switches; cgroups that are created later are not counted"
                     ),
                 );
                 Ok(Source::BySets(sets))
@@ -89,8 +89,8 @@ impl Source {
                 note(
                     notes,
                     format!(
-                        "{denied}: the counts are what the files of cgroups say (cpu.stat, memory.stat); cgroups that are \
-                     made later are not counted"
+                        "{denied}: the counts are from the files of cgroups (cpu.stat, memory.stat); cgroups \
+                         that are created later are not counted"
                     ),
                 );
                 Ok(Source::ByFiles(files))

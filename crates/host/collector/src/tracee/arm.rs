@@ -43,7 +43,7 @@ impl Tracee {
             let pid = self.process.pid();
             Error::new(match link.is_gone() {
                 true => format!("process {pid} ended, or ran another program"),
-                false => format!("the agent in process {pid} did not greet"),
+                false => format!("the agent in process {pid} did not start in time"),
             })
         })?;
         link.is_in(self.process, self.program);
@@ -78,6 +78,7 @@ impl Tracee {
             // The program mapped something there after its maps were read.
             maps = self.process.maps()?;
         };
+        link.set_apart(&planned.apart)?;
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
         let unseen = self.unseen(modules).map(str::to_owned);
@@ -448,7 +449,7 @@ pub(super) fn patch(
         .collect();
     recalled.sort_unstable();
     link.recall(&recalled)?;
-    let mut reasons = vec![Some("no room for its trampoline any more".to_owned()); planned.len()];
+    let mut reasons = vec![Some("no room is left for its trampoline".to_owned()); planned.len()];
     let outcomes = link.arm(&sites)?.into_iter().chain(link.arm_again(&known)?);
     for (index, outcome) in fresh.into_iter().chain(again).zip(outcomes) {
         reasons[index] = reason(outcome);
@@ -471,7 +472,7 @@ pub(super) fn addresses_of<'a>(
 fn reason(outcome: u64) -> Option<String> {
     match outcome {
         0 => None,
-        1 => Some("its code in memory is not its file's: somebody else patched it".to_owned()),
+        1 => Some("its code in memory differs from its file: another tool patched it".to_owned()),
         _ => Some("its code is not mapped any more".to_owned()),
     }
 }

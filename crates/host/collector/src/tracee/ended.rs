@@ -35,27 +35,24 @@ impl Tracee {
     /// follows.
     pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         if self.has_execed() || self.has_left_kernel() {
-            return Some((
-                "ran another program",
-                "the trace of the old one ended there",
-            ));
+            return Some(("ran another program", "the trace of the old program ended"));
         }
         self.left_for().map(|why| match why {
             Left::Seccomp => (
                 "put itself under seccomp",
-                "the trace ended there (`--via kernel` goes on)",
+                "the trace ended (`--via kernel` continues)",
             ),
             Left::Confined => (
                 "gave up rights or a namespace, in which the agent's thread cannot follow",
-                "the trace ended there (`--via kernel` goes on)",
+                "the trace ended (`--via kernel` continues)",
             ),
             Left::Dispatch => (
                 "has its system calls dispatched to a signal handler (prctl)",
-                "the trace ended there (`--via kernel` goes on)",
+                "the trace ended (`--via kernel` continues)",
             ),
             Left::Storage => (
                 "gave a thread thread-local storage that is not its C library's",
-                "the trace ended there (`--via kernel` goes on)",
+                "the trace ended (`--via kernel` continues)",
             ),
         })
     }

@@ -30,10 +30,10 @@ const SPARE_THREADS: u64 = 16;
 
 const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
                     (`-- CMD`)";
-const ANOTHER: &str = "an agent of another build of tiptoe is in it, from an earlier session or its \
-                       parent's; a restart of the program takes it out";
+const ANOTHER: &str = "it has the agent of another build of tiptoe, from an earlier session or from its \
+                       parent; restart the program to remove the agent";
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
-                       (`--force` enters all the same)";
+                       (`--force` enters anyway)";
 
 /// Returns why a program's locks cannot be watched by patches, if so.
 pub fn unpatchable(header: &Header) -> Option<&'static str> {
@@ -49,8 +49,8 @@ fn is_musl(loader: &str) -> bool {
 pub fn short_of_room(process: Process) -> Option<String> {
     let memory = address_space(process).map(|limit| {
         format!(
-            "its address space is limited to {} MiB (RLIMIT_AS), of which the agent would take a \
-             part (`--force` enters all the same)",
+            "its address space is limited to {} MiB (RLIMIT_AS), and the agent would use a part of that \
+             (`--force` enters anyway)",
             limit >> 20
         )
     });
@@ -60,8 +60,8 @@ pub fn short_of_room(process: Process) -> Option<String> {
 fn short_of_threads(process: Process) -> Option<String> {
     let left = threads_left(process).filter(|left| *left < SPARE_THREADS)?;
     Some(format!(
-        "its user may start {left} threads more (RLIMIT_NPROC), of which the agent would take one \
-         (`--force` enters all the same)"
+        "its user may start {left} more threads (RLIMIT_NPROC), and the agent would use one (`--force` \
+         enters anyway)"
     ))
 }
 

@@ -83,8 +83,8 @@ impl Tracee {
         let times = link.data().rearmed();
         (times > 0).then(|| {
             format!(
-                "somebody else's probes came and went {} where ours stand in process {}: meanwhile \
-                 hits were counted through a trap, or not at all",
+                "probes of another tracer were removed {} from our sites in process {}: until then hits were \
+                 counted through a trap, or not at all",
                 counted(times, "time"),
                 self.process.pid()
             )

@@ -77,13 +77,14 @@ impl Tracee {
         if is_32_bit(modules) {
             let comm = &self.comm;
             let what = format!(
-                "{comm} is a 32-bit program: neither an agent nor the kernel's futex tracepoints tell of \
-                 its locks"
+                "{comm} is a 32-bit program: neither the agent nor the kernel's futex tracepoints report its \
+                 locks"
             );
             return Err(Error::new(what).with_hint("`--kernel` watches the kernel's own locks"));
         }
         if plan.hold.is_some() {
-            let what = "only an agent tells how long a lock is held, and none is in the program";
+            let what =
+                "only the agent measures how long a lock is held, and it is not in the program";
             return Err(Error::new(what).with_hint("leave out `--hold`"));
         }
         let watched = self.watch_calls(plan, modules, None);
@@ -208,14 +209,14 @@ impl Tracee {
         let watched = watched.filter(|watched| !watched.beside_agent)?;
         let (pid, comm) = (self.process.pid(), &self.comm);
         let why = match &self.left_out {
-            Some(why) => format!("as the agent cannot enter ({why})"),
-            None => "as `--via kernel` asked for".to_owned(),
+            Some(why) => format!("because the agent cannot enter ({why})"),
+            None => "as `--via kernel` requests".to_owned(),
         };
         let calls = watched.futexes.calls().unwrap_or_default();
         let calls = calls.waits.saturating_add(calls.wakes);
         let took = watched.futexes.times().unwrap_or_default().run_ns;
         let each = match took.checked_div(calls) {
-            Some(ns) => format!(": each call costs about {ns} ns, and the way in and out"),
+            Some(ns) => format!(": each call costs about {ns} ns, plus its entry and exit"),
             None => String::new(),
         };
         Some(format!(
@@ -239,7 +240,7 @@ fn dropped(drops: Drops) -> Vec<Dropped> {
     words::dropped([
         (
             drops.no_room_for_thread,
-            "waits of threads of which there were too many",
+            "waits of more threads than there is room for",
         ),
         (
             drops.no_room_for_row,
@@ -250,7 +251,7 @@ fn dropped(drops: Drops) -> Vec<Dropped> {
             drops.negative,
             "waits that ended before they began, by the clock",
         ),
-        (drops.nested, "calls within the counting of another one"),
+        (drops.nested, "calls while another call was being counted"),
         (
             drops.missed,
             "calls for which the kernel did not run the program, which ran already on that CPU",

@@ -64,7 +64,7 @@ pub(super) fn put_on(
     let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
     if guards.clone().any(|hook| !hook.has_room(lost)) {
         return Err(Error::new(
-            "it maps memory wherever room for the agent's hooks in its C library was found",
+            "it mapped the memory that was planned for the agent's hooks in its C library",
         ));
     }
     let (words, others): (Vec<&Planned>, Vec<&Planned>) =

@@ -177,8 +177,8 @@ impl Tracee {
         let execed = self.kernel.as_ref().is_some_and(UprobeSet::has_execed);
         execed.then(|| {
             format!(
-                "process {} ({}) ran another program: the kernel counted on in it, where it \
-                 runs the same files (`--via agent` ends there)",
+                "process {} ({}) ran another program: the kernel continued to count in the files that both \
+                 programs map (`--via agent` ends the trace)",
                 self.process.pid(),
                 self.comm
             )

@@ -69,8 +69,7 @@ impl Tracee {
         let missed = self.watched()?.0.data().missed();
         (missed > 0).then(|| {
             format!(
-                "{} a library was not held back until its probes stood: its calls until then \
-                 were not counted",
+                "{} a library ran before its probes were set: its calls until then were not counted",
                 counted(missed, "time")
             )
         })
@@ -186,6 +185,7 @@ impl Tracee {
             .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
         let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
         let lost = map_arenas(link, &planned)?;
+        link.set_apart(&planned.apart)?;
         let followed = found
             .probes
             .iter()

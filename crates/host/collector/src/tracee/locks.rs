@@ -88,8 +88,8 @@ impl Tracee {
             .map(|name| ulocks::address_of(name, modules, maps));
         let pid = self.process.pid();
         lock.transpose().map_err(|why| {
-            let hint = "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or an address: as \
-                        tiptoe lock tells locks";
+            let hint = "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or an address, as `tiptoe \
+                        lock` prints it";
             Error::new(format!("--hold in process {pid}: {why}")).with_hint(hint)
         })
     }
@@ -132,7 +132,7 @@ impl Tracee {
             .flat_map(|(_, call)| BACK.map(|len| call + len))
             .collect();
         let against = match plan.via {
-            Via::Agent => Some("only the agent was asked for".to_owned()),
+            Via::Agent => Some("`--via agent` excludes the kernel".to_owned()),
             _ => {
                 let watched = self.watch_left_out(plan, modules, &patched);
                 watched.err().map(|error| error.to_string())

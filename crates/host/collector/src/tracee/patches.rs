@@ -24,10 +24,10 @@ impl Tracee {
         &mut self,
         probes: Vec<Candidate>,
     ) -> Result<Vec<Candidate>, Error> {
-        const HOOKED: &str = "the agent's own hook stands there, which a probe of the kernel's would \
-                              undo (`--via kernel` counts it)";
-        const PATCHED: &str = "it is inside of a patch in the process's memory, such as another tiptoe's, which a \
-                               probe of the kernel's would break";
+        const HOOKED: &str = "the agent's own hook is there, and a probe of the kernel would undo it (`--via \
+                              kernel` counts it)";
+        const PATCHED: &str = "it is inside a patch in the process's memory, such as another tiptoe's, and a \
+                               probe of the kernel would break the patch";
         let text = Text::of(self.process);
         let on_hook = |probe: &Probe| {
             let mut hooks = self.hooks.iter();

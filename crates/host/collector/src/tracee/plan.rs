@@ -146,7 +146,7 @@ impl<'a> Plan<'a> {
             (
                 self.hits.under,
                 (
-                    "the kernel's uprobes cannot tell whether they are below a function",
+                    "the kernel's uprobes cannot distinguish hits below a function from others",
                     "--under",
                 ),
             ),
@@ -158,7 +158,7 @@ impl<'a> Plan<'a> {
     /// Returns what to do if the agent cannot enter.
     pub fn instead_of_agent(&self) -> &'static str {
         match (self.locks, self.breakpoints) {
-            (true, _) => "`--via kernel` watches its futex calls, each of which then costs more",
+            (true, _) => "`--via kernel` watches its futex calls, and makes each more expensive",
             (_, true) => "`--via kernel` and `--via kernel-task` watch from outside, as root",
             _ => "`--via kernel` counts the same functions",
         }

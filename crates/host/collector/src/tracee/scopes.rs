@@ -38,7 +38,7 @@ impl Tracee {
         if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
             let (pid, comm) = (self.process.pid(), &self.comm);
             let why =
-                format!("process {pid} ({comm}) enters no scopes: nothing in it tells of any");
+                format!("process {pid} ({comm}) enters no scopes: no library in it reports any");
             return Err(Error::new(why).with_hint(HOW));
         }
         Ok(())
@@ -84,7 +84,8 @@ impl Tracee {
         match self.charge(link, &counters(charges)?) {
             Ok(charging) => self.charging = Some(charging),
             Err(error) => self.notes.push(format!(
-                "CPU time and events of scopes are not known, only for how long threads were in them: {error}"
+                "CPU time and events of scopes are unknown; only the time that threads spent in them is \
+                 known: {error}"
             )),
         }
         Ok(())
@@ -117,8 +118,7 @@ impl Tracee {
                 continue;
             }
             if !is_complete {
-                let note =
-                    "threads began all the while that the events were opened: some may be missing";
+                let note = "threads kept starting while the events were opened: some threads may be missing";
                 self.notes.push(note.to_owned());
             }
             return Ok(charging);
@@ -148,7 +148,10 @@ impl Tracee {
             let (pid, comm) = (self.process.pid(), &self.comm);
             match self.link {
                 Some(_) => format!("process {pid} ({comm}) entered no scopes: {HOW}"),
-                None => format!("the scopes of process {pid} ({comm}) are not known: only the agent is told of them"),
+                None => format!(
+                    "the scopes of process {pid} ({comm}) are unknown: only the agent can see \
+                                 them"
+                ),
             }
         })
     }

@@ -17,7 +17,7 @@ pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u6
     match maps.iter().find(is_mapped) {
         Some(_) => Ok(address),
         None => Err(format!(
-            "nothing can be written at {address:#x}, where `{word}` would be"
+            "`{word}` would be at {address:#x}, where no memory is writable"
         )),
     }
 }

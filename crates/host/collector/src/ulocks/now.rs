@@ -87,8 +87,8 @@ pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32>
 }
 
 fn denied(pid: u32, error: &std::io::Error) -> Error {
-    Error::new(format!("process {pid} may not be looked at: {error}"))
-        .with_hint("be root or its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
+    Error::new(format!("process {pid} may not be read: {error}"))
+        .with_hint("run as root or as its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
 }
 
 /// Reads a process without disturbing it.

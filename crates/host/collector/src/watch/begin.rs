@@ -182,7 +182,7 @@ impl Target {
         if self.held.is_some() && !is_agents {
             let pid = of(self.process.pid());
             ptrace::detach(pid, None)
-                .map_err(|error| Error::new(format!("cannot let process {pid} go on: {error}")))?;
+                .map_err(|error| Error::new(format!("cannot continue process {pid}: {error}")))?;
         }
         Ok(self.held.take())
     }
@@ -267,7 +267,7 @@ pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
     match pids {
         [pid] => Ok(*pid),
         _ => {
-            let what = "addresses differ between processes: one is watched at a time";
+            let what = "addresses differ between processes, so only one process can be watched";
             Err(Error::new(what).with_hint(format!("-p PID: {}", few_processes(pids))))
         }
     }

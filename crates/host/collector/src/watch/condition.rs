@@ -41,7 +41,7 @@ fn compare(part: &str) -> Result<Condition, Error> {
         let (left, right) = part.split_once(word)?;
         Some((left.trim(), *operator, right.trim()))
     });
-    let (left, operator, right) = found.ok_or_else(|| wrong("nothing is compared"))?;
+    let (left, operator, right) = found.ok_or_else(|| wrong("it has no comparison"))?;
     let of = |word: &str| {
         value(word).ok_or_else(|| wrong(&format!("`{word}` is not old, new or a number")))
     };

@@ -104,8 +104,8 @@ pub(super) fn told(place: &Place, rows: &[Accesses], target: &Target) -> Option<
     is_accessed_later(rows, name, owner.tid, seen).then(|| {
         let seen = seen.as_secs_f64();
         format!(
-            "`{name}` was accessed by other threads after {seen:.2} s, when its thread was last seen: that may have been \
-             a variable of theirs, in memory that they were given anew"
+            "`{name}` was accessed by other threads after {seen:.2} s, when its thread was last seen: the \
+             memory may have been reused for a variable of another thread"
         )
     })
 }

@@ -48,8 +48,8 @@ pub(super) fn told(place: &Place, rows: &[Accesses]) -> Option<String> {
     let (first_ns, function) = found.min()?;
     let after = first_ns as f64 / 1e9;
     Some(format!(
-        "`{name}` was accessed by `{function}` after {after:.1} s: memory was given back or handed out anew there, and \
-         accesses behind that may be to another object"
+        "`{name}` was accessed by `{function}` after {after:.1} s: an allocator took back or handed out \
+         memory there, so later accesses may be to another object"
     ))
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn explain(error: KernelError) -> Error {
     }
     let holders = holders();
     Error::new(error.to_string()).with_hint(match holders.is_empty() {
-        true => "watch fewer variables, or end who else has breakpoints (of other containers, too)"
+        true => "watch fewer variables, or end other programs with breakpoints (in other containers, too)"
             .to_owned(),
         false => format!("these may have them: {}", holders.join("; ")),
     })

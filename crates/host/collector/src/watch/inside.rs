@@ -333,8 +333,7 @@ impl Inside {
         ended.or_else(|| {
             // The other program ended before tiptoe looked.
             let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
-            (has_execed && self.tracee.is_gone())
-                .then_some(("called exec", "the watch ended there"))
+            (has_execed && self.tracee.is_gone()).then_some(("called exec", "the watch ended"))
         })
     }
 

@@ -96,7 +96,7 @@ impl Run<'_> {
         let after = self.start.elapsed().as_secs_f64();
         let told = || {
             format!(
-                "`{}` is at {to:#x} since {after:.1} s, and was at {from:#x}: the watch goes where its pointers lead",
+                "`{}` is at {to:#x} since {after:.1} s, and was at {from:#x}: the watch follows its pointers",
                 place.name()
             )
         };
@@ -118,7 +118,7 @@ impl Run<'_> {
         let place = &self.places[index];
         let after = self.start.elapsed().as_secs_f64();
         format!(
-            "the pointers of `{}` lead nowhere since {after:.1} s: what is at {:#x} is watched until they do",
+            "the pointers of `{}` lead to no memory since {after:.1} s: the watch stays at {:#x} until they do",
             place.name(),
             place.address()
         )
@@ -133,7 +133,8 @@ impl Run<'_> {
                 times => format!("{times} times"),
             };
             format!(
-                "`{}` moved {times}, as its pointers changed: accesses before that was seen are missing",
+                "`{}` moved {times}, because its pointers changed: accesses before tiptoe saw each change \
+                 are missing",
                 place.name()
             )
         });

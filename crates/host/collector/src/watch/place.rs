@@ -19,7 +19,8 @@ use crate::resolve;
 /// The grammar of a variable.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
 /// Why a variable may not exist yet, and what helps.
-const NOT_BEGUN: &str = "of a command that has not begun libraries are not there yet, nor pointers set: -p PID watches one that runs";
+const NOT_BEGUN: &str = "before a command begins, its libraries are not loaded and its pointers are not set: \
+                         `-p PID` watches a running program";
 /// The suffix of a variable that keeps its debug register while others take turns.
 const PINNED: &str = "/pinned/";
 
@@ -130,7 +131,7 @@ impl Target {
         let mut byte = [0];
         if !self.read(address, &mut byte) {
             let what = format!(
-                "nothing is mapped at {address:#x}, where `{}` would be",
+                "`{}` would be at {address:#x}, where no memory is mapped",
                 plan.expression
             );
             let hint = match self.is_held() {

@@ -253,9 +253,9 @@ impl Set {
         match self {
             Set::Kernel { set, .. } => set
                 .has_execed()
-                .then_some(("called exec", "the watch ended there")),
+                .then_some(("called exec", "the watch ended")),
             Set::Agent(inside) => inside.ended_by().map(|(what, then)| match what {
-                "ran another program" => ("called exec", "the watch ended there"),
+                "ran another program" => ("called exec", "the watch ended"),
                 _ => (what, then),
             }),
         }

@@ -14,7 +14,7 @@ pub(super) fn told(target: &Target, places: &[Place]) -> Vec<String> {
     let shared = places.iter().filter(is_shared);
     let told = shared.map(|place| {
         format!(
-            "`{}` is in memory that other processes may share: what they store there is not seen, and values before are \
+            "`{}` is in memory that other processes may share: their stores are not seen, and old values are \
              those that this process left",
             place.name()
         )

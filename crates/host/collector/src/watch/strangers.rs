@@ -32,14 +32,15 @@ impl Strangers {
         match &self.moved {
             _ if self.windows == 0 => None,
             Some(Ok(())) => Some(format!(
-                "{what}: the watch moved from all CPUs to the threads of its process; accesses meanwhile were missed"
+                "{what}: the watch moved from all CPUs to the threads of its process; accesses during the \
+                 move were missed"
             )),
             Some(Err(why)) => Some(format!(
                 "{what} in {} windows: the watch rested then ({why})",
                 self.windows
             )),
             None => Some(format!(
-                "{what} in {} windows: the watch rested then (`--via kernel-task` leaves them out)",
+                "{what} in {} windows: the watch rested then (`--via kernel-task` excludes these processes)",
                 self.windows
             )),
         }

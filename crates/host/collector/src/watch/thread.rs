@@ -70,9 +70,9 @@ impl OfThread {
         let owner = Owner::of(process, *tid)?;
         let pointer = thread_pointer(process.pid(), *tid).filter(|pointer| *pointer != 0);
         let pointer = pointer.ok_or_else(|| {
-            let what = format!("cannot tell where thread {tid} ({name}) has its own variables");
+            let what = format!("cannot find the variables of thread {tid} ({name})");
             Error::new(what).with_hint(
-                "it may be traced by a debugger, or not have begun: -p PID watches a program that runs",
+                "a debugger may trace it, or it has not begun: `-p PID` watches a running program",
             )
         })?;
         Ok(OfThread {

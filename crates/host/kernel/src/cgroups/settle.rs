@@ -61,7 +61,7 @@ impl Settle {
             (_, Some(Program::Iter(asked))) => {
                 let round = MappedArray::new(array_fd(bpf, "rounds")?, layout::ROUND);
                 let round = round.map_err(|source| Error::Io {
-                    what: "map what is known of tasks".into(),
+                    what: "map the table of tasks".into(),
                     source,
                 })?;
                 let asked = kept(asked.fd().map_err(failed)?.as_fd())?;
@@ -156,7 +156,7 @@ fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
                 Err(e) if e.raw_os_error() == Some(ENXIO) => break,
                 Err(source) => {
                     return Err(Error::Io {
-                        what: format!("read what runs on CPU {cpu}"),
+                        what: format!("read the current task of CPU {cpu}"),
                         source,
                     });
                 }

@@ -115,7 +115,7 @@ impl Pmu {
             .map_or(Some(1), number)
             .ok_or_else(|| Error::Counter {
                 what: format!("'{}/{term}/': not a number", self.name),
-                hint: "numbers are decimal, or hexadecimal behind 0x".into(),
+                hint: "numbers are decimal, or hexadecimal after 0x".into(),
             })?;
         let whole = match field {
             "config" | "config1" | "config2" => Some(format!("{field}:0-63")),

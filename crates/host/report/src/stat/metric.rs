@@ -1,11 +1,11 @@
-//! What a count means beside others: a rate, a ratio, a share of the CPUs.
+//! Metrics: a count as a rate, as a ratio to another count, or as a share of the CPUs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use tiptoe_session::{Count, CountState};
 
-/// A number, and of what.
+/// A number and its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metric {
     pub(super) number: String,
@@ -18,23 +18,23 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The counts that others are compared with.
+/// All counts, to find those that a metric compares. Only counts of one cgroup on one CPU are compared.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
-    /// Those of one cgroup on one CPU.
-    places: BTreeMap<Place, Vec<&'a Count>>,
-    /// The columns of the names of cgroups, where there are some.
+    groups: BTreeMap<GroupKey, Vec<&'a Count>>,
+    /// The width of the cgroups' names; `None` if counts are not by cgroup.
     cgroup_columns: Option<usize>,
     elapsed_ns: f64,
 }
 
-type Place = (Option<String>, bool, Option<u32>);
+/// A cgroup, whether it was removed, and a CPU.
+type GroupKey = (Option<String>, bool, Option<u32>);
 
-fn place(count: &Count) -> Place {
+fn group_key(count: &Count) -> GroupKey {
     (count.cgroup.clone(), count.is_removed, count.cpu)
 }
 
-/// Of an event: the one that it is a part of, and what the share is called.
+/// An event, the event whose part it counts, and the unit of the share.
 const PARTS: &[(&str, &str, &str)] = &[
     ("branch-misses", "branches", "of all branches"),
     ("cache-misses", "cache-references", "of all cache refs"),
@@ -63,7 +63,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("stalled-cycles-backend", "cycles", "backend cycles idle"),
 ];
 
-/// Other names of the same events.
+/// Other names of events, and the names in [`PARTS`].
 const ALIASES: &[(&str, &str)] = &[
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),
@@ -71,14 +71,15 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// The event's plain name, and its modifiers: only counts of the same ones are compared.
+/// Returns an event's name without an alias, and its modifiers. Only counts with the same modifiers may be compared,
+/// because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
     let alias = ALIASES.iter().find(|(other, _)| *other == name);
     (alias.map_or(name, |(_, name)| name), modifiers)
 }
 
-/// A cgroup's name, for people.
+/// Returns the cgroup's name for people.
 fn cgroup(count: &Count) -> Option<String> {
     let name = count.cgroup.as_ref()?;
     Some(match count.is_removed {
@@ -89,36 +90,36 @@ fn cgroup(count: &Count) -> Option<String> {
 
 impl<'a> Shared<'a> {
     pub(super) fn of(counts: &'a [Count], elapsed_ns: f64) -> Shared<'a> {
-        let mut places: BTreeMap<Place, Vec<&'a Count>> = BTreeMap::new();
+        let mut groups: BTreeMap<GroupKey, Vec<&'a Count>> = BTreeMap::new();
         for count in counts {
-            places.entry(place(count)).or_default().push(count);
+            groups.entry(group_key(count)).or_default().push(count);
         }
         let names = counts.iter().filter_map(cgroup);
         Shared {
             cgroup_columns: names.map(|name| name.chars().count()).max(),
-            places,
+            groups,
             elapsed_ns,
         }
     }
 
-    /// The name of a count's cgroup, where there are some; the system's is empty.
+    /// Returns the name of a count's cgroup, empty for the whole system; `None` if counts are not by cgroup.
     pub(super) fn cgroup(&self, count: &Count) -> Option<String> {
         self.cgroup_columns?;
         Some(cgroup(count).unwrap_or_default())
     }
 
-    /// The columns of the names of cgroups.
+    /// Returns the width of the cgroups' names.
     pub(super) fn cgroup_columns(&self) -> usize {
         self.cgroup_columns.unwrap_or(0)
     }
 
-    /// All that was counted in the same place.
-    fn same_place(&self, count: &Count) -> impl Iterator<Item = &'a Count> {
-        let here = self.places.get(&place(count));
-        here.into_iter().flatten().copied()
+    /// Returns all counts of the same cgroup and CPU.
+    fn same_group(&self, count: &Count) -> impl Iterator<Item = &'a Count> {
+        let group = self.groups.get(&group_key(count));
+        group.into_iter().flatten().copied()
     }
 
-    /// What a count means.
+    /// Returns a count's metric. `None` if it was not counted, or if the count to compare it with is missing or 0.
     pub(super) fn metric(&self, count: &Count) -> Option<Metric> {
         if count.state != CountState::Counted {
             return None;
@@ -133,7 +134,7 @@ impl<'a> Shared<'a> {
         }
         let (name, _) = plain(&count.event);
         if let Some(part) = PARTS.iter().find(|(event, _, _)| *event == name)
-            && let Some(whole) = self.beside(count, part.1)
+            && let Some(whole) = self.count_of(count, part.1)
         {
             return Some(Metric {
                 number: format!("{:>7.2}%", count.value * 100.0 / whole),
@@ -141,7 +142,7 @@ impl<'a> Shared<'a> {
             });
         }
         if name == "instructions"
-            && let Some(cycles) = self.beside(count, "cycles")
+            && let Some(cycles) = self.count_of(count, "cycles")
         {
             return Some(Metric {
                 number: format!("{:>7.2} ", count.value / cycles),
@@ -162,18 +163,18 @@ impl<'a> Shared<'a> {
         Some(number(scaled, prefix))
     }
 
-    /// The count of another event in the same places.
-    fn beside(&self, count: &Count, name: &str) -> Option<f64> {
+    /// Returns the count of another event of the same group with the same modifiers; `None` if it is missing or 0.
+    fn count_of(&self, count: &Count, name: &str) -> Option<f64> {
         let wanted = (name, plain(&count.event).1);
-        let is_it =
+        let is_wanted =
             |other: &&Count| other.state == CountState::Counted && plain(&other.event) == wanted;
-        let found = self.same_place(count).find(is_it)?;
-        (found.value > 0.0).then_some(found.value)
+        let other = self.same_group(count).find(is_wanted)?;
+        (other.value > 0.0).then_some(other.value)
     }
 
-    /// The time that rates are by: of a clock, where one was counted.
+    /// Returns the time that rates are divided by: a counted clock such as `task-clock`. `None` without one.
     fn clock_ns(&self, count: &Count) -> Option<f64> {
-        let mut others = self.same_place(count);
+        let mut others = self.same_group(count);
         let clock = others.find(|other| other.unit == "ns")?;
         (clock.value > 0.0).then_some(clock.value)
     }

@@ -41,7 +41,7 @@ fn stat() -> Stat {
 }
 
 #[test]
-fn a_table_looks_as_perfs() {
+fn a_table_looks_like_perfs() {
     let text = table(&stat());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
@@ -122,7 +122,7 @@ fn fields_are_in_perfs_order() {
     );
 }
 
-/// A cgroup may be called so that it looks like more fields than one.
+/// A cgroup's name may contain separators and quotes, so that it would be read as several fields.
 #[test]
 fn a_field_that_holds_the_separator_is_quoted() {
     let mut stat = stat();
@@ -142,7 +142,7 @@ fn a_field_that_holds_the_separator_is_quoted() {
 }
 
 #[test]
-fn the_cost_says_what_it_is_made_of() {
+fn the_cost_lists_its_parts() {
     let mut session = Session::default();
     let mut stat = Stat {
         switches: 1,
@@ -170,6 +170,6 @@ fn the_cost_says_what_it_is_made_of() {
         ..Stat::default()
     };
     let line = stat_cost(&session, &stat);
-    let parts = "2 readings x 20100 ns of all tasks and 30 changes x 310 ns where one began, ended or moved, timed";
+    let parts = "2 readings x 20100 ns of all tasks and 30 changes x 310 ns of tasks that began, ended or moved, timed";
     assert!(line.contains(parts), "{line}");
 }

@@ -225,7 +225,16 @@ fn an_agent_of_another_build_is_left_alone() {
             .success()
     );
     let mut other = Command::new(&file);
-    other.args(["probe", "called", "--via", "agent", "--duration", "0.1", "-p", &pid]);
+    other.args([
+        "probe",
+        "called",
+        "--via",
+        "agent",
+        "--duration",
+        "0.1",
+        "-p",
+        &pid,
+    ]);
     let output = output(&mut other);
     for file in [bytes, file] {
         std::fs::remove_file(file).expect("it is ours");

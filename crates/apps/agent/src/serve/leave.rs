@@ -137,8 +137,9 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`Request::Settle`]. It waits while tiptoe lives, at
-/// most 12 s, because tiptoe gives up stopping all threads sooner. Returns whether tiptoe holds the threads stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`]. It waits while tiptoe
+/// lives, at most 12 s, because tiptoe gives up stopping all threads sooner. Returns whether tiptoe holds the threads
+/// stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {

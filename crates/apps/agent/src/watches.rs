@@ -69,8 +69,7 @@ static CPUS: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: [[AtomicU64; Watched::WORDS]; REGISTERS] =
     [const { [const { AtomicU64::new(0) }; Watched::WORDS] }; REGISTERS];
-/// The address of [`MOST`] descriptors, each with its event's number above it; null before the first. They are not part
-/// of the image, which each fork copies.
+/// The address of [`MOST`] descriptors, each with its event's number above it; outside of the image, which forks copy.
 static EVENTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 const NUMBER: u32 = 28;

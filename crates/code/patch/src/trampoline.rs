@@ -87,8 +87,7 @@ pub enum Body {
     Call {
         /// The first counter's index.
         slot: u32,
-        /// The probe's number among those that follow calls, below
-        /// [`tiptoe_wire::calls::MAX_PROBES`].
+        /// The probe's number among those that follow calls (`calls::MAX_PROBES`).
         probe: u32,
         /// Whether calls are timed.
         timed: bool,

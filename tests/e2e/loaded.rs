@@ -56,7 +56,8 @@ fn a_constructor_is_counted() {
             Probe::new(&["libloaded.so:*"]).run(&target("loads"), &["1", &rounds, "0", &library]);
         exact(run.good(), &run.expected());
         assert!(
-            run.stderr.contains("`libloaded.so:*` matches nothing that is loaded now"),
+            run.stderr
+                .contains("`libloaded.so:*` matches nothing that is loaded now"),
             "{}",
             run.stderr
         );

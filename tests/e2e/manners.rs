@@ -148,6 +148,19 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
+/// A call that such a thread was in returned through code that looked for our words in the other
+/// block, and died.
+#[test]
+fn a_timed_call_may_return_on_storage_of_its_own() {
+    let program = target("own_storage");
+    for mode in ["none", "child", "set"] {
+        let probe = Probe::new(&["own", "libc.so.6:syscall"]).with(&["--latency"]);
+        let run = probe.run(&program, &[mode]);
+        let expected = run.expected().0["own"];
+        assert_eq!(run.good().count("own"), expected, "{mode}");
+    }
+}
+
 /// tiptoe wrote to the thread-local block of such a thread when it attached.
 #[test]
 fn a_thread_that_has_storage_of_its_own_is_left_alone() {

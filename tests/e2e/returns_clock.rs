@@ -64,24 +64,6 @@ fn a_thread_may_have_forbidden_itself_the_clock_before_its_first_call() {
     survives("before", &[&[], &["--latency"]]);
 }
 
-/// `tiptoe lock` reads the clock where a wait begins and ends.
-#[test]
-fn a_thread_that_forbade_itself_the_clock_was_killed_by_a_wait() {
-    let program = target("ret_clock");
-    let run = Probe::lock().run(&program, &["waits"]);
-    let report = run.good();
-    assert!(
-        text(&run.stdout).contains("expect leaf 0"),
-        "{}",
-        run.stderr
-    );
-    let rows = report.value["locks"]["rows"].as_array().expect("rows");
-    // By its count, because a program that has ended may have taken its locks' names along.
-    let row = rows.iter().find(|row| row["slept"] == 10);
-    let row = row.unwrap_or_else(|| panic!("the mutex has no row: {rows:#?}"));
-    assert!(row["total_ns"].as_u64().is_some_and(|ns| ns > 0), "{row:#}");
-}
-
 /// No hook sees what the program does after the detach.
 #[test]
 fn calls_that_outlive_the_tracer_read_no_clock() {

@@ -111,32 +111,6 @@ static void before(void) {
     CHECK(outer(calls) == 2);
 }
 
-enum { WAITS = 10 };
-static pthread_mutex_t waited_for = PTHREAD_MUTEX_INITIALIZER;
-static void *holds(void *waiter) {
-    for (int i = 0; i < WAITS; i++) {
-        CHECK(pthread_mutex_lock(&waited_for) == 0);
-        pthread_barrier_wait(&barrier);
-        until_asleep(*(pid_t *)waiter, SYS_futex, &waited_for, sizeof waited_for);
-        CHECK(pthread_mutex_unlock(&waited_for) == 0);
-        pthread_barrier_wait(&barrier);
-    }
-    return NULL;
-}
-static void waits(void) {
-    pid_t waiter = (pid_t)syscall(SYS_gettid);
-    pthread_t id;
-    CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
-    CHECK(pthread_create(&id, NULL, holds, &waiter) == 0);
-    may_read(0);
-    for (int i = 0; i < WAITS; i++) {
-        pthread_barrier_wait(&barrier);
-        CHECK(pthread_mutex_lock(&waited_for) == 0 && pthread_mutex_unlock(&waited_for) == 0);
-        pthread_barrier_wait(&barrier);
-    }
-    CHECK(pthread_join(id, NULL) == 0);
-}
-
 // The tracer leaves while the thread is inside.
 static void outlived_by_calls(void) {
     char line[64];
@@ -151,8 +125,7 @@ static void outlived(void) {
 }
 
 static const struct mode modes[] = {
-    {"inside", inside}, {"threads", threads}, {"forks", forks}, {"before", before}, {"waits", waits},
-    {"outlived", outlived},
+    {"inside", inside}, {"threads", threads}, {"forks", forks}, {"before", before}, {"outlived", outlived},
 };
 
 int main(int argc, char **argv) {

@@ -11,11 +11,10 @@
 //! | a return without a frame of its own thread | another thread's frame is used, because a coroutine moved |
 //! | a return without any frame | it was counted as left, which is undone; its value is not known |
 
-use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_sys::raw::{gettid, thread_alive};
-use tiptoe_uprobe::frames::{Frame, Frames};
+use tiptoe_uprobe::frames::Frame;
 use tiptoe_uprobe::thunks::Thunk;
 use tiptoe_wire::calls::{
     BY_ITSELF, FRAME_BYTES, GATE, MAX_PROBES, MAX_SLOT, RETURNING, TIMED, UNCOUNTED, UNDER, words,
@@ -26,12 +25,13 @@ use crate::clockwork;
 use crate::forbidden;
 use crate::forced::Records;
 use crate::hit;
-use crate::memory::{self, PAGE};
 use crate::shared::{self, Shared};
-use crate::tls;
+use crate::text;
 
-/// Bytes of a thread's frames, for 131,000 nested calls. Untouched pages cost nothing.
-const REGION: usize = 4 << 20;
+mod region;
+
+use self::region::Region;
+
 const FRAME: u64 = FRAME_BYTES as u64;
 
 /// The registers as `tiptoe_slow_entry` and the trampoline pushed them.
@@ -345,6 +345,30 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
+/// Counts all calls that the calling thread is in as left, and makes them return to their callers directly. The thread is
+/// about to lose the thread-local block in which our code would look for its frames.
+pub fn leave_all(shared: &Shared) {
+    let Some(region) = Region::of_caller() else {
+        return;
+    };
+    let here = Here::find();
+    region.frames().bury(region.height(), |frame| {
+        return_directly(shared, &frame);
+        if let Some(here) = &here {
+            here.left(frame);
+        }
+    });
+    region.set_position(1);
+}
+
+fn return_directly(shared: &Shared, frame: &Frame) {
+    let word = text::read_words(frame.slot); // the frame may be on a stack that is gone
+    if let Some((caller, _)) = word.and_then(|[word]| way_back(shared, word)) {
+        // SAFETY: the word is the return address of a call that this thread is in.
+        unsafe { (frame.slot as *mut u64).write(caller) };
+    }
+}
+
 /// Prepares the calling thread for a session that it enters. The sets of words of the calls that it is in were chosen
 /// in an earlier one, and since that one it may have lost its right to read the clock, or inherited the lack of it.
 pub fn enter_session() {
@@ -383,113 +407,5 @@ pub fn bury_dead(shared: &'static Shared) {
             region.bury(&Here::of(shared, &data, index));
             shared.claims.release(index, owner);
         }
-    }
-}
-
-/// The memory of a thread's frames, aligned to its own size.
-///
-/// The first frame is unused, except that its word 1 holds the highest position that frames ever had. The last page
-/// has no frames, but the thread's records of forced unwinding.
-#[derive(Clone, Copy)]
-struct Region {
-    base: u64,
-    end: u64,
-}
-
-impl Region {
-    /// Returns the calling thread's region.
-    fn of_caller() -> Option<Region> {
-        let end = tls::frames()?;
-        // The end may be the first address after the region.
-        let base = (end - 1) & !(REGION as u64 - 1);
-        Some(Region { base, end })
-    }
-
-    /// Returns the region of a descriptor, if it has one.
-    fn of(shared: &Shared, index: usize) -> Option<Region> {
-        Region::at(shared.region(index)?.load(Relaxed)) // Relaxed as in `give`
-    }
-
-    fn at(base: u64) -> Option<Region> {
-        (base != 0).then_some(Region { base, end: base })
-    }
-
-    /// Gives the calling thread a region: that of the dead thread which had its slab before, or a new one.
-    fn give(here: &Here, index: usize) -> Option<Region> {
-        let word = here.shared.region(index)?;
-        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
-        // there.
-        let region = match Region::at(word.load(Relaxed)) {
-            Some(region) => {
-                region.bury(here);
-                region
-            }
-            None => {
-                let base = memory::aligned(REGION).ok()? as u64;
-                word.store(base, Relaxed);
-                Region::at(base)?
-            }
-        };
-        tls::set_frames(region.base + FRAME);
-        forbidden::look();
-        Region::of_caller()
-    }
-
-    /// Counts the calls of a dead thread as left.
-    fn bury(&self, here: &Here) {
-        // That thread was not in this session, so its sets of words mean nothing.
-        if here.data.slab_owner(here.slab).is_none() {
-            self.frames().forget_parts(self.height());
-        }
-        self.frames().bury(self.height(), |frame| here.left(frame));
-        self.forced().clear();
-    }
-
-    fn words(&self) -> &'static [AtomicU64] {
-        let count = REGION / size_of::<AtomicU64>();
-        // SAFETY: `give` mapped REGION bytes at `base`, writable and for good, and they are used only as atomics. A
-        // forked child has its own copy.
-        unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
-    }
-
-    /// Returns the words of its frames, and those of its last page.
-    fn parts(&self) -> (&'static [AtomicU64], &'static [AtomicU64]) {
-        const FRAMES: usize = (REGION - PAGE) / size_of::<AtomicU64>();
-        self.words().split_at(FRAMES)
-    }
-
-    fn frames(&self) -> Frames<'static> {
-        Frames::new(self.parts().0)
-    }
-
-    fn forced(&self) -> Records<'static> {
-        Records::new(self.parts().1)
-    }
-
-    fn position(&self) -> usize {
-        ((self.end - self.base) / FRAME) as usize
-    }
-
-    fn set_position(&self, position: usize) {
-        tls::set_frames(self.base + position as u64 * FRAME);
-    }
-
-    /// Returns the position below which all frames ever were.
-    fn height(&self) -> usize {
-        let height = self.words().get(1);
-        height.map_or(0, |word| word.load(Relaxed) as usize)
-    }
-
-    /// Moves the end up, perhaps higher than ever. The height is rounded up to a page, because trampolines push
-    /// frames by themselves up to the end of a page.
-    fn rise(&self, end: usize) {
-        let page = PAGE / FRAME as usize;
-        let height = end.next_multiple_of(page) + 1;
-        if height > self.height()
-            && let Some(word) = self.words().get(1)
-        {
-            word.store(height as u64, Relaxed);
-        }
-        self.set_position(end);
     }
 }

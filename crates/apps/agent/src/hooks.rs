@@ -10,6 +10,7 @@ use tiptoe_wire::Left;
 use tiptoe_wire::calls::intercepted;
 
 use crate::asm::tiptoe_clone_cleared;
+use crate::calls;
 use crate::children;
 use crate::forbidden;
 use crate::locked;
@@ -172,7 +173,12 @@ fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
         unsafe { tls::give_words(block) };
-    } else if let Some(shared) = shared::at_home() {
+        return;
+    }
+    if let Some(shared) = shared::get() {
+        calls::leave_all(shared);
+    }
+    if let Some(shared) = shared::at_home() {
         thread::leave(shared, Left::Storage);
     }
 }

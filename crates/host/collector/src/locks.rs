@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, Drops, Waits, WaitsWanted};
-use tiptoe_session::{Cost, Dropped, Event, Interval, Part, Programs, Session};
+use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Session};
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
@@ -279,7 +279,7 @@ impl Run<'_> {
     ) -> Result<(Instant, u64), Error> {
         let total = self.waits.count()?;
         let count = total.saturating_sub(before);
-        let counts = (count > 0).then(|| Part::new(event(self.request.watched), count));
+        let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
         let interval = Interval {
             at_ns: (now - self.start).as_nanos() as u64,
             duration_ns: (now - last).as_nanos() as u64,

@@ -1,7 +1,7 @@
 //! The measurements of an event, or of a part of it.
 
 use tiptoe_event::{Histogram, Reading};
-use tiptoe_session::{Latency, Part};
+use tiptoe_session::{CountPart, Latency};
 
 /// A reading, and a histogram if calls are timed.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +33,8 @@ impl Measured {
     }
 
     /// Returns it as a part of an event.
-    pub fn part(&self, key: &str) -> Part {
-        let mut part = Part::new(key, self.reading.count);
+    pub fn part(&self, key: &str) -> CountPart {
+        let mut part = CountPart::new(key, self.reading.count);
         if let Some(ends) = self.reading.ends {
             part = part.with_ends(ends.into());
         }

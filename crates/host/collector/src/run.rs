@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::Cost;
-use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
+use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
 
 use crate::calibrate::{PriceCache, Want, scope_visit, unit_costs};
 use crate::driver::TICK;
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
             let earlier = before.get(name).copied().unwrap_or_default();
             let total = now.by_name.get(name)?;
             let reading = total.all.reading.since(earlier);
-            let mut part = Part::new(name, reading.count);
+            let mut part = CountPart::new(name, reading.count);
             part.at_least = reading.at_least;
             Some(part)
         };

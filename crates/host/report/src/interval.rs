@@ -1,6 +1,6 @@
 //! Intervals, one line each while the trace runs.
 
-use tiptoe_session::{Interval, Part};
+use tiptoe_session::{CountPart, Interval};
 
 use crate::number::{rate, seconds};
 use crate::{Options, event_name, printable_json, printable_lines};
@@ -15,7 +15,7 @@ pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
 
 /// Returns one interval as a line: its end, the rate of all events, and the rates of the busiest events.
 pub fn interval(interval: &Interval, options: &Options) -> String {
-    let mut parts: Vec<&Part> = interval.counts.iter().collect();
+    let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let total = parts.iter().map(|part| part.count).sum();
     let mut line = format!(

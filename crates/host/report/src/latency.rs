@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use tiptoe_session::{Ends, Event, Latency, Part, Session};
+use tiptoe_session::{CountPart, Ends, Event, Latency, Session};
 
 use crate::grid::{Grid, common_prefix};
 use crate::number::{grouped, time};
@@ -110,8 +110,8 @@ fn cells(columns: &[Column], ends: Option<Ends>, calls: &Latency) -> Vec<String>
     cells.collect()
 }
 
-fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[Part], options: &Options) {
-    let mut parts: Vec<(&Part, &Latency)> = parts
+fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[CountPart], options: &Options) {
+    let mut parts: Vec<(&CountPart, &Latency)> = parts
         .iter()
         .filter_map(|part| Some((part, part.latency.as_deref()?)))
         .collect();

@@ -1,6 +1,6 @@
 //! The table of events: their counts, rates, shares and costs, and what counted them.
 
-use tiptoe_session::{Event, Part, Session};
+use tiptoe_session::{CountPart, Event, Session};
 
 use crate::grid::{Grid, common_prefix};
 use crate::number::{grouped, percent, plural, rate, share};
@@ -127,7 +127,7 @@ fn remarks(event: &Event) -> String {
 }
 
 fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Options) {
-    let mut parts: Vec<&Part> = event.by.iter().collect();
+    let mut parts: Vec<&CountPart> = event.by.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
     for part in shown {

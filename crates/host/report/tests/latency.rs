@@ -2,7 +2,7 @@
 
 use tiptoe_event::{Ends, Histogram, Latency as Times, Reading};
 use tiptoe_report::{Options, text};
-use tiptoe_session::{Event, Latency, Part, Process, Session, Via, argument_key};
+use tiptoe_session::{CountPart, Event, Latency, Process, Session, Via, argument_key};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -86,7 +86,7 @@ fn eventful() -> Session {
     found.by = parts
         .map(|(key, times)| {
             let (sums, histogram) = calls(times);
-            Part::new(key, histogram.total()).with_latency(Latency::new(sums, &histogram))
+            CountPart::new(key, histogram.total()).with_latency(Latency::new(sums, &histogram))
         })
         .to_vec();
     session.budget = Some(0.01);

@@ -3,7 +3,7 @@
 use tiptoe_event::{Cost as UnitCost, Reading};
 use tiptoe_report::{Options, interval, interval_json, json, text};
 use tiptoe_session::{
-    Cost, Event, Interval, Part, Process, Programs, Refusal, Session, Via, Wait, Waits,
+    Cost, CountPart, Event, Interval, Process, Programs, Refusal, Session, Via, Wait, Waits,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -65,8 +65,8 @@ fn a_session_with_every_kind_of_remark() {
     let found = &mut session.events[1];
     found.names = vec!["dictLookup".into()];
     found.by = vec![
-        Part::new("thread 4243 (io_thd_1)", 500_000),
-        Part::new("thread 4242", 1_000_000),
+        CountPart::new("thread 4243 (io_thd_1)", 500_000),
+        CountPart::new("thread 4242", 1_000_000),
     ];
     let call = &mut session.events[0];
     (call.time_running_ns, call.lost) = (SECOND, 3);
@@ -167,8 +167,8 @@ fn interval_lines() {
         at_ns: 3 * SECOND,
         duration_ns: SECOND,
         counts: vec![
-            Part::new("uprobe:redis-server:call", 500_000),
-            Part::new("uprobe:redis-server:dictFind", 1_500_000),
+            CountPart::new("uprobe:redis-server:call", 500_000),
+            CountPart::new("uprobe:redis-server:dictFind", 1_500_000),
         ],
     };
     assert_eq!(

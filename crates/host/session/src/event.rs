@@ -44,7 +44,7 @@ pub struct Event {
     pub notes: Vec<String>,
     /// The count split by thread, comm or first argument, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub by: Vec<Part>,
+    pub by: Vec<CountPart>,
 }
 
 impl Event {
@@ -100,7 +100,7 @@ fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
 /// A part of a count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Part {
+pub struct CountPart {
     /// The owner of the part: a thread, a comm, an argument (see [`argument_key`]), an event.
     pub key: String,
     /// The number of hits.
@@ -116,10 +116,10 @@ pub struct Part {
     pub latency: Option<Box<Latency>>,
 }
 
-impl Part {
+impl CountPart {
     /// Returns a part with only a count.
-    pub fn new(key: impl Into<String>, count: u64) -> Part {
-        Part {
+    pub fn new(key: impl Into<String>, count: u64) -> CountPart {
+        CountPart {
             key: key.into(),
             count,
             at_least: false,
@@ -130,8 +130,8 @@ impl Part {
 
     /// Sets the ends of its calls.
     #[must_use]
-    pub fn with_ends(self, ends: Ends) -> Part {
-        Part {
+    pub fn with_ends(self, ends: Ends) -> CountPart {
+        CountPart {
             ends: Some(ends),
             ..self
         }
@@ -139,8 +139,8 @@ impl Part {
 
     /// Sets the times of its calls.
     #[must_use]
-    pub fn with_latency(self, latency: Latency) -> Part {
-        Part {
+    pub fn with_latency(self, latency: Latency) -> CountPart {
+        CountPart {
             latency: Some(Box::new(latency)),
             ..self
         }

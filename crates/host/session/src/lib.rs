@@ -129,7 +129,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cost::{Basis, Calibration, Cost, Forks, Programs};
 pub use ends::Ends;
-pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
+pub use event::{CountPart, Event, OTHER_VALUES, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
 pub use lock::{Blame, Deadlock, Early, Hold, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
@@ -250,5 +250,5 @@ pub struct Interval {
     /// The interval's length.
     pub duration_ns: u64,
     /// The events that were hit, with their counts.
-    pub counts: Vec<Part>,
+    pub counts: Vec<CountPart>,
 }

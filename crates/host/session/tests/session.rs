@@ -2,7 +2,7 @@
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{
-    AddressSpace, Cost, Ends, Event, Interval, Latency, Part, Process, Refusal, Session, Via,
+    AddressSpace, Cost, CountPart, Ends, Event, Interval, Latency, Process, Refusal, Session, Via,
     argument_key,
 };
 
@@ -124,11 +124,11 @@ fn arguments_are_read_as_numbers_or_as_addresses() {
 #[test]
 fn it_reads_back_and_tolerates_what_is_missing() {
     let mut whole = session();
-    whole.events[0].by.push(Part::new("io_thd_1", 10));
+    whole.events[0].by.push(CountPart::new("io_thd_1", 10));
     let (reading, times) = timed();
     let latency = Latency::new(reading.latency.unwrap(), &times);
     let ends = Ends::from(reading.ends.unwrap());
-    let part = Part::new(argument_key(0, 3), 6)
+    let part = CountPart::new(argument_key(0, 3), 6)
         .with_ends(ends)
         .with_latency(latency);
     let mut event = Event::new("uprobe:f", Via::Agent, reading).with_histogram(&times);
@@ -152,7 +152,7 @@ fn it_reads_back_and_tolerates_what_is_missing() {
     whole.intervals.push(Interval {
         at_ns: 2_000_000_000,
         duration_ns: 1_000_000_000,
-        counts: vec![Part::new("uprobe:redis-server:dictFind", 1000)],
+        counts: vec![CountPart::new("uprobe:redis-server:dictFind", 1000)],
     });
     let json = serde_json::to_string(&whole).unwrap();
     assert_eq!(serde_json::from_str::<Session>(&json).unwrap(), whole);

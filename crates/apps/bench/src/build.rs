@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use tiptoe_collector::Watched;
+use tiptoe_collector::WaitSelection;
 use tiptoe_session::Session;
 use tiptoe_sys::host::Process;
 
@@ -38,10 +38,10 @@ const EVERY: usize = 4;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
 
-const CASES: [(&str, Option<Watched>); 3] = [
+const CASES: [(&str, Option<WaitSelection>); 3] = [
     ("off", None),
-    ("contended", Some(Watched::ContendedMmap)),
-    ("every", Some(Watched::EveryMmap)),
+    ("contended", Some(WaitSelection::ContendedMmap)),
+    ("every", Some(WaitSelection::EveryMmap)),
 ];
 
 /// The results of the rounds.
@@ -155,7 +155,7 @@ fn children_cpu_time() -> Result<f64, Error> {
         .as_secs_f64())
 }
 
-fn timed(source: &Path, watched: Option<Watched>) -> Result<(Took, Option<Session>), Error> {
+fn timed(source: &Path, watched: Option<WaitSelection>) -> Result<(Took, Option<Session>), Error> {
     let tracing = watched.map(Tracing::kernel_locks);
     let took = build(source)?;
     let session = tracing.map(Tracing::finish).transpose()?;

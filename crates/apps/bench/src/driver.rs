@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::{
-    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, WatchRequest,
-    Watched,
+    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, WaitSelection,
+    WatchRequest,
 };
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
@@ -125,7 +125,7 @@ impl Tracing {
     }
 
     /// Starts to watch the kernel's locks in the whole system, and returns at once.
-    pub(crate) fn kernel_locks(watched: Watched) -> Tracing {
+    pub(crate) fn kernel_locks(watched: WaitSelection) -> Tracing {
         let request = LockRequest {
             watched,
             target: None,

@@ -63,7 +63,7 @@ mod watch;
 mod words;
 
 pub use driver::{run, toggle};
-pub use locks::{LockBy, LockRequest, Watched, locks};
+pub use locks::{LockBy, LockRequest, WaitSelection, locks};
 pub use phase::{Phase, end_command, has_no_command};
 pub use ready::{Counted, Ready};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};

@@ -25,13 +25,13 @@ use crate::words;
 
 mod rows;
 
-pub use tiptoe_kernel::waits::Watched;
+pub use tiptoe_kernel::waits::WaitSelection;
 
 /// The request for one run.
 #[derive(Clone, Debug)]
 pub struct LockRequest {
     /// Which waits.
-    pub watched: Watched,
+    pub watched: WaitSelection,
     /// The processes that wait; `None` is the whole system.
     pub target: Option<RequestTarget>,
     /// What rows are grouped by, besides the lock's type and mode. `None` is the call site, without
@@ -69,11 +69,11 @@ pub enum LockBy {
 }
 
 /// Returns the event that a request watches.
-fn event(watched: Watched) -> &'static str {
+fn event(watched: WaitSelection) -> &'static str {
     match watched {
-        Watched::Contended => "klock:*",
-        Watched::ContendedMmap => "klock:mmap_lock",
-        Watched::EveryMmap => "klock:mmap_lock/every/",
+        WaitSelection::Contended => "klock:*",
+        WaitSelection::ContendedMmap => "klock:mmap_lock",
+        WaitSelection::EveryMmap => "klock:mmap_lock/every/",
     }
 }
 

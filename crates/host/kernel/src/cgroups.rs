@@ -1,6 +1,6 @@
 //! Counts for all cgroups with one set of per-CPU events, whatever the number of cgroups.
 //!
-//! There are two ways ([`Wanted`] decides):
+//! There are two ways ([`ExtraCounts`] decides):
 //!
 //! - **By tasks**: the kernel counts in each task its run time, faults, switches and moves between CPUs. If no more
 //!   is wanted, no program runs at switches. A task is charged with the growth of its fields when counts are read,
@@ -67,7 +67,7 @@ pub const MOST_EVENTS: usize = 32;
 
 /// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExtraCounts {
     /// Moves of tasks to another CPU.
     pub migrations: bool,
     /// Switches to another cgroup.
@@ -93,7 +93,7 @@ pub struct Cgroups {
     links: Vec<Link>,
     /// The program that records which tasks begin to end.
     ending: Option<Link>,
-    wanted: Wanted,
+    wanted: ExtraCounts,
     settle: Arc<Settle>,
     spare: usize,
     lines: MappedArray,
@@ -139,7 +139,7 @@ impl Cgroups {
     /// `events` counts whole CPUs, and may be empty. The tree is the one below the mount point `root`.
     pub fn load(
         events: &CounterSet,
-        wanted: Wanted,
+        wanted: ExtraCounts,
         tree: &Tree,
         root: &Path,
     ) -> Result<Cgroups, Error> {
@@ -163,7 +163,7 @@ impl Cgroups {
     fn load_as(
         how: How,
         events: &CounterSet,
-        wanted: Wanted,
+        wanted: ExtraCounts,
         tree: &Tree,
         root: &Path,
     ) -> Result<Cgroups, Error> {
@@ -441,7 +441,7 @@ fn system_switches() -> Option<u64> {
     switches_of_all().ok()
 }
 
-impl Wanted {
+impl ExtraCounts {
     /// Returns whether the tasks' own fields suffice.
     fn is_counted_by_tasks(self) -> bool {
         !self.cgroup_switches && !self.per_cpu

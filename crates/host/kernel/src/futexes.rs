@@ -30,7 +30,7 @@ mod layout;
 
 pub use layout::{Drops, FutexKey, FutexRow, Waker};
 
-use layout::{Key, Row, Thread};
+use layout::{FutexRowWords, Key, Thread};
 
 /// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
@@ -179,7 +179,8 @@ impl Futexes {
     /// Returns the counts so far.
     pub fn read(&self) -> Result<Vec<FutexRow>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
-        let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
+        let rows =
+            HashMap::<_, Key, FutexRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         rows.iter()
             .map(|row| row.map(|(key, row)| layout::row(key, &row)))
             .collect::<Result<_, _>>()

@@ -18,7 +18,7 @@ use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
 
 use crate::closing::Closing;
 use crate::uprobes::refusal;
-use crate::{Error, KernelProbe, Refused};
+use crate::{Error, KernelProbe, RefusedProbe};
 
 /// Places in one link.
 const LIST: usize = 128;
@@ -45,7 +45,7 @@ struct Linker<'a> {
     process: Process,
     probes: &'a [KernelProbe],
     links: Vec<Linked>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedProbe>,
 }
 
 impl ProcessProbes {
@@ -53,7 +53,7 @@ impl ProcessProbes {
         counters: UprobeCounters,
         process: Process,
         probes: &[KernelProbe],
-    ) -> Result<(Self, Vec<Refused>), Error> {
+    ) -> Result<(Self, Vec<RefusedProbe>), Error> {
         let mut linker = Linker::new(&counters, process, probes);
         linker.link_by_file(0..probes.len() as u64)?;
         let Linker {
@@ -185,7 +185,7 @@ impl<'a> Linker<'a> {
     }
 
     fn refuse(&mut self, index: u64, error: Error) {
-        self.refused.push(Refused {
+        self.refused.push(RefusedProbe {
             probe: index as usize,
             error,
         });

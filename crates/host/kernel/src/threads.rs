@@ -12,7 +12,7 @@ use tiptoe_sys::host::perf::{On, PerfEvent, Uprobe, uprobe_pmu};
 
 use crate::closing::Closing;
 use crate::uprobes::{errno, refusal};
-use crate::{Error, KernelProbe, Refused};
+use crate::{Error, KernelProbe, RefusedProbe};
 
 #[derive(Debug)]
 pub(crate) struct ThreadProbes {
@@ -28,7 +28,7 @@ impl ThreadProbes {
     pub(crate) fn open(
         threads: &[u32],
         probes: &[KernelProbe],
-    ) -> Result<(Self, Vec<Refused>), Error> {
+    ) -> Result<(Self, Vec<RefusedProbe>), Error> {
         let pmu = uprobe_pmu().ok_or(Error::Unsupported)?;
         reserve_open_files(threads.len() as u64 * probes.len() as u64)?;
         let mut refused = Vec::new();
@@ -38,7 +38,7 @@ impl ThreadProbes {
                 if !error.is_of_one_probe() {
                     return Err(error);
                 }
-                refused.push(Refused {
+                refused.push(RefusedProbe {
                     probe: index,
                     error,
                 });

@@ -43,7 +43,7 @@ pub struct KernelProbe {
 
 /// A probe that the kernel refused.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedProbe {
     /// Its index in the list given to `open`.
     pub probe: usize,
     /// The reason.
@@ -64,9 +64,9 @@ pub enum Who {
 pub struct UprobeSet {
     means: Means,
     probes: Vec<KernelProbe>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedProbe>,
     opened: Instant,
-    rests: Vec<Rest>,
+    rests: Vec<DisarmedTime>,
     process: Option<Process>,
     execs: Option<Execs>,
     closing: Closing,
@@ -74,14 +74,14 @@ pub struct UprobeSet {
 
 /// The time that a probe was not armed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rest {
+struct DisarmedTime {
     /// Until it was last armed.
     before: Duration,
     /// When it was closed, if it is closed.
     since: Option<Instant>,
 }
 
-impl Rest {
+impl DisarmedTime {
     fn begin(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
@@ -132,13 +132,13 @@ impl UprobeSet {
         Ok(Self::new(Means::Threads(means), probes, refused))
     }
 
-    fn new(means: Means, probes: &[KernelProbe], refused: Vec<Refused>) -> Self {
+    fn new(means: Means, probes: &[KernelProbe], refused: Vec<RefusedProbe>) -> Self {
         Self {
             means,
             probes: probes.to_vec(),
             refused,
             opened: Instant::now(),
-            rests: vec![Rest::default(); probes.len()],
+            rests: vec![DisarmedTime::default(); probes.len()],
             process: None,
             execs: None,
             closing: Closing::default(),
@@ -217,7 +217,7 @@ impl UprobeSet {
         let counts = self.counts()?;
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(self.opened);
-        let reading = |(count, rest): (u64, &Rest)| Reading {
+        let reading = |(count, rest): (u64, &DisarmedTime)| Reading {
             count,
             time_enabled_ns: elapsed.as_nanos() as u64,
             time_running_ns: elapsed.saturating_sub(rest.so_far(now)).as_nanos() as u64,
@@ -228,7 +228,7 @@ impl UprobeSet {
     }
 
     /// Returns the probes that the kernel refused.
-    pub fn refused(&self) -> &[Refused] {
+    pub fn refused(&self) -> &[RefusedProbe] {
         &self.refused
     }
 

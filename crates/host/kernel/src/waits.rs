@@ -1,7 +1,7 @@
 //! Times and counts waits for the kernel's own locks, in the kernel.
 //!
 //! Two BPF programs, at a wait's begin and at its end, keep histograms. No event is sent for a single wait, and no
-//! program runs while no thread waits (except with [`Watched::EveryMmap`]).
+//! program runs while no thread waits (except with [`WaitSelection::EveryMmap`]).
 //!
 //! | object | tracepoints | since |
 //! |---|---|---|
@@ -36,7 +36,7 @@ mod layout;
 pub use callsite::Callsites;
 pub use layout::{Drops, Mode, Outcome, RowKey, Traits, Waited};
 
-use layout::{Key, Row};
+use layout::{Key, WaitRowWords};
 
 /// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
@@ -49,7 +49,7 @@ const PROCESSES: u32 = 1024;
 
 /// The waits to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WaitSelection {
     /// Waits for any lock that was not free.
     Contended,
     /// Waits for mmap_lock that was not free.
@@ -62,7 +62,7 @@ pub enum Watched {
 #[derive(Clone, Debug)]
 pub struct WaitsWanted {
     /// The waits.
-    pub watched: Watched,
+    pub watched: WaitSelection,
     /// Only these processes, by their ids in the initial PID namespace; all if `None`.
     pub pids: Option<Vec<u32>>,
     /// Whether each thread has rows of its own.
@@ -86,7 +86,7 @@ pub struct WaitRow {
 #[derive(Debug)]
 pub struct Waits {
     bpf: Ebpf,
-    watched: Watched,
+    watched: WaitSelection,
     /// The begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
@@ -96,7 +96,7 @@ pub struct Waits {
 impl Waits {
     /// Prepares to count. Attaches nothing yet.
     pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
-        if wanted.watched == Watched::EveryMmap {
+        if wanted.watched == WaitSelection::EveryMmap {
             programs::need_tracefs()?;
         }
         let mut bpf = load(wanted)?;
@@ -204,7 +204,7 @@ impl Waits {
         Some(programs::times_of_all(&self.bpf))
     }
 
-    fn rows(&self) -> Result<HashMap<&MapData, Key, Row>, Error> {
+    fn rows(&self) -> Result<HashMap<&MapData, Key, WaitRowWords>, Error> {
         let rows = HashMap::try_from(map(&self.bpf, "rows")?);
         rows.map_err(|error| bpf_refusal("read the waits", &error))
     }
@@ -212,12 +212,12 @@ impl Waits {
 
 fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
     let object = match wanted.watched {
-        Watched::EveryMmap => MMAP_LOCK,
+        WaitSelection::EveryMmap => MMAP_LOCK,
         _ => CONTENTION,
     };
     let [only_wanted, only_mmap, by_thread, by_lock] = [
         wanted.pids.is_some(),
-        wanted.watched == Watched::ContendedMmap,
+        wanted.watched == WaitSelection::ContendedMmap,
         wanted.by_thread,
         wanted.by_lock,
     ]
@@ -237,9 +237,9 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
 }
 
 /// Programs, each with the group and name of its tracepoint; the end of a wait comes first.
-fn places(watched: Watched) -> [[&'static str; 3]; 2] {
+fn places(watched: WaitSelection) -> [[&'static str; 3]; 2] {
     match watched {
-        Watched::EveryMmap => [
+        WaitSelection::EveryMmap => [
             [
                 "acquire_returned",
                 "mmap_lock",
@@ -247,7 +247,7 @@ fn places(watched: Watched) -> [[&'static str; 3]; 2] {
             ],
             ["start_locking", "mmap_lock", "mmap_lock_start_locking"],
         ],
-        Watched::Contended | Watched::ContendedMmap => [
+        WaitSelection::Contended | WaitSelection::ContendedMmap => [
             ["contention_end", "lock", "contention_end"],
             ["contention_begin", "lock", "contention_begin"],
         ],

@@ -8,7 +8,7 @@
 //! Rules:
 //!
 //! 1. Rows are sums since the events were enabled; none is ever removed.
-//! 2. A value is exact if the storing instruction was known at the hit ([`Watchpoints::tell_store`]). Otherwise the
+//! 2. A value is exact if the storing instruction was known at the hit ([`Watchpoints::insert_store`]). Otherwise the
 //!    program reads it from memory after the store, and another thread may have stored in between (a race). The row
 //!    counts such hits.
 //! 3. With an allowance, the events of all CPUs are throttled together once it is used up within a window, after at
@@ -54,8 +54,8 @@ pub use model::{
 };
 
 use before::Memory;
-use each::Each;
-use layout::{Counts, Cpu, Key, Row, Variable};
+use each::HitRing;
+use layout::{Counts, Cpu, Key, Variable, WatchRowWords};
 use load::{EXEC, failed, load, not_passed, opener};
 use slots::{Slots, Watch};
 use tasks::Tasks;
@@ -75,7 +75,7 @@ const IS_STRANGE: u32 = 5;
 pub struct Watchpoints {
     process: Process,
     bpf: Ebpf,
-    each: Each,
+    each: HitRing,
     slots: Slots,
     events: Events,
     /// The kind of access of each variable.
@@ -95,7 +95,7 @@ pub struct Watchpoints {
 enum Events {
     None,
     Wide(Wide),
-    Tasks(Tasks, Rest),
+    Tasks(Tasks, ThrottleState),
 }
 
 impl Events {
@@ -111,7 +111,7 @@ impl Events {
 
 /// Whether events of threads are throttled, because the window's allowance is used up.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rest {
+struct ThrottleState {
     is_resting: bool,
     /// Known hits of each slot beyond the allowance.
     beyond: [u64; slots::REGISTERS as usize],
@@ -172,7 +172,7 @@ impl Watchpoints {
         let (mut bpf, prepared) = (bpf?, prepared?);
         let mut set = Self {
             process,
-            each: Each::take(&mut bpf)?,
+            each: HitRing::take(&mut bpf)?,
             bpf,
             slots,
             events: Events::None,
@@ -189,7 +189,7 @@ impl Watchpoints {
         };
         set.allow(wanted.allowed_ns)?;
         for (slot, index) in (0..).zip(serving) {
-            set.tell_variable(*index, &watchpoints[*index], slot)?;
+            set.insert_variable(*index, &watchpoints[*index], slot)?;
         }
         let opener = opener(&set.bpf, set.sees_kernel)?;
         set.events = match prepared.wide {
@@ -199,14 +199,14 @@ impl Watchpoints {
             }
             None => {
                 let tasks = Tasks::attach(process, opener, &set.slots, served)?;
-                Events::Tasks(tasks, Rest::default())
+                Events::Tasks(tasks, ThrottleState::default())
             }
         };
         Ok(set)
     }
 
     /// Passes a variable to the program.
-    fn tell_variable(
+    fn insert_variable(
         &mut self,
         index: usize,
         watchpoint: &Watchpoint,
@@ -266,7 +266,7 @@ impl Watchpoints {
         }
         let window = self.window()?;
         before::begin_gap(&mut self.bpf, &[index as u32])?;
-        self.tell_variable(index, watchpoint, slot as u32)?;
+        self.insert_variable(index, watchpoint, slot as u32)?;
         self.serving[slot] = (index, watchpoint.at);
         match &mut self.events {
             Events::None => {}
@@ -432,12 +432,12 @@ impl Watchpoints {
     }
 
     /// Passes to the program what the instruction that ends at an address stores.
-    pub fn tell_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
+    pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, layout::store(store))
     }
 
     /// Passes to the program how to step from an address to its caller: the bits of a rule of `tiptoe-stack`.
-    pub fn tell_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
+    pub fn insert_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
         self.insert("rules", at, rule)
     }
 
@@ -454,7 +454,8 @@ impl Watchpoints {
 
     /// Returns the rows so far.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
-        let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
+        let rows =
+            HashMap::<_, Key, WatchRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         let rows = rows
             .iter()
             .map(|row| row.map(|(key, row)| layout::row(key, &row)));

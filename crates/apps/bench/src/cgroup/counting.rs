@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use tiptoe_event::{Counter, counter_groups};
-use tiptoe_kernel::cgroups::Wanted;
+use tiptoe_kernel::cgroups::ExtraCounts;
 use tiptoe_kernel::counters::Whom;
 use tiptoe_kernel::{Cgroups, CounterSet};
 
@@ -146,9 +146,9 @@ fn sets(
 
 fn tiptoe(events: usize, per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
     let read = set(events, &READ, &Whom::Cpus(Vec::new()))?;
-    let wanted = Wanted {
+    let wanted = ExtraCounts {
         per_cpu,
-        ..Wanted::default()
+        ..ExtraCounts::default()
     };
     let mut cgroups = Cgroups::load(&read, wanted, &folder.tree, &folder.root)?;
     cgroups.start()?;

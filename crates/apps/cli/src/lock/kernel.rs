@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{LockBy, LockRequest, RequestTarget, Watched};
+use tiptoe_collector::{LockBy, LockRequest, RequestTarget, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
@@ -33,9 +33,9 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = LockRequest {
         watched: match (args.every, args.mmap) {
-            (true, _) => Watched::EveryMmap,
-            (_, true) => Watched::ContendedMmap,
-            _ => Watched::Contended,
+            (true, _) => WaitSelection::EveryMmap,
+            (_, true) => WaitSelection::ContendedMmap,
+            _ => WaitSelection::Contended,
         },
         target,
         by: args.by.map(by).transpose()?,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{Charged, Checks, Times, Tree, Wanted, Whose};
+use tiptoe_kernel::cgroups::{Charged, Checks, ExtraCounts, Times, Tree, Whose};
 use tiptoe_kernel::counters::Whom;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
@@ -90,7 +90,7 @@ impl ByCgroup {
             let mut counters = groups.iter().flatten();
             counters.any(|one| plain_number(one) == Some(number))
         };
-        let wanted = Wanted {
+        let wanted = ExtraCounts {
             migrations: wants(MIGRATIONS),
             cgroup_switches: wants(CGROUP_SWITCHES),
             per_cpu,

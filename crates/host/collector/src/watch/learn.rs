@@ -65,7 +65,7 @@ impl Learned {
         let Some(store) = store(module, end) else {
             return Ok(false);
         };
-        set.tell_store(end, &store)?;
+        set.insert_store(end, &store)?;
         Ok(true)
     }
 
@@ -118,7 +118,7 @@ impl Learned {
         }
         let linked = at.wrapping_sub(behind).wrapping_sub(module.bias);
         let rule = module.object.unwind_table().rule(linked);
-        Ok(set.tell_rule(at, rule.bits())?)
+        Ok(set.insert_rule(at, rule.bits())?)
     }
 
     /// Returns how many rules were given.

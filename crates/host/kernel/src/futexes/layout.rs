@@ -15,10 +15,10 @@ const WAKERS: usize = 10;
 const WAKER_WORDS: usize = 3;
 
 /// A row: its numbers, the name, the wakers, and the buckets, two in a word.
-pub(super) type Row = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
+pub(super) type FutexRowWords = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
 /// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, the calls that wait
 /// and wake, and a row.
-pub(super) type Cpu = [u64; 4 + 2 + size_of::<Row>() / 8];
+pub(super) type Cpu = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
 /// A thread's state: `tiptoe_thread`.
 pub(super) type Thread = [u64; 8];
 
@@ -77,7 +77,7 @@ pub struct FutexRow {
     pub comm: String,
 }
 
-pub(super) fn row(key: Key, row: &Row) -> FutexRow {
+pub(super) fn row(key: Key, row: &FutexRowWords) -> FutexRow {
     let [address, site, via, thread] = key;
     let (numbers, rest) = row.split_at(NUMBERS);
     let (name, rest) = rest.split_at(2);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_row_is_read_as_it_was_written() {
-        let mut words: Row = [0; size_of::<Row>() / 8];
+        let mut words: FutexRowWords = [0; size_of::<FutexRowWords>() / 8];
         for (word, value) in words.iter_mut().zip(1..=8) {
             *word = value;
         }

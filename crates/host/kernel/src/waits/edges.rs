@@ -4,7 +4,7 @@ use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
 use tiptoe_sys::host::limits;
 
-use super::{Drops, Outcome, Waits, WaitsWanted, Watched};
+use super::{Drops, Outcome, WaitSelection, Waits, WaitsWanted};
 
 const SPIN: u64 = 1;
 const READER: u64 = 2;
@@ -29,7 +29,7 @@ use Said::{Begin, End};
 /// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
 fn run(said: &[Said]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
-        watched: Watched::Contended,
+        watched: WaitSelection::Contended,
         pids: None,
         by_thread: false,
         by_lock: true,

@@ -9,11 +9,11 @@ use crate::programs::name_of;
 /// A row's key: the lock; the cgroup; the thread (high half) and process; the traits (high half) and stack.
 pub(super) type Key = [u64; 4];
 /// A row: four counts, the name, and the buckets, two in a word.
-pub(super) type Row = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
+pub(super) type WaitRowWords = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
 /// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, four slots, and a
 /// row.
-pub(super) type Cpu = [u64; 4 + 4 * 5 + size_of::<Row>() / 8];
+pub(super) type Cpu = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
 
 /// A thread's wait: `tiptoe_wait`.
 pub(super) type WaitWords = [u64; 4];
@@ -155,7 +155,7 @@ pub struct Waited {
     pub comm: String,
 }
 
-pub(super) fn waited(row: &Row) -> Waited {
+pub(super) fn waited(row: &WaitRowWords) -> Waited {
     let [count, total_ns, max_ns, zero_count, rest @ ..] = row;
     let (name, buckets) = rest.split_at(2);
     let halves = buckets
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_row_is_read_as_it_was_written() {
-        let mut row = [0; size_of::<Row>() / 8];
+        let mut row = [0; size_of::<WaitRowWords>() / 8];
         row[..4].copy_from_slice(&[3, 70, 60, 1]);
         row[4] = u64::from_ne_bytes(*b"redis\0\0\0");
         row[6 + 4] = 2 << 32 | 5;

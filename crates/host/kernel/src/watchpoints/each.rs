@@ -15,13 +15,13 @@ pub(super) const MAP: &str = "accesses";
 pub(super) const LEAST: u32 = 4096;
 
 /// The ring to which the program writes hits.
-pub(super) struct Each(RingBuf<MapData>);
+pub(super) struct HitRing(RingBuf<MapData>);
 
-impl Each {
-    pub(super) fn take(bpf: &mut Ebpf) -> Result<Each, Error> {
+impl HitRing {
+    pub(super) fn take(bpf: &mut Ebpf) -> Result<HitRing, Error> {
         let map = bpf.take_map(MAP).ok_or_else(|| no_part(MAP))?;
         let ring = RingBuf::try_from(map);
-        ring.map(Each)
+        ring.map(HitRing)
             .map_err(|error| bpf_refusal("read the accesses one by one", &error))
     }
 
@@ -35,8 +35,8 @@ impl Each {
     }
 }
 
-impl fmt::Debug for Each {
+impl fmt::Debug for HitRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Each")
+        f.write_str("HitRing")
     }
 }

@@ -27,10 +27,11 @@ const REGISTERS: usize = 16;
 const STACK: usize = 128;
 /// A row: its numbers, values, callers, their count, whether there are more; the first hit's registers, flags and
 /// stack.
-pub(super) type Row = [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
+pub(super) type WatchRowWords =
+    [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
 /// A CPU's state: whether it is inside the program, its runs and their time, when it entered it, hits of other
 /// processes, and a row.
-pub(super) type Cpu = [u64; 4 + 1 + size_of::<Row>() / 8];
+pub(super) type Cpu = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
 /// A variable: its index, length, whether it is signed, whether it is code, and the slot that serves it.
 pub(super) type Variable = [u32; 5];
 /// Hits of a variable, and those that meet the conditions.
@@ -50,7 +51,7 @@ fn row_key(key: Key) -> WatchKey {
     }
 }
 
-pub(super) fn row(key: Key, row: &Row) -> WatchRow {
+pub(super) fn row(key: Key, row: &WatchRowWords) -> WatchRow {
     let [
         count,
         changed,

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::{
-    Accounting, Error as Refused, Geometry, Holder, Kind, Registers, Request, Side, Stats, Target,
-    Wait,
+    Accounting, Error as AccountingError, Geometry, Holder, Kind, Registers, Request, Side, Stats,
+    Target, Wait,
 };
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 use tiptoe_sys::raw;
@@ -183,9 +183,9 @@ impl Slots {
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))
     }
 
-    fn explain(&self, error: &Refused) -> Error {
+    fn explain(&self, error: &AccountingError) -> Error {
         Error::Slots(match error {
-            Refused::NoSlot(conflict) => conflict
+            AccountingError::NoSlot(conflict) => conflict
                 .describe(|holder, f| self.name(holder, f))
                 .to_string(),
             other => other.to_string(),

@@ -8,7 +8,7 @@ use super::load::opener;
 use super::slots::Watch;
 use super::tasks::Tasks;
 use super::wide::Wide;
-use super::{Events, Rest, Watchpoints, before};
+use super::{Events, ThrottleState, Watchpoints, before};
 use crate::Error;
 
 impl Watchpoints {
@@ -22,7 +22,7 @@ impl Watchpoints {
         self.events = Events::None;
         let moved = self.at_threads();
         let (events, failure) = match moved {
-            Ok(tasks) => (Events::Tasks(tasks, Rest::default()), None),
+            Ok(tasks) => (Events::Tasks(tasks, ThrottleState::default()), None),
             Err(error) => (Events::Wide(self.at_cpus()?), Some(error)),
         };
         self.events = events;

@@ -77,8 +77,8 @@ struct Attach<'a> {
     next: AtomicU32,
 }
 
-/// The result of one opening.
-enum Opened {
+/// The result of opening the events of one thread.
+enum OpenOutcome {
     Has(Opening),
     HasEnded(u32),
     /// No slot is left; the thread may have inherited events that will be closed.
@@ -172,8 +172,8 @@ impl Tasks {
     }
 }
 
-/// The results of all looks so far.
-struct Looks {
+/// The results of scanning the process for threads.
+struct ThreadScan {
     openings: Vec<Opening>,
     /// Threads that existed before anything was opened.
     first: HashSet<u32>,
@@ -193,7 +193,7 @@ struct Looks {
 impl Attach<'_> {
     fn run(&self) -> Result<(Vec<Opening>, Attached), Error> {
         let start = Instant::now();
-        let mut looks = Looks {
+        let mut looks = ThreadScan {
             openings: Vec::new(),
             // Nothing is open yet, so that these threads inherit nothing.
             first: self.process.threads()?.into_iter().collect(),
@@ -237,7 +237,7 @@ impl Attach<'_> {
     }
 
     /// Closes and opens where needed. Returns whether nothing was needed, and no birth may still need it.
-    fn improve(&self, looks: &mut Looks) -> Result<bool, Error> {
+    fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.without();
         let closed = self.close_spoilt(looks)?;
         let (missing, untold) = self.look(looks)?;
@@ -250,7 +250,7 @@ impl Attach<'_> {
     }
 
     /// Returns the threads without events, and how many are undecided.
-    fn look(&self, looks: &mut Looks) -> Result<(Vec<u32>, usize), Error> {
+    fn look(&self, looks: &mut ThreadScan) -> Result<(Vec<u32>, usize), Error> {
         let numbers: HashSet<u32> = looks.openings.iter().map(|o| o.number).collect();
         let (mut missing, mut untold) = (Vec::new(), Vec::new());
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
@@ -280,21 +280,21 @@ impl Attach<'_> {
         Ok((missing, looks.untold.len()))
     }
 
-    fn open_missing(&self, looks: &mut Looks, missing: &[u32]) -> Result<(), Error> {
+    fn open_missing(&self, looks: &mut ThreadScan, missing: &[u32]) -> Result<(), Error> {
         if missing.is_empty() {
             return Ok(());
         }
         let mut full = None;
         for opened in self.open_all(missing)? {
             match opened {
-                Opened::Has(opening) => {
+                OpenOutcome::Has(opening) => {
                     looks.tried.insert(opening.tid);
                     looks.openings.push(opening);
                 }
-                Opened::HasEnded(tid) => {
+                OpenOutcome::HasEnded(tid) => {
                     looks.tried.insert(tid);
                 }
-                Opened::IsFull(error) => full = Some(error),
+                OpenOutcome::IsFull(error) => full = Some(error),
             }
         }
         looks.done = Instant::now();
@@ -311,7 +311,7 @@ impl Attach<'_> {
     }
 
     /// Closes openings that raced with a clone. Returns how many.
-    fn close_spoilt(&self, looks: &mut Looks) -> Result<usize, Error> {
+    fn close_spoilt(&self, looks: &mut ThreadScan) -> Result<usize, Error> {
         let spoilt = self.births()?.spoilt()?;
         for number in &spoilt {
             let mut openings = looks.openings.iter();
@@ -328,9 +328,9 @@ impl Attach<'_> {
     }
 
     /// Opens events for each of these threads that still lives.
-    fn open_all(&self, tids: &[u32]) -> Result<Vec<Opened>, Error> {
+    fn open_all(&self, tids: &[u32]) -> Result<Vec<OpenOutcome>, Error> {
         reserve_open_files((tids.len() * self.served.len()) as u64)?;
-        let some = |tids: &[u32]| -> Result<Vec<Opened>, Error> {
+        let some = |tids: &[u32]| -> Result<Vec<OpenOutcome>, Error> {
             tids.iter().map(|tid| self.open(*tid)).collect()
         };
         let workers = available_parallelism().map_or(1, usize::from);
@@ -348,7 +348,7 @@ impl Attach<'_> {
         Ok(done.into_iter().flatten().collect())
     }
 
-    fn open(&self, tid: u32) -> Result<Opened, Error> {
+    fn open(&self, tid: u32) -> Result<OpenOutcome, Error> {
         self.slots.reserve_for(tid, &self.watches)?;
         // Relaxed: orders nothing; the numbers must only differ.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -363,13 +363,13 @@ impl Attach<'_> {
             self.slots.release_for(tid, &self.watches)?;
             self.births()?.give_up(number, tid)?;
             return match error {
-                Error::NoSuchThread => Ok(Opened::HasEnded(tid)),
-                Error::NoSlot { .. } => Ok(Opened::IsFull(error)),
+                Error::NoSuchThread => Ok(OpenOutcome::HasEnded(tid)),
+                Error::NoSlot { .. } => Ok(OpenOutcome::IsFull(error)),
                 error => Err(error),
             };
         }
         self.births()?.done(number, monotonic_ns())?;
-        Ok(Opened::Has(Opening {
+        Ok(OpenOutcome::Has(Opening {
             number,
             tid,
             events,

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use tiptoe_collector::{Counted, Ready, few};
+use tiptoe_collector::{CountedProcess, Ready, few};
 use tiptoe_sys::host::inherited;
 
 use crate::failure::Failure;
@@ -57,7 +57,7 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
     }))
 }
 
-fn names(counted: &[Counted]) -> String {
+fn names(counted: &[CountedProcess]) -> String {
     let named = counted
         .iter()
         .map(|(pid, name)| format!("{name} (pid {pid})"));

@@ -58,7 +58,7 @@ pub(crate) use child::Child;
 use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
-use in_process::{InProcess, Shown};
+use in_process::{InProcess, LoopTimes};
 pub use scopes::scope_visit;
 use trap::Trap;
 pub use waits::futex_calls;
@@ -199,7 +199,7 @@ pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
 }
 
 /// Makes a curve of all loops' measurements. A function of a loop is hit once in each lap.
-fn curve(shown: &InProcess, added: fn(&Shown) -> f64) -> Curve {
+fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
         let added_ns = added(shown);
@@ -265,7 +265,7 @@ mod tests {
     fn the_gap_is_a_whole_lap_with_what_was_added() {
         let mut shown = InProcess::default();
         for (all, functions) in shown.iter_mut().zip(LOOPS) {
-            *all = [Shown {
+            *all = [LoopTimes {
                 plain: 2.0,
                 count: functions as f64 / 100.0,
                 filtered: 0.0,

@@ -50,7 +50,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         }
     };
     let mut run = Run::new((&request, &plan), (tracees, cache), child, started_at);
-    run.tell_waiting(observer);
+    run.note_waiting(observer);
     let looped = run.watch(observer);
     Phase::Ending.begin();
     let counted = run.stop();
@@ -59,7 +59,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.session.notes.extend(went);
     let missed = run.tracees.iter().filter_map(Tracee::missed);
     run.session.notes.extend(missed);
-    run.tell_calls(observer);
+    run.report_calls(observer);
     run.all_ended(observer);
     run.look_for_ends(observer);
     // All must be asked to detach, also those after one that does not answer.

@@ -42,12 +42,12 @@ const DEARER: f64 = 2.0;
 /// Memory of the target that a fork copies because of tiptoe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Copied {
-    parts: Vec<Part>,
+    parts: Vec<MappingPages>,
 }
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq)]
-struct Part {
+struct MappingPages {
     start: u64,
     pages: u64,
     /// A file's code: its other pages would not be copied without tiptoe's.
@@ -79,7 +79,7 @@ impl Copied {
             if mapping.perms.shared || !(is_ours || may_be_patched) {
                 continue;
             }
-            let part = Part::of(mapping, &pagemap)?;
+            let part = MappingPages::of(mapping, &pagemap)?;
             if is_ours || !part.written.is_empty() {
                 parts.push(part);
             }
@@ -94,7 +94,7 @@ impl Copied {
     }
 
     fn guess(&self) -> f64 {
-        let pages = |part: &Part| part.written.len() + part.shown.len();
+        let pages = |part: &MappingPages| part.written.len() + part.shown.len();
         let pages: usize = self.parts.iter().map(pages).sum();
         self.parts.len() as f64 * BY_MAPPING + pages as f64 * BY_PAGE
     }
@@ -124,8 +124,8 @@ fn is_image(mapping: &Mapping) -> bool {
     mapping.path.as_deref().is_some_and(is_agent)
 }
 
-impl Part {
-    fn of(mapping: &Mapping, pagemap: &File) -> Option<Part> {
+impl MappingPages {
+    fn of(mapping: &Mapping, pagemap: &File) -> Option<MappingPages> {
         const PRESENT: u64 = 1 << 63;
         const OF_FILE: u64 = 1 << 61;
         let pages = ((mapping.end - mapping.start) / PAGE).min(MOST_PAGES);
@@ -138,7 +138,7 @@ impl Part {
         let (shown, written): (Vec<_>, Vec<_>) =
             present.partition(|(_, entry)| entry & OF_FILE != 0);
         let numbers = |pages: Vec<(u64, u64)>| pages.into_iter().map(|(page, _)| page).collect();
-        Some(Part {
+        Some(MappingPages {
             start: mapping.start,
             pages,
             is_file: mapping.file().is_some(),
@@ -150,7 +150,7 @@ impl Part {
 
 /// The memory that the measuring child maps.
 struct Plan {
-    parts: Vec<Part>,
+    parts: Vec<MappingPages>,
     file: i32,
     file_pages: u64,
     /// The range at which each part was mapped; empty if it was not.
@@ -250,7 +250,7 @@ mod tests {
 
     /// Returns memory in `count` distant mappings, with some pages written in each.
     fn memory(count: u64) -> Copied {
-        let part = |number: u64| Part {
+        let part = |number: u64| MappingPages {
             start: 0x2100_0000_0000 + (number << 32),
             pages: 64,
             is_file: false,
@@ -290,7 +290,7 @@ mod tests {
             deleted: false,
         };
         let pagemap = File::open("/proc/self/pagemap").expect("our own");
-        let part = Part::of(&mapping, &pagemap).expect("our own");
+        let part = MappingPages::of(&mapping, &pagemap).expect("our own");
         assert_eq!((part.written, part.shown), (vec![3], vec![]));
     }
 }

@@ -65,7 +65,7 @@ mod words;
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
 pub use phase::{Phase, end_command, has_no_command};
-pub use ready::{Counted, Ready};
+pub use ready::{CountedProcess, Ready};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;

@@ -18,7 +18,7 @@ use crate::driver::{TICK, cannot_start};
 use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::preload::{self, Started};
-use crate::ready::{Counted, Ready};
+use crate::ready::{CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
@@ -156,7 +156,9 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     }
     let start = Instant::now();
     let counted = targets.iter().map(|t| (t.process.pid(), t.comm.clone()));
-    request.ready.notify(&counted.collect::<Vec<Counted>>());
+    request
+        .ready
+        .notify(&counted.collect::<Vec<CountedProcess>>());
     let child = match started {
         Some(started) => Some(proceed(started, request)?),
         None => child,
@@ -247,7 +249,7 @@ impl Run<'_> {
                 && now >= at
             {
                 next = Some(at + interval);
-                told = self.tell_interval(told, now, observer)?;
+                told = self.report_interval(told, now, observer)?;
             }
             let gone = self.look() == 0 && !self.targets.is_empty();
             let ended = match &self.child {
@@ -271,7 +273,7 @@ impl Run<'_> {
         targets.map(|target| usize::from(target.look())).sum()
     }
 
-    fn tell_interval(
+    fn report_interval(
         &mut self,
         (last, before): (Instant, u64),
         now: Instant,

@@ -48,9 +48,9 @@ impl Offer {
     }
 
     /// Returns what the program inherits.
-    pub fn passed(&self, agent: &[u8]) -> Result<preload::Passed, Error> {
+    pub fn passed(&self, agent: &[u8]) -> Result<preload::AgentDescriptors, Error> {
         let key = AgentFile::parse(agent)?.key;
-        preload::Passed::new((agent, key), &self.data, &self.plan)
+        preload::AgentDescriptors::new((agent, key), &self.data, &self.plan)
             .map_err(|e| shared_memory(Some(e)))
     }
 }

@@ -17,7 +17,7 @@ use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
 use crate::resolve::Probe;
-use crate::rows::{Row, Rows};
+use crate::rows::{ProbeRow, Rows};
 
 mod apart;
 mod follow;
@@ -296,7 +296,7 @@ impl Draft<'_> {
                 },
             },
         };
-        let own = self.ground.rows.slot(&Row::of(probe));
+        let own = self.ground.rows.slot(&ProbeRow::of(probe));
         let fits = |known: &Site| match own {
             Some(slot) => known.slot == slot,
             None => !self.ground.rows.has(known.slot),

@@ -54,15 +54,19 @@ pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
 }
 
 /// The descriptors and the key with which the program finds the agent.
-pub struct Passed {
+pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
 }
 
-impl Passed {
+impl AgentDescriptors {
     /// Copies both segments so that they survive exec, and the agent's file, into which a key is
     /// written at offset `at`.
-    pub fn new((agent, at): (&[u8], usize), data: &OwnedFd, plan: &OwnedFd) -> io::Result<Passed> {
+    pub fn new(
+        (agent, at): (&[u8], usize),
+        data: &OwnedFd,
+        plan: &OwnedFd,
+    ) -> io::Result<AgentDescriptors> {
         let key = random::words();
         let file = memfd(c"tiptoe-agent", agent.len() as u64)?;
         let mut writer = File::from(file.try_clone()?);
@@ -71,7 +75,7 @@ impl Passed {
         writer.write_all_at(words.as_flattened(), at as u64)?;
         seal(file.as_raw_fd(), seals::AGENT)?;
         let [agent, data, plan] = [&file, data, plan].map(inheritable);
-        Ok(Passed {
+        Ok(AgentDescriptors {
             fds: [agent?, data?, plan?],
             key,
         })
@@ -186,7 +190,11 @@ impl Started {
 
 /// Forks a process for `command`, whose file is `program`; it waits for [`Started::proceed`] before
 /// it execs. With `passed`, the agent will be in it.
-pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io::Result<Started> {
+pub fn start(
+    program: &Path,
+    command: &[OsString],
+    passed: Option<AgentDescriptors>,
+) -> io::Result<Started> {
     let (mut tell_pid, said_pid) = pipe()?;
     let (go, proceed) = pipe()?;
     let message = passed.as_ref().map(|passed| passed.message(program));

@@ -8,8 +8,8 @@ use tiptoe_sys::host::Process;
 use crate::phase::Phase;
 
 /// A process that is counted: its id and its name.
-pub type Counted = (u32, String);
-type Notify = dyn FnOnce(&[Counted]) + Send;
+pub type CountedProcess = (u32, String);
+type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 
 /// Called once, when counting has begun. A command begins only after the call, unless `delay` is
 /// set.
@@ -19,12 +19,12 @@ pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 impl Ready {
     /// Makes a notice that calls `notify` with the processes that are counted; with none for the
     /// whole system.
-    pub fn new(notify: impl FnOnce(&[Counted]) + Send + 'static) -> Ready {
+    pub fn new(notify: impl FnOnce(&[CountedProcess]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }
 
     /// Notifies that counting has begun. Later calls do nothing.
-    pub(crate) fn notify(&self, counted: &[Counted]) {
+    pub(crate) fn notify(&self, counted: &[CountedProcess]) {
         Phase::Counting.begin();
         let Some(notify) = &self.0 else { return };
         let notify = notify.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -41,7 +41,7 @@ impl fmt::Debug for Ready {
 }
 
 /// Returns running processes with their names.
-pub(crate) fn named(pids: &[u32]) -> Vec<Counted> {
+pub(crate) fn named(pids: &[u32]) -> Vec<CountedProcess> {
     let name = |pid: u32| {
         Process::new(pid)
             .and_then(Process::comm)

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use tiptoe_event::ShellWord;
-use tiptoe_event::spec::{Function as Wanted, Kind, Spec};
+use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
 use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
 
@@ -123,7 +123,7 @@ fn resolve_all(
     wait: bool,
 ) -> Result<Resolved, Error> {
     let mut resolved = Resolved::default();
-    let mut seen = Seen::new();
+    let mut seen = SeenAddresses::new();
     let mut waiting = Vec::new();
     let mut notes = Vec::new();
     for text in specs {
@@ -169,7 +169,7 @@ fn resolve_all(
 /// Finds what a spec means; fails if it matches nothing.
 fn find(
     resolved: &mut Resolved,
-    seen: &mut Seen,
+    seen: &mut SeenAddresses,
     (spec, follow): (&Spec, Follow),
     process: Process,
     modules: &[Module],
@@ -228,8 +228,10 @@ fn other_readings(text: &str) -> impl Iterator<Item = Spec<'_>> {
 
 fn wanted(spec: &Spec) -> String {
     match spec.function {
-        Wanted::Name(name) | Wanted::Glob(name) | Wanted::Unparsed(name) => name.to_owned(),
-        Wanted::Offset(offset) => format!("{offset:#x}"),
+        FunctionSpec::Name(name) | FunctionSpec::Glob(name) | FunctionSpec::Unparsed(name) => {
+            name.to_owned()
+        }
+        FunctionSpec::Offset(offset) => format!("{offset:#x}"),
     }
 }
 
@@ -263,7 +265,7 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-type Seen = BTreeSet<u64>;
+type SeenAddresses = BTreeSet<u64>;
 
 /// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
@@ -280,7 +282,7 @@ fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
 
 fn add(
     resolved: &mut Resolved,
-    seen: &mut Seen,
+    seen: &mut SeenAddresses,
     (spec, follow): (&Spec, Follow),
     (module, modules): (&Module, &[Module]),
     functions: Vec<Cow<'_, Function>>,
@@ -337,7 +339,7 @@ fn add(
 /// Returns a remark that some calls were inlined and are not counted, if the function was requested
 /// by its name. A glob matches too many functions for such remarks.
 fn inlined(spec: &Spec, object: &Object, function: &Function) -> Option<String> {
-    if !matches!(spec.function, Wanted::Name(_)) || spec.offset != 0 {
+    if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
         return None;
     }
     match object.inlined_places(function) {
@@ -356,7 +358,7 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
 }
 
 fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
-    let stripped = matches!(spec.function, Wanted::Glob(_)).then(|| stripped(module));
+    let stripped = matches!(spec.function, FunctionSpec::Glob(_)).then(|| stripped(module));
     for note in [stripped.flatten(), cut(module)].into_iter().flatten() {
         if !resolved.notes.contains(&note) {
             resolved.notes.push(note);
@@ -390,7 +392,7 @@ fn not_found(
 /// closed and opened again while the program runs, and a spec must name a library to be probed
 /// there again.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
-    let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
+    let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
     };
     let has = |module: &&Module| module.object.image.find(name).is_ok();
@@ -403,7 +405,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
 
 /// Returns where a function is that was searched only in the program.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
-    let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
+    let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
     };
     if modules.iter().any(|module| module.name == name) {

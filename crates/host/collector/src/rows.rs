@@ -9,16 +9,16 @@ use crate::resolve::Probe;
 
 /// A place in a file, and what is recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
+pub struct ProbeRow {
     file: FileKey,
     address: u64,
     follow: Follow,
 }
 
-impl Row {
+impl ProbeRow {
     /// Returns where a probe counts.
-    pub fn of(probe: &Probe) -> Row {
-        Row {
+    pub fn of(probe: &Probe) -> ProbeRow {
+        ProbeRow {
             file: probe.object.key,
             address: probe.function.address + probe.offset,
             follow: probe.follow,
@@ -29,13 +29,13 @@ impl Row {
 /// The slots of a session.
 #[derive(Default)]
 pub struct Rows {
-    slots: HashMap<Row, u32>,
+    slots: HashMap<ProbeRow, u32>,
     taken: HashSet<u32>,
 }
 
 impl Rows {
     /// Returns the slot of a row, if it has one.
-    pub fn slot(&self, row: &Row) -> Option<u32> {
+    pub fn slot(&self, row: &ProbeRow) -> Option<u32> {
         self.slots.get(row).copied()
     }
 
@@ -45,7 +45,7 @@ impl Rows {
     }
 
     /// Gives a row its slot; returns `true` if it had none.
-    pub fn insert(&mut self, row: Row, slot: u32) -> bool {
+    pub fn insert(&mut self, row: ProbeRow, slot: u32) -> bool {
         self.taken.insert(slot);
         self.slots.insert(row, slot).is_none()
     }

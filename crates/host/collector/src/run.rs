@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         let tell = observer.wants_calls();
         self.tracees
             .iter()
-            .for_each(|tracee| tracee.tell_calls(tell));
+            .for_each(|tracee| tracee.set_reports_calls(tell));
         let tick = if self.request.record { TURN } else { TICK };
         if self.begin.is_none() {
             self.notify_ready();
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
                 && now >= at
             {
                 next = Some(at + interval);
-                last = self.tell_interval(&last, observer)?;
+                last = self.report_interval(&last, observer)?;
             }
             if now >= next_foreign_look {
                 next_foreign_look = now + FOREIGN_TICK;
@@ -190,13 +190,13 @@ impl<'a> Run<'a> {
         for tracee in &self.tracees {
             tracee.read_records(self.start);
         }
-        self.tell_calls(observer);
+        self.report_calls(observer);
         self.pace
             .has_read(now, own::thread().saturating_sub(before));
     }
 
     /// Reports the calls that were read, unless counting has not begun.
-    pub fn tell_calls(&mut self, observer: &mut dyn Observer) {
+    pub fn report_calls(&mut self, observer: &mut dyn Observer) {
         let tracees = self.tracees.iter();
         let mut calls: Vec<Recorded> = tracees.flat_map(Tracee::take_calls).collect();
         if calls.is_empty() || self.begin.is_some() {
@@ -313,7 +313,7 @@ impl<'a> Run<'a> {
         Ok(events)
     }
 
-    fn tell_interval(
+    fn report_interval(
         &mut self,
         last: &Events,
         observer: &mut dyn Observer,
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
         self.look_for_names();
-        self.tell_locks()?;
+        self.add_locks()?;
         let without = self.tracees.iter();
         let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
         self.session.notes.extend(without);
@@ -361,7 +361,7 @@ impl<'a> Run<'a> {
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
-        self.tell_scopes()?;
+        self.add_scopes()?;
         self.session.slower_ns = self.request.slower_ns;
         self.session.under.clone_from(&self.request.under);
         let held = self.tracees.iter().any(Tracee::has_budget);
@@ -411,7 +411,7 @@ impl<'a> Run<'a> {
             sum = sum.plus(prices.of(total));
             hits += total.all.reading.hits();
         }
-        self.tell_gates(events);
+        self.note_gates(events);
         for name in &events.order {
             let Some(total) = events.by_name.get(name) else {
                 continue;

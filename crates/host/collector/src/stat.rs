@@ -18,7 +18,7 @@ use crate::driver::cannot_start;
 use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::preload::{self, Started};
-use crate::ready::{self, Counted, Ready};
+use crate::ready::{self, CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
 
@@ -193,7 +193,7 @@ fn once(
     counting.source.disable()?;
     let elapsed = start.elapsed();
     if request.interval.is_some() && (start + elapsed) > counting.last.at {
-        counting.tell(observer, stat)?;
+        counting.report_interval(observer, stat)?;
     }
     meter.look();
     let sums = source.sums(request.per_cpu)?;
@@ -246,7 +246,7 @@ impl Counting<'_> {
             if let (Some(at), Some(interval)) = (next, interval)
                 && now >= at
             {
-                self.tell(observer, stat)?;
+                self.report_interval(observer, stat)?;
                 // If tiptoe is late, the interval is longer, but none is made up for.
                 next = Some((at + interval).max(now));
             }
@@ -266,7 +266,11 @@ impl Counting<'_> {
     }
 
     /// Reports what was counted since the last interval.
-    fn tell(&mut self, observer: &mut dyn Observer, stat: &mut Stat) -> Result<(), Error> {
+    fn report_interval(
+        &mut self,
+        observer: &mut dyn Observer,
+        stat: &mut Stat,
+    ) -> Result<(), Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         let duration = sums
             .at
@@ -284,7 +288,7 @@ impl Counting<'_> {
 }
 
 /// Returns the processes that are counted; empty for the whole system.
-fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<Counted> {
+fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<CountedProcess> {
     match (&request.whom, started, request.command.as_deref()) {
         (StatWhom::Command, Some(started), Some([program, ..])) => {
             let name = Path::new(program).file_name().unwrap_or(program);

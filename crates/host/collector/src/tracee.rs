@@ -15,7 +15,7 @@ use crate::link::Link;
 use crate::loader;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Follow};
-use crate::ready::Counted;
+use crate::ready::CountedProcess;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
 use crate::resolve::{self, Probe, Resolved};
@@ -52,7 +52,7 @@ pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
 pub use reads::Reads;
 pub use records::Recorded;
-pub use watches::Opened;
+pub use watches::ArmedThreads;
 
 /// The most toggles in one request to the agent.
 const TOGGLES: u64 = 1000;
@@ -82,12 +82,12 @@ pub enum Source {
         follow: Follow,
     },
     /// In the kernel.
-    Kernel(Place),
+    Kernel(KernelUprobe),
 }
 
 /// A uprobe of the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct KernelUprobe {
     /// Its index in the set.
     pub index: usize,
     /// How the kernel executes the instruction there, which decides its price.
@@ -154,7 +154,7 @@ pub struct Tracee {
     /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
-    watched_locks: locks::Watched,
+    watched_locks: locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
     /// Charges events to scopes.
@@ -206,7 +206,7 @@ impl Tracee {
             purse: None,
             thinning: None,
             rings: RefCell::default(),
-            watched_locks: locks::Watched::default(),
+            watched_locks: locks::LockWatch::default(),
             has_ports: false,
             charging: None,
             copied: RefCell::default(),
@@ -224,7 +224,7 @@ impl Tracee {
     }
 
     /// Returns its number and name.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> CountedProcess {
         (self.process.pid(), self.comm.clone())
     }
 

@@ -25,7 +25,7 @@ mod tests;
 
 pub use by::ByLock;
 pub use early::EarlyWaits;
-pub use kind::Kind;
+pub use kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
@@ -151,7 +151,7 @@ pub struct Noted {
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
     /// The names that libraries gave to the locks that they report, by `via`.
-    told: BTreeMap<u64, String>,
+    reported: BTreeMap<u64, String>,
     all_waits: u64,
     all_wakes: u64,
     unfinished: u64,
@@ -184,7 +184,7 @@ impl Noted {
                 continue;
             }
             if let Some(name) = name_of_told(block) {
-                self.told.insert(via, name);
+                self.reported.insert(via, name);
             }
             let key = Key { address, site, via };
             let who = match scopes {
@@ -244,8 +244,8 @@ impl Noted {
         self.drops.extend(drops);
     }
 
-    /// Returns the rows, by name.
-    pub fn tell(&self, names: &Names, by: ByLock) -> Locks {
+    /// Returns the waits in rows, by name.
+    pub fn locks(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
         for ((key, who), waits) in &self.waits {
             let group = self.group(by, key, who, names);
@@ -262,12 +262,14 @@ impl Noted {
             rows.early.add(early);
         }
         let told = groups.into_iter();
-        let mut rows: Vec<Lock> = told.map(|(group, rows)| rows.tell(group, names)).collect();
+        let mut rows: Vec<Lock> = told
+            .map(|(group, rows)| rows.into_lock(group, names))
+            .collect();
         worst_first(&mut rows);
         Locks {
             by: by.word().to_owned(),
             rows,
-            holds: self.tell_holds(names),
+            holds: self.lock_holds(names),
             waits: self.all_waits,
             wakes: self.all_wakes,
             unfinished: self.unfinished,
@@ -277,11 +279,11 @@ impl Noted {
         }
     }
 
-    fn tell_holds(&self, names: &Names) -> Vec<Hold> {
+    fn lock_holds(&self, names: &Names) -> Vec<Hold> {
         let each = self.holds.iter();
         let mut told: Vec<Hold> = each
             .map(|((lock, site), held)| Hold {
-                lock: names.lock(*lock, &Kind::of("", 0, false), &self.stacks),
+                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
                 callsite: names.code(*site),
                 count: held.calls,
                 total_ns: held.slept_ns,
@@ -293,7 +295,7 @@ impl Noted {
             // If other holds were seen, the thread may have released the lock in between.
             let total_ns = if told.is_empty() { *ns } else { 0 };
             told.push(Hold {
-                lock: names.lock(*lock, &Kind::of("", 0, false), &self.stacks),
+                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
                 callsite: format!("thread {thread}, since before the trace"),
                 total_ns,
                 is_at_least: true,
@@ -308,7 +310,7 @@ impl Noted {
     fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
         let kind = names.kind(key.via, false);
         let name = match by {
-            ByLock::Lock => match self.told.get(&key.via).filter(|_| kind.told) {
+            ByLock::Lock => match self.reported.get(&key.via).filter(|_| kind.is_reported) {
                 Some(name) => name.clone(),
                 None => {
                     let atomic = names.atomic(key.address, key.site);
@@ -395,7 +397,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn tell(self, group: Group, names: &Names) -> Lock {
+    fn into_lock(self, group: Group, names: &Names) -> Lock {
         let all = self.all;
         let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
         let mut blame: Vec<Blame> = all

@@ -46,10 +46,10 @@ mod thread;
 mod turns;
 
 use begin::Target;
-use form::Refused;
+use form::BreakpointRefusal;
 pub(crate) use holders::explain;
 use inside::Inside;
-use place::{Asked, Place};
+use place::{RequestedVariable, WatchedVariable};
 use set::Set;
 use strangers::Strangers;
 use turns::Turns;
@@ -113,7 +113,7 @@ pub struct WatchRequest {
 struct Run<'a> {
     request: &'a WatchRequest,
     target: Target,
-    places: Vec<Place>,
+    places: Vec<WatchedVariable>,
     set: Set,
     /// Why its events are not those of all CPUs.
     why: Option<String>,
@@ -150,7 +150,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         ..Allowance::default()
     });
     set.foresee(&target, &places)?;
-    let notes = shared::told(&target, &places);
+    let notes = shared::notes(&target, &places);
     let started_at = SystemTime::now();
     let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
     target.mark();
@@ -184,7 +184,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let last = run.set.window()?;
     run.note_window(last);
     run.set.stop(&mut run.target);
-    run.tell_each(observer);
+    run.report_accesses(observer);
     run.notes.extend(run.moves_told());
     let mut session = run.session(duration)?;
     let child = run.child.as_mut();
@@ -200,7 +200,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
 /// All that is ready to count.
 struct Armed {
     target: Target,
-    places: Vec<Place>,
+    places: Vec<WatchedVariable>,
     set: Set,
     why: Option<String>,
     turns: Turns,
@@ -208,7 +208,11 @@ struct Armed {
 
 /// Finds the variables and opens breakpoints: outside the process, or inside it if that is
 /// requested or if this user may not open others.
-fn arm(request: &WatchRequest, asked: &[Asked], conditions: &[Condition]) -> Result<Armed, Error> {
+fn arm(
+    request: &WatchRequest,
+    asked: &[RequestedVariable],
+    conditions: &[Condition],
+) -> Result<Armed, Error> {
     let outside = match request.via {
         Via::Agent => None,
         _ => Some(arm_outside(request, asked, conditions)),
@@ -216,7 +220,9 @@ fn arm(request: &WatchRequest, asked: &[Asked], conditions: &[Condition]) -> Res
     let why = match outside {
         None => None,
         Some(Ok(armed)) => return Ok(armed),
-        Some(Err(Refused { error, is_denied })) if is_denied && request.via == Via::Auto => {
+        Some(Err(BreakpointRefusal { error, is_denied }))
+            if is_denied && request.via == Via::Auto =>
+        {
             Some(error.to_string())
         }
         Some(Err(refused)) => return Err(refused.error),
@@ -236,9 +242,9 @@ fn arm(request: &WatchRequest, asked: &[Asked], conditions: &[Condition]) -> Res
 
 fn arm_outside(
     request: &WatchRequest,
-    asked: &[Asked],
+    asked: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<Armed, Refused> {
+) -> Result<Armed, BreakpointRefusal> {
     let target = Target::begin(&request.target)?;
     target.process.known_in_kernel().map_err(Error::from)?;
     let (places, turns) = find(request, asked, &target)?;
@@ -256,19 +262,19 @@ fn arm_outside(
 
 fn find(
     request: &WatchRequest,
-    asked: &[Asked],
+    asked: &[RequestedVariable],
     target: &Target,
-) -> Result<(Vec<Place>, Turns), Error> {
+) -> Result<(Vec<WatchedVariable>, Turns), Error> {
     let places = target.find(asked, request.thread.as_deref())?;
     if request.when.is_some() {
-        places.iter().try_for_each(Place::comparable)?;
+        places.iter().try_for_each(WatchedVariable::comparable)?;
     }
     let turns = Turns::new(&places, request.rotate, request.all_slots)?;
     Ok((places, turns))
 }
 
-fn points(places: &[Place]) -> Vec<Watchpoint> {
-    places.iter().map(Place::watchpoint).collect()
+fn points(places: &[WatchedVariable]) -> Vec<Watchpoint> {
+    places.iter().map(WatchedVariable::watchpoint).collect()
 }
 
 fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> WatchWanted {
@@ -301,7 +307,7 @@ impl Run<'_> {
                 window = now + WINDOW.max(now.elapsed() * SWITCHING);
             }
             let is_much = self.set.take(&mut self.target);
-            self.tell_each(observer);
+            self.report_accesses(observer);
             let rested = self
                 .turns
                 .rotate(&mut self.set, &self.target, &self.places)?;
@@ -404,9 +410,9 @@ impl Run<'_> {
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
         let rows = rows::rows(&found, &self.places, &self.target, self.start_ns);
         let places = self.places.iter();
-        let freed = places.clone().filter_map(|place| freed::told(place, &rows));
+        let freed = places.clone().filter_map(|place| freed::note(place, &rows));
         self.notes.extend(freed);
-        let ended = places.filter_map(|place| ends::told(place, &rows, &self.target));
+        let ended = places.filter_map(|place| ends::note(place, &rows, &self.target));
         self.notes.extend(ended);
         session.watch = Some(Watch {
             by: if self.request.by_thread {
@@ -428,7 +434,7 @@ impl Run<'_> {
             drops: dropped(drops, missed),
         });
         session.notes.append(&mut self.notes);
-        session.notes.extend(self.strangers.told());
+        session.notes.extend(self.strangers.note());
         Ok(session)
     }
 

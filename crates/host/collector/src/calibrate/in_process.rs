@@ -35,7 +35,7 @@ const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
 /// The measurement of one loop, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct LoopTimes {
     /// The time of an unpatched call.
     pub(super) plain: f64,
     /// The time that counting added to it.
@@ -45,7 +45,7 @@ pub(super) struct Shown {
 }
 
 /// The measurements, by loop and surrounding.
-pub(super) type InProcess = [[Shown; SURROUNDINGS.len()]; LOOPS.len()];
+pub(super) type InProcess = [[LoopTimes; SURROUNDINGS.len()]; LOOPS.len()];
 
 /// Measures trampolines that count, and that reject, in all loops and surroundings.
 pub(super) fn measure() -> io::Result<InProcess> {
@@ -56,10 +56,10 @@ pub(super) fn measure() -> io::Result<InProcess> {
             layouts.push(Bench::new((surrounding, layout), FUNCTIONS)?.compare()?);
         }
         for (index, of_loop) in all.iter_mut().enumerate() {
-            let middle = |part: fn(&Shown) -> f64| {
+            let middle = |part: fn(&LoopTimes) -> f64| {
                 median(layouts.iter().map(|layout| part(&layout[index])).collect())
             };
-            of_loop[surrounding as usize] = Shown {
+            of_loop[surrounding as usize] = LoopTimes {
                 plain: middle(|shown| shown.plain),
                 count: middle(|shown| shown.count),
                 filtered: middle(|shown| shown.filtered),
@@ -108,8 +108,11 @@ impl Price for InProcess {
             }
             (shown.plain, shown.count, shown.filtered) = (*plain, *count, *filtered);
         }
-        let curves = [|shown: &Shown| shown.count, |shown: &Shown| shown.filtered];
-        let is_ordered = |added: fn(&Shown) -> f64| curve(&all, added).is_ordered();
+        let curves = [
+            |shown: &LoopTimes| shown.count,
+            |shown: &LoopTimes| shown.filtered,
+        ];
+        let is_ordered = |added: fn(&LoopTimes) -> f64| curve(&all, added).is_ordered();
         curves.into_iter().all(is_ordered).then_some(all)
     }
 }
@@ -165,7 +168,7 @@ impl Bench {
 
     /// Returns the time that counting and rejecting add to each call: medians of differences to the
     /// plain version, timed in turns whose order rotates.
-    fn compare(&mut self) -> io::Result<[Shown; LOOPS.len()]> {
+    fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));
         let mut taken: [[Vec<f64>; VERSIONS.len()]; LOOPS.len()] = Default::default();
@@ -184,12 +187,12 @@ impl Bench {
 
 /// Returns the medians of plain calls, and of the time that the other versions added in the same
 /// turns.
-fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> Shown {
+fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> LoopTimes {
     let added = |version: &[f64]| {
         let pairs = version.iter().zip(&plain);
         median(pairs.map(|(with, without)| with - without).collect())
     };
-    Shown {
+    LoopTimes {
         count: added(&count),
         filtered: added(&filtered),
         plain: median(plain),
@@ -263,7 +266,7 @@ mod tests {
     fn what_is_added_is_finite() {
         for all in measure().expect("executable memory") {
             println!("{all:.2?}");
-            let finite = |shown: &Shown| {
+            let finite = |shown: &LoopTimes| {
                 let all = [shown.plain, shown.count, shown.filtered];
                 all.iter().all(|ns| ns.is_finite())
             };

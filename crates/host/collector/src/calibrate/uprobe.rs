@@ -46,12 +46,12 @@ impl Price for Steps {
 }
 
 /// A place to probe, and how often to run it in one measurement.
-type Place = (extern "C" fn(), u32);
+type ProbeCase = (extern "C" fn(), u32);
 
 /// The places on a kernel that optimises the no-operation of five bytes, and on one that optimises
 /// that of ten.
-const WITH_NOP5: [Place; 3] = [(nop5, 200), (push, 200), (mov, 20)];
-const WITH_NOP10: [Place; 3] = [(nop10, 200), (push, 200), (mov, 20)];
+const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
+const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
 /// Measures all three; fails if uprobes are not permitted.
 pub(super) fn measure() -> io::Result<Steps> {
@@ -68,7 +68,7 @@ pub(super) fn measure() -> io::Result<Steps> {
         *cost = median(all?);
     }
     let counted = probes.read().map_err(io::Error::other)?;
-    let hit = |(reading, place): (&tiptoe_event::Reading, &Place)| {
+    let hit = |(reading, place): (&tiptoe_event::Reading, &ProbeCase)| {
         reading.count >= u64::from(place.1) * REPEATS as u64
     };
     if !counted.iter().zip(places).all(hit) {
@@ -83,14 +83,14 @@ pub(super) fn measure() -> io::Result<Steps> {
 }
 
 /// Arms all places in a forked child of this program.
-fn open(pid: u32, places: &[Place]) -> io::Result<UprobeSet> {
+fn open(pid: u32, places: &[ProbeCase]) -> io::Result<UprobeSet> {
     let this = Process::current();
     let maps = this.maps().map_err(io::Error::other)?;
     let text = places[0].0 as *const () as u64;
     let text = maps.iter().find(|m| m.contains(text));
     let text = text.ok_or(io::ErrorKind::NotFound)?;
     let file = this.open_mapped(text).map_err(io::Error::other)?;
-    let probe = |(place, _): &Place| {
+    let probe = |(place, _): &ProbeCase| {
         let offset = text.file_offset(*place as *const () as u64)?;
         Some(KernelProbe {
             path: path_of(&file),
@@ -104,7 +104,7 @@ fn open(pid: u32, places: &[Place]) -> io::Result<UprobeSet> {
 }
 
 /// Runs a place, in the child.
-fn hits(places: &[Place], place: u8) -> f64 {
+fn hits(places: &[ProbeCase], place: u8) -> f64 {
     let Some(&(function, hits)) = places.get(usize::from(place)) else {
         return f64::NAN;
     };

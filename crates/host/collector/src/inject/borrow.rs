@@ -12,8 +12,8 @@ use super::cave::{self, Cave};
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
-use super::tracee::{Held, Missed};
-use super::unwind::{Place, Stacks};
+use super::tracee::{StopFailure, StoppedThread};
+use super::unwind::{StackState, Stacks};
 
 /// How long one thread may take to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -169,13 +169,13 @@ impl Search<'_> {
             for tid in candidates {
                 match self.try_thread(tid) {
                     Ok(borrowed) => return Ok(Some(borrowed)),
-                    Err(Missed::Gone) => {}
-                    Err(Missed::Refused(why)) => self.why = format!("thread {tid} {why}"),
-                    Err(Missed::Late) => {
+                    Err(StopFailure::Gone) => {}
+                    Err(StopFailure::Refused(why)) => self.why = format!("thread {tid} {why}"),
+                    Err(StopFailure::Late) => {
                         self.why = format!("thread {tid} does not stop");
                         return Ok(None);
                     }
-                    Err(Missed::Os(errno)) => return Err(self.ptrace_failed(tid, errno)),
+                    Err(StopFailure::Os(errno)) => return Err(self.ptrace_failed(tid, errno)),
                 }
             }
             if !self.process.lives() {
@@ -243,11 +243,11 @@ impl Search<'_> {
     /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into a
     /// file that was not read yet, the thread continues while the file is read, because that takes
     /// milliseconds.
-    fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
+    fn try_thread(&mut self, tid: u32) -> Result<Borrowed, StopFailure> {
         for _ in 0..MAX_FILES {
-            let held = Held::stop(self.process.pid, tid, PATIENCE)?;
+            let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
             if self.process.is_left_by(tid) {
-                return Err(Missed::Gone);
+                return Err(StopFailure::Gone);
             }
             let regs = held.registers()?;
             self.check_thread(tid, &held, &regs)?;
@@ -256,56 +256,68 @@ impl Search<'_> {
             }
             match self.stacks.place(&regs) {
                 // Not at the first look, which reads a file while this thread is stopped.
-                Place::Free if self.is_loader_locked() => {
-                    return Err(Missed::Refused("would wait for the loader's lock"));
+                StackState::Free if self.is_loader_locked() => {
+                    return Err(StopFailure::Refused("would wait for the loader's lock"));
                 }
-                Place::Free => return self.send(tid, held, regs),
-                Place::Inside => {
-                    return Err(Missed::Refused(
+                StackState::Free => return self.send(tid, held, regs),
+                StackState::Inside => {
+                    return Err(StopFailure::Refused(
                         "is inside the allocator, the loader or fork",
                     ));
                 }
-                Place::Unknown => {
-                    return Err(Missed::Refused("runs a signal handler over unknown frames"));
+                StackState::Unknown => {
+                    return Err(StopFailure::Refused(
+                        "runs a signal handler over unknown frames",
+                    ));
                 }
-                Place::Unread => {
+                StackState::Unread => {
                     drop(held);
                     self.stacks.read_on();
                 }
             }
         }
-        Err(Missed::Refused("has a stack through too many files"))
+        Err(StopFailure::Refused("has a stack through too many files"))
     }
 
     /// Checks the thread itself, independent of its stack.
-    fn check_thread(&self, tid: u32, held: &Held, regs: &user_regs_struct) -> Result<(), Missed> {
+    fn check_thread(
+        &self,
+        tid: u32,
+        held: &StoppedThread,
+        regs: &user_regs_struct,
+    ) -> Result<(), StopFailure> {
         const USER_CS_64: u64 = 0x33;
         if regs.cs != USER_CS_64 {
-            return Err(Missed::Refused("runs 32-bit code"));
+            return Err(StopFailure::Refused("runs 32-bit code"));
         }
         if !is_known_to_libc(tid, regs.fs_base) {
-            return Err(Missed::Refused("is no thread of the program's libc"));
+            return Err(StopFailure::Refused("is no thread of the program's libc"));
         }
         if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
-            return Err(Missed::Refused("is inside a restartable sequence"));
+            return Err(StopFailure::Refused("is inside a restartable sequence"));
         }
         let (to, _) = restart::resume(regs);
         let mut code = [0; 2];
         let mut entered_by_syscall =
             || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
         if to.rip != regs.rip && !entered_by_syscall() {
-            return Err(Missed::Refused("entered the kernel in an unknown way"));
+            return Err(StopFailure::Refused("entered the kernel in an unknown way"));
         }
         let late = self.is_late();
         if restart::stands_in_raw_eintr(regs) && restart::is_timed(regs) && !late {
-            return Err(Missed::Refused("waits with a time-out"));
+            return Err(StopFailure::Refused("waits with a time-out"));
         }
         Ok(())
     }
 
     /// Writes the stub and sends the thread to it. From the moment its registers change the thread
     /// must need nothing of tiptoe, because tiptoe may die at any instant.
-    fn send(&self, tid: u32, held: Held, regs: user_regs_struct) -> Result<Borrowed, Missed> {
+    fn send(
+        &self,
+        tid: u32,
+        held: StoppedThread,
+        regs: user_regs_struct,
+    ) -> Result<Borrowed, StopFailure> {
         let since = held.since();
         let (registers, restart) = restart::resume(&regs);
         let mut params = Params {
@@ -320,7 +332,7 @@ impl Search<'_> {
             registers,
             interrupted_rip: regs.rip,
         };
-        let io = |_: std::io::Error| Missed::Gone;
+        let io = |_: std::io::Error| StopFailure::Gone;
         match &self.ground {
             Ground::Home(home) => {
                 params.home = *home;
@@ -380,10 +392,12 @@ pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
         return;
     }
     let inside = *address..*address + before.len() as u64;
-    let hand = || -> Result<(), Missed> {
-        let held = Held::stop(process.pid, borrowed.tid, PATIENCE)?;
+    let hand = || -> Result<(), StopFailure> {
+        let held = StoppedThread::stop(process.pid, borrowed.tid, PATIENCE)?;
         if !inside.contains(&held.registers()?.rip) {
-            process.write(*address, before).map_err(|_| Missed::Gone)?;
+            process
+                .write(*address, before)
+                .map_err(|_| StopFailure::Gone)?;
         }
         Ok(())
     };

@@ -14,13 +14,13 @@ const YIELDING: Duration = Duration::from_micros(100);
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 
-/// The looks of one wait.
-pub(super) struct Looks {
+/// The pauses between two polls of one wait.
+pub(super) struct PollBackoff {
     yields_until: Instant,
     pause: Duration,
 }
 
-impl Looks {
+impl PollBackoff {
     pub(super) fn new() -> Self {
         Self {
             yields_until: Instant::now() + YIELDING,

@@ -23,7 +23,7 @@ use tiptoe_wire::tls;
 
 use super::process::{self, Process};
 use super::standstill;
-use super::tracee::{Held, Missed};
+use super::tracee::{StopFailure, StoppedThread};
 use super::waits;
 
 /// How often to look for threads that have passed a hook but not made its call yet.
@@ -61,7 +61,7 @@ pub struct Masks {
 }
 
 /// A hooked system call: its site, and the address after the call.
-pub type Way = (u64, u64);
+pub type HookedCall = (u64, u64);
 
 /// Why the threads of a process could not be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +79,12 @@ impl Masks {
     /// place when `act` returns. Handlers return to `restorer`.
     pub fn free_all<R: Send>(
         &self,
-        ways: &[Way],
+        ways: &[HookedCall],
         restorer: Option<u64>,
         act: impl FnOnce() -> R + Send,
     ) -> Result<R, Unready> {
         let (late, foreign) = (AtomicBool::new(false), AtomicBool::new(false));
-        let look = |held: &Held, process: &Process| {
+        let look = |held: &StoppedThread, process: &Process| {
             let at = held.registers()?.rip;
             if ways.iter().any(|(site, behind)| *site < at && at < *behind) {
                 late.store(true, Relaxed); // Relaxed: it is read only after the threads of ours that write it were joined.
@@ -138,8 +138,8 @@ impl Masks {
     /// signals are about to be given back.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
         let [start, end] = self.agent_code;
-        let is_outside = |held: &Held| Ok(!(start..end).contains(&held.registers()?.rip));
-        let block = |held: &Held, process: &Process| {
+        let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));
+        let block = |held: &StoppedThread, process: &Process| {
             let block = held.registers()?.fs_base;
             let word = process.read_u64(self.words.at(block, tls::BELIEVED));
             let believed = self.words.bits(word.unwrap_or(0)) & self.signals;
@@ -158,7 +158,12 @@ impl Masks {
     }
 
     /// Unblocks the signals of a thread, and records that it believes to block them as before.
-    fn free(&self, held: &Held, process: &Process, restorer: Option<u64>) -> Result<(), Missed> {
+    fn free(
+        &self,
+        held: &StoppedThread,
+        process: &Process,
+        restorer: Option<u64>,
+    ) -> Result<(), StopFailure> {
         let mask = held.signal_mask()?;
         let mut regs = held.registers()?;
         if waits::replace_mask(self, process, &mut regs) {
@@ -183,7 +188,7 @@ impl Masks {
 }
 
 /// Allows stopping any thread where it is.
-fn anywhere(_: &Held) -> Result<bool, Missed> {
+fn anywhere(_: &StoppedThread) -> Result<bool, StopFailure> {
     Ok(true)
 }
 

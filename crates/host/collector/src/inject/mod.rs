@@ -57,7 +57,7 @@ use tiptoe_sys::host::Error;
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
 pub use error::InjectError;
-pub use masks::{Masks, Unready, Way, Words};
+pub use masks::{HookedCall, Masks, Unready, Words};
 pub(crate) use process::is_given_up;
 pub use tracee::thread_pointer;
 

@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::looks::Looks;
+use super::looks::PollBackoff;
 use super::masks::Masks;
 use super::process::{self, Process};
 use super::restart;
-use super::tracee::{Held, Missed};
+use super::tracee::{StopFailure, StoppedThread};
 
 /// The time for one attempt: a thread within vfork cannot be stopped before its child runs another
 /// program.
@@ -26,17 +26,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The action on each stopped thread.
-pub(super) type Each<'a> = &'a (dyn Fn(&Held, &Process) -> Result<(), Missed> + Sync);
+pub(super) type ThreadAction<'a> =
+    &'a (dyn Fn(&StoppedThread, &Process) -> Result<(), StopFailure> + Sync);
 /// Returns whether a thread may be stopped where it is.
-pub(super) type May<'a> = &'a (dyn Fn(&Held) -> Result<bool, Missed> + Sync);
+pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
 /// Runs `each` on every thread and then `act`, while all of them are stopped. If a thread may not
 /// be stopped where it is, all threads continue and are stopped again. Returns `None` if they could
 /// not all be stopped: then neither has run.
 pub(super) fn run<R: Send>(
     masks: &Masks,
-    may: May,
-    each: Each,
+    may: StopCheck,
+    each: ThreadAction,
     act: impl FnOnce() -> R + Send,
 ) -> Option<R> {
     let until = Instant::now() + PATIENCE;
@@ -57,7 +58,7 @@ pub(super) fn run<R: Send>(
 /// the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
-    (may, each): (May, Each),
+    (may, each): (StopCheck, ThreadAction),
     act: &mut Option<F>,
 ) -> Option<R> {
     let hold = || {
@@ -72,16 +73,16 @@ fn attempt<R: Send, F: FnOnce() -> R + Send>(
 
 /// The threads that are stopped.
 #[derive(Default)]
-struct Stopped {
-    held: BTreeMap<u32, Held>,
+struct StoppedThreads {
+    held: BTreeMap<u32, StoppedThread>,
 }
 
-fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
+fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<StoppedThread>> {
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
-    let mut all = Stopped::default();
+    let mut all = StoppedThreads::default();
     // Another round is needed while threads are being created or ending, which takes a CPU.
-    let mut looks = Looks::new();
+    let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
             return None;
@@ -96,20 +97,20 @@ fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
     }
     for held in all.held.values() {
         match may(held) {
-            Ok(true) | Err(Missed::Gone) => {}
+            Ok(true) | Err(StopFailure::Gone) => {}
             Ok(false) | Err(_) => return None,
         }
     }
     for held in all.held.values() {
         match each(held, &process) {
-            Ok(()) | Err(Missed::Gone) => {}
+            Ok(()) | Err(StopFailure::Gone) => {}
             Err(_) => return None,
         }
     }
     Some(all.held.into_values().collect())
 }
 
-impl Stopped {
+impl StoppedThreads {
     /// Stops the threads that run. Returns whether none is left; `None` if one cannot be stopped.
     fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
         let tids = process::threads(masks.pid).ok()?;
@@ -123,16 +124,16 @@ impl Stopped {
         let (asleep, running): (Vec<u32>, Vec<u32>) = new.partition(is_asleep);
         let mut stopping = Vec::new();
         for tid in running {
-            match Held::begin(masks.pid, tid) {
+            match StoppedThread::begin(masks.pid, tid) {
                 Ok(one) => stopping.push((tid, one)),
-                Err(Missed::Gone) => {}
+                Err(StopFailure::Gone) => {}
                 Err(_) => return None,
             }
         }
         for (tid, one) in stopping {
             match one.wait(until) {
                 Ok(held) => drop(self.held.insert(tid, held)),
-                Err(Missed::Gone) => {}
+                Err(StopFailure::Gone) => {}
                 Err(_) => return None,
             }
         }

@@ -13,14 +13,14 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use super::looks::Looks;
+use super::looks::PollBackoff;
 use super::{process, restart};
 use crate::own;
 use crate::stops::{self, Stop};
 
-/// Why a thread is not held.
+/// Why a thread could not be stopped, borrowed or changed.
 #[derive(Debug)]
-pub(super) enum Missed {
+pub(super) enum StopFailure {
     /// The thread has ended.
     Gone,
     /// It did not stop in time.
@@ -31,7 +31,7 @@ pub(super) enum Missed {
     Os(Errno),
 }
 
-impl From<Errno> for Missed {
+impl From<Errno> for StopFailure {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::ESRCH | Errno::ECHILD => Self::Gone,
@@ -51,20 +51,20 @@ impl Stopping {
     /// Waits for the stop. A thread that does not stop in time is detached only when the calling
     /// thread ends. Returns `Gone` if the thread has ended and another process has got its number;
     /// that process's thread continues.
-    pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
+    pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
-        let mut looks = Looks::new();
+        let mut looks = PollBackoff::new();
         loop {
             match stops::look(thread, false)? {
                 // waitid reports the end of a first thread only with that of its process.
                 Stop::None if Instant::now() > until => match has_ended(thread) {
-                    true => return Err(Missed::Gone),
-                    false => return Err(Missed::Late),
+                    true => return Err(StopFailure::Gone),
+                    false => return Err(StopFailure::Late),
                 },
                 Stop::None => looks.pause(),
                 Stop::Event(_) => {
-                    let held = Held {
+                    let held = StoppedThread {
                         tid,
                         held: true,
                         since: self.since,
@@ -72,17 +72,17 @@ impl Stopping {
                     // A held thread does not end, so that its number cannot be reused.
                     let folder = format!("/proc/{}/task/{tid}", self.pid);
                     let is_ours = std::path::Path::new(&folder).exists();
-                    return is_ours.then_some(held).ok_or(Missed::Gone);
+                    return is_ours.then_some(held).ok_or(StopFailure::Gone);
                 }
                 Stop::Signal(signal) => stops::go_on(thread, signal)?,
-                Stop::Ended => return Err(Missed::Gone),
+                Stop::Ended => return Err(StopFailure::Gone),
             }
         }
     }
 }
 
 /// A stopped thread. Dropping it detaches, with its system call restored.
-pub(super) struct Held {
+pub(super) struct StoppedThread {
     tid: Pid,
     held: bool,
     /// When it was asked to stop.
@@ -93,7 +93,7 @@ pub(super) struct Held {
 /// ended, is traced by another process, or does not stop.
 pub fn thread_pointer(pid: u32, tid: u32) -> Option<u64> {
     const PATIENCE: Duration = Duration::from_secs(1);
-    let held = Held::stop(pid, tid, PATIENCE).ok()?;
+    let held = StoppedThread::stop(pid, tid, PATIENCE).ok()?;
     Some(held.registers().ok()?.fs_base)
 }
 
@@ -101,20 +101,20 @@ fn has_ended(tid: u32) -> bool {
     !process::status(tid, tid).is_ok_and(|status| status.lives())
 }
 
-impl Held {
+impl StoppedThread {
     /// Seizes a thread of a process and stops it. A thread that does not stop in time is detached
     /// only when the calling thread ends.
-    pub(super) fn stop(pid: u32, thread: u32, patience: Duration) -> Result<Self, Missed> {
-        Held::begin(pid, thread)?.wait(Instant::now() + patience)
+    pub(super) fn stop(pid: u32, thread: u32, patience: Duration) -> Result<Self, StopFailure> {
+        StoppedThread::begin(pid, thread)?.wait(Instant::now() + patience)
     }
 
     /// Seizes a thread and asks it to stop.
-    pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, Missed> {
+    pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, StopFailure> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
             // For a thread that has just ended the kernel returns the error of another user's
             // thread.
-            Errno::EPERM if has_ended(thread) => Missed::Gone,
+            Errno::EPERM if has_ended(thread) => StopFailure::Gone,
             errno => errno.into(),
         })?;
         let since = Instant::now();
@@ -128,12 +128,12 @@ impl Held {
     }
 
     /// Returns the registers at the stop.
-    pub(super) fn registers(&self) -> Result<user_regs_struct, Missed> {
+    pub(super) fn registers(&self) -> Result<user_regs_struct, StopFailure> {
         Ok(ptrace::getregs(self.tid)?)
     }
 
     /// Returns the signal mask that the program set, also inside a call with a mask of its own.
-    pub(super) fn signal_mask(&self) -> Result<u64, Missed> {
+    pub(super) fn signal_mask(&self) -> Result<u64, StopFailure> {
         let mut mask = 0u64;
         // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.
         let result = unsafe {
@@ -149,12 +149,12 @@ impl Held {
     }
 
     /// Sets the registers.
-    pub(super) fn set_registers(&self, regs: user_regs_struct) -> Result<(), Missed> {
+    pub(super) fn set_registers(&self, regs: user_regs_struct) -> Result<(), StopFailure> {
         Ok(ptrace::setregs(self.tid, regs)?)
     }
 
     /// Sets the signal mask.
-    pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), Missed> {
+    pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), StopFailure> {
         // SAFETY: the kernel reads eight bytes from `mask`, which lives for the call.
         let result = unsafe {
             libc::ptrace(
@@ -171,7 +171,11 @@ impl Held {
     /// Sends the thread to `rip` as if no system call had been interrupted, with all signals
     /// blocked, and detaches. The code there must restore everything. All registers change in one
     /// call and first, because from then on the thread must not depend on tiptoe.
-    pub(super) fn send_to(mut self, mut regs: user_regs_struct, rip: u64) -> Result<(), Missed> {
+    pub(super) fn send_to(
+        mut self,
+        mut regs: user_regs_struct,
+        rip: u64,
+    ) -> Result<(), StopFailure> {
         regs.rip = rip;
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
@@ -221,7 +225,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
         if !self.held {
             return;
@@ -250,9 +254,9 @@ mod tests {
             assert!(Instant::now() < deadline, "`true` does not end");
             std::thread::yield_now();
         }
-        let stopped = Held::stop(child.id(), child.id(), Duration::ZERO).err();
+        let stopped = StoppedThread::stop(child.id(), child.id(), Duration::ZERO).err();
         child.wait().expect("its end");
-        assert!(matches!(stopped, Some(Missed::Gone)), "{stopped:?}");
+        assert!(matches!(stopped, Some(StopFailure::Gone)), "{stopped:?}");
     }
     /// Regression: its registers were changed, so that it continued at an address of the first
     /// process.
@@ -261,9 +265,10 @@ mod tests {
         let mut sleep = std::process::Command::new("sleep");
         let mut child = sleep.arg("1000").spawn().expect("sleep");
         let tid = child.id();
-        let hand = move || Held::stop(std::process::id(), tid, Duration::from_secs(60)).err();
+        let hand =
+            move || StoppedThread::stop(std::process::id(), tid, Duration::from_secs(60)).err();
         let stopped = std::thread::spawn(hand).join().expect("it ends");
-        assert!(matches!(stopped, Some(Missed::Gone)), "{stopped:?}");
+        assert!(matches!(stopped, Some(StopFailure::Gone)), "{stopped:?}");
         let status = process::status(tid, tid).expect("it lives");
         assert!(status.lives() && status.tracer == 0);
         child.kill().expect("it lives");

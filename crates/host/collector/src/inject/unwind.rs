@@ -25,7 +25,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
 /// The result of a look at a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StackState {
     /// The thread may be borrowed.
     Free,
     /// It is inside the allocator, the loader or fork.
@@ -134,14 +134,14 @@ impl<'a> Stacks<'a> {
     }
 
     /// Judges where a thread with these registers is.
-    pub(super) fn place(&mut self, regs: &user_regs_struct) -> Place {
+    pub(super) fn place(&mut self, regs: &user_regs_struct) -> StackState {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
         let mut address = FrameAddress::from_instruction_pointer(regs.rip);
         let mut in_handler = false;
         for _ in 0..MAX_FRAMES {
             if self.is_sigreturn(address.address()) {
                 let Some(below) = self.interrupted(at.sp()) else {
-                    return Place::Unknown;
+                    return StackState::Unknown;
                 };
                 (address, at) = (FrameAddress::from_instruction_pointer(below.ip()), below);
                 in_handler = true;
@@ -149,7 +149,7 @@ impl<'a> Stacks<'a> {
             let Some(known) = self.visit(address.address_for_lookup()) else {
                 return self.search(at.sp(), in_handler);
             };
-            if known != Place::Free {
+            if known != StackState::Free {
                 return known;
             }
             let process = self.process;
@@ -158,10 +158,10 @@ impl<'a> Stacks<'a> {
                 .unwinder
                 .unwind_frame(address, &mut at, &mut self.cache, &mut read)
             {
-                Ok(None) => return Place::Free,
+                Ok(None) => return StackState::Free,
                 Ok(Some(next)) => match FrameAddress::from_return_address(next) {
                     Some(next) => address = next,
-                    None => return Place::Free,
+                    None => return StackState::Free,
                 },
                 Err(_) => return self.search(at.sp(), in_handler),
             }
@@ -170,17 +170,17 @@ impl<'a> Stacks<'a> {
     }
 
     /// Judges one address; `None` if no file with unwind tables is mapped there.
-    fn visit(&mut self, address: u64) -> Option<Place> {
+    fn visit(&mut self, address: u64) -> Option<StackState> {
         let text = self.text_at(address)?;
         let Some(image) = self.images.get(&text.start) else {
             self.unread = Some(text.clone());
-            return Some(Place::Unread);
+            return Some(StackState::Unread);
         };
         let image = image.as_ref()?;
         if image.is_unsafe(address) {
-            return Some(Place::Inside);
+            return Some(StackState::Inside);
         }
-        image.eh_frame.as_ref().map(|_| Place::Free)
+        image.eh_frame.as_ref().map(|_| StackState::Free)
     }
 
     fn text_at(&self, address: u64) -> Option<&Mapping> {
@@ -203,27 +203,27 @@ impl<'a> Stacks<'a> {
     }
 
     /// Searches the rest of a stack for returns into unsafe code.
-    fn search(&mut self, sp: u64, in_handler: bool) -> Place {
+    fn search(&mut self, sp: u64, in_handler: bool) -> StackState {
         if in_handler {
-            return Place::Unknown;
+            return StackState::Unknown;
         }
         let Some(stack) = self.mappings.iter().find(|m| m.start <= sp && sp < m.end) else {
-            return Place::Unknown;
+            return StackState::Unknown;
         };
         let mut bytes = vec![0; (stack.end - sp).min(MAX_SEARCH) as usize & !7];
         if self.process.read(sp, &mut bytes).is_err() {
-            return Place::Unknown;
+            return StackState::Unknown;
         }
         for word in bytes.chunks_exact(8) {
             let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
             if word > 8 && self.follows_call(word) {
                 match self.visit(word - 1) {
-                    Some(Place::Free) | None => {}
+                    Some(StackState::Free) | None => {}
                     Some(place) => return place,
                 }
             }
         }
-        Place::Free
+        StackState::Free
     }
 
     /// Returns whether the instruction before `address` can be a call: `e8` or an `ff /2` of any

@@ -3,7 +3,7 @@
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolved, Seen, find, follow, matches, other_readings, parse};
+use super::{Resolved, SeenAddresses, find, follow, matches, other_readings, parse};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
@@ -50,7 +50,7 @@ pub fn later(
     modules: &[Module],
 ) -> Result<Resolved, Error> {
     let mut resolved = Resolved::default();
-    let mut seen = Seen::new();
+    let mut seen = SeenAddresses::new();
     for text in specs {
         let first = parse(text)?;
         // A spec without a binary means the program, which is never loaded later.

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tiptoe_event::spec::{Function as Wanted, Kind, Spec};
+use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
 use tiptoe_symbol::Function;
 
 /// Returns the names of functions that one spec matched in one file. Functions that share a name
@@ -58,7 +58,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
 /// An overload that was requested with its parameters keeps them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
-        Wanted::Name(name) if name.contains('(') => name.to_owned(),
+        FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),
         _ => function.display_name().into_owned(),
     }
 }

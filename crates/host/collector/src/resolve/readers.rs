@@ -19,7 +19,7 @@ use crate::module::Module;
 use crate::planner::is_intercepted;
 
 /// A function: the index of its module, and its link-time address.
-type Place = (usize, u64);
+type FunctionAddress = (usize, u64);
 
 /// The most functions to check because others jump to them.
 const MOST_JUMPS: usize = 64;
@@ -27,9 +27,9 @@ const MOST_JUMPS: usize = 64;
 /// The functions that were read so far.
 pub struct Readers<'m> {
     modules: &'m [Module],
-    reads: RefCell<HashMap<Place, Rc<ReturnReads>>>,
+    reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
     /// The functions to which a module's words lead.
-    slots: RefCell<HashMap<Place, Rc<[Place]>>>,
+    slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
     /// The names for which the loader fills a module's words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
@@ -89,7 +89,7 @@ impl<'m> Readers<'m> {
         false
     }
 
-    fn reads(&self, (home, address): Place) -> Rc<ReturnReads> {
+    fn reads(&self, (home, address): FunctionAddress) -> Rc<ReturnReads> {
         if let Some(known) = self.reads.borrow().get(&(home, address)) {
             return known.clone();
         }
@@ -105,8 +105,8 @@ impl<'m> Readers<'m> {
     }
 
     /// Adds the functions to which a module's jump or call may lead.
-    fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<Place>) {
-        let mut add = |place: Place| {
+    fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<FunctionAddress>) {
+        let mut add = |place: FunctionAddress| {
             if !seen.contains(&place) {
                 seen.push(place);
             }
@@ -131,7 +131,7 @@ impl<'m> Readers<'m> {
 
     /// Returns the functions whose address a module's word may hold: those of the name that the
     /// loader looks up for it.
-    fn behind(&self, home: usize, slot: u64) -> Rc<[Place]> {
+    fn behind(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();
         }
@@ -141,7 +141,8 @@ impl<'m> Readers<'m> {
             let plain = functions.into_iter().flatten().filter(is_left_alone);
             plain.map(move |function| (index, function.address))
         };
-        let found: Rc<[Place]> = self.modules.iter().enumerate().flat_map(named).collect();
+        let found: Rc<[FunctionAddress]> =
+            self.modules.iter().enumerate().flat_map(named).collect();
         let mut slots = self.slots.borrow_mut();
         slots.insert((home, slot), found.clone());
         found

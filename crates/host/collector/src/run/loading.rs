@@ -43,7 +43,7 @@ impl Run<'_> {
     }
 
     /// Notes which specs wait for a library.
-    pub fn tell_waiting(&self, observer: &mut dyn Observer) {
+    pub fn note_waiting(&self, observer: &mut dyn Observer) {
         for spec in self.tracees.iter().flat_map(Tracee::waiting) {
             observer.note(&format!(
                 "`{spec}` matches nothing that is loaded now, and waits for libraries"

@@ -80,18 +80,18 @@ impl Run<'_> {
     }
 
     /// Adds what was seen of locks to the session.
-    pub(super) fn tell_locks(&mut self) -> Result<(), Error> {
+    pub(super) fn add_locks(&mut self) -> Result<(), Error> {
         let Some(by) = self.request.locks else {
             return Ok(());
         };
         let mut all = Locks::default();
         self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
         for tracee in &self.tracees {
-            self.session.notes.extend(tracee.said_of_kernel());
+            self.session.notes.extend(tracee.kernel_note());
             if let Some((noted, names)) = tracee.noted(by)? {
                 let go = names.modules.iter().any(Module::is_go);
                 self.session.notes.extend(go.then(|| GO.to_owned()));
-                let mut told = noted.tell(names, by);
+                let mut told = noted.locks(names, by);
                 if noted.has_unfinished() {
                     told.deadlocks = ulocks::deadlocks(tracee.process, names);
                 }

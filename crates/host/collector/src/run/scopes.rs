@@ -22,7 +22,7 @@ struct Sum {
 impl Run<'_> {
     /// Adds the scopes to the session, if they are requested; scopes that threads are still in
     /// count until now.
-    pub(super) fn tell_scopes(&mut self) -> Result<(), Error> {
+    pub(super) fn add_scopes(&mut self) -> Result<(), Error> {
         if !self.plan.scopes {
             return Ok(());
         }

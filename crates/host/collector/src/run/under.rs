@@ -6,7 +6,7 @@ use crate::words::counted;
 
 impl Run<'_> {
     /// Notes how often each was called, and how many of these calls could not be followed.
-    pub(super) fn tell_gates(&mut self, events: &Events) {
+    pub(super) fn note_gates(&mut self, events: &Events) {
         for (event, total) in &events.gates {
             let name = event.strip_prefix("uprobe:").unwrap_or(event);
             let calls = counted(total.all.reading.count, "time");

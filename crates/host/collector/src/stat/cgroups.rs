@@ -12,7 +12,7 @@ use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
-use super::sums::{Key, Row, Sums};
+use super::sums::{EventSum, Key, Sums};
 use crate::request::Error;
 
 /// The most removed cgroups to keep, or half of the room. The counts of others are added to their
@@ -176,7 +176,7 @@ impl ByCgroup {
     pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<Times, Error> {
         let (checks, times) = self.cgroups.checks()?;
         let reads = |one: &Column| matches!(one.from, From::Event(_));
-        notes.extend(said(&checks, self.columns.iter().any(reads)));
+        notes.extend(check_notes(&checks, self.columns.iter().any(reads)));
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
             notes.push(format!(
@@ -190,7 +190,7 @@ impl ByCgroup {
 
     fn rows(
         &self,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<EventSum>,
         cgroup: Option<u64>,
         sum: &Sum,
         elapsed_ns: u64,
@@ -205,7 +205,7 @@ impl ByCgroup {
                 .map(|did| Some(counts(did)))
                 .enumerate()
                 .collect();
-            let row = |cpu: Option<usize>| Row {
+            let row = |cpu: Option<usize>| EventSum {
                 key: Key {
                     cgroup,
                     event,
@@ -353,7 +353,7 @@ fn add(sum: &mut Sum, cpus: &[Charged]) {
 }
 
 /// Returns notes of what went wrong; some only matter if events are read.
-fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
+fn check_notes(checks: &Checks, reads_events: bool) -> Vec<String> {
     let words = [
         (
             checks.strangers,

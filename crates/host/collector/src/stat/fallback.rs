@@ -13,7 +13,7 @@ use tiptoe_sys::host::perf::Counts;
 
 use super::cgroups::plain_number;
 use super::choice::{Choice, name};
-use super::sums::{Key, Row, Sums};
+use super::sums::{EventSum, Key, Sums};
 use crate::request::Error;
 
 /// A set of events of the system, and one for each cgroup, which the kernel switches at each cgroup
@@ -128,7 +128,7 @@ impl ByFiles {
                     time_running_ns: elapsed_ns,
                 });
                 let (text, number) = &self.events[event];
-                rows.push(Row {
+                rows.push(EventSum {
                     key: Key {
                         cgroup: (cgroup > 0).then_some(cgroup as u64),
                         event,

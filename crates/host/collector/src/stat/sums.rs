@@ -16,7 +16,7 @@ use crate::request::Error;
 #[derive(Debug)]
 pub(super) struct Sums {
     pub(super) at: Instant,
-    rows: Vec<Row>,
+    rows: Vec<EventSum>,
 }
 
 impl Default for Sums {
@@ -38,7 +38,7 @@ pub(super) struct Key {
 
 /// One event, on all places together or on one CPU.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct EventSum {
     pub(super) key: Key,
     pub(super) event: String,
     pub(super) cgroup: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Row {
 }
 
 impl Sums {
-    pub(super) fn new(at: Instant, rows: Vec<Row>) -> Sums {
+    pub(super) fn new(at: Instant, rows: Vec<EventSum>) -> Sums {
         Sums { at, rows }
     }
 
@@ -65,7 +65,7 @@ impl Sums {
                 Support::OnlyUser => ":u",
                 _ => "",
             };
-            let row = Row {
+            let row = EventSum {
                 key: Key {
                     event,
                     ..Key::default()
@@ -87,7 +87,7 @@ impl Sums {
                 continue;
             };
             rows.extend(cpus.iter().enumerate().map(|(at, cpu)| {
-                Row {
+                EventSum {
                     key: Key {
                         cpu: Some(*cpu),
                         ..row.key
@@ -107,20 +107,21 @@ impl Sums {
 
     /// Adds the sums of a cgroup, under a number that is unique to it.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
-        self.rows.extend(of_cgroup.rows.into_iter().map(|row| Row {
-            key: Key {
-                cgroup: Some(number),
-                ..row.key
-            },
-            cgroup: Some(name.to_owned()),
-            ..row
-        }));
+        self.rows
+            .extend(of_cgroup.rows.into_iter().map(|row| EventSum {
+                key: Key {
+                    cgroup: Some(number),
+                    ..row.key
+                },
+                cgroup: Some(name.to_owned()),
+                ..row
+            }));
     }
 
     /// Returns the counts since `before`, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
         let before = before.iter().flat_map(|before| &before.rows);
-        let before: BTreeMap<Key, &Row> = before.map(|row| (row.key, row)).collect();
+        let before: BTreeMap<Key, &EventSum> = before.map(|row| (row.key, row)).collect();
         let rows = self.rows.iter();
         rows.map(|row| row.count(before.get(&row.key).copied()))
             .collect()
@@ -128,24 +129,24 @@ impl Sums {
 
     /// Returns the unscaled counts.
     pub(super) fn raw(&self) -> impl Iterator<Item = u64> {
-        self.rows.iter().map(Row::raw)
+        self.rows.iter().map(EventSum::raw)
     }
 
     /// Returns the hits of tracepoints that count.
     pub(super) fn tracepoint_hits(&self) -> u64 {
-        let is_whole = |row: &&Row| row.is_tracepoint && row.cgroup.is_none();
+        let is_whole = |row: &&EventSum| row.is_tracepoint && row.cgroup.is_none();
         let tracepoints = self.rows.iter().filter(is_whole);
-        tracepoints.map(Row::raw).sum()
+        tracepoints.map(EventSum::raw).sum()
     }
 }
 
-impl Row {
+impl EventSum {
     fn raw(&self) -> u64 {
         let counts = self.places.iter().filter_map(|(_, counts)| *counts);
         counts.map(|counts| counts.count).sum()
     }
 
-    fn count(&self, before: Option<&Row>) -> Count {
+    fn count(&self, before: Option<&EventSum>) -> Count {
         let mut count = Count {
             event: self.event.clone(),
             cgroup: self.cgroup.clone(),
@@ -286,14 +287,14 @@ fn spread(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn row(places: &[Option<(u64, u64, u64)>]) -> Row {
+    fn row(places: &[Option<(u64, u64, u64)>]) -> EventSum {
         let counts = |(count, time_enabled_ns, time_running_ns)| Counts {
             count,
             time_enabled_ns,
             time_running_ns,
         };
         let places = places.iter().map(|place| place.map(counts));
-        Row {
+        EventSum {
             key: Key::default(),
             event: "x".into(),
             cgroup: None,
@@ -335,7 +336,7 @@ mod tests {
                 (enabled, running)
             );
         }
-        let missing = Row {
+        let missing = EventSum {
             is_supported: false,
             ..row(&[])
         };

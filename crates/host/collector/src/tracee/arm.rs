@@ -18,7 +18,7 @@ use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
 use crate::resident::{agent_code, agent_thread};
 use crate::resolve::{self, Limit, Limits, Probe};
-use crate::rows::Row;
+use crate::rows::ProbeRow;
 
 /// The most callers of a followed function, on average.
 const CALLERS: usize = 16;
@@ -242,7 +242,7 @@ impl Tracee {
     /// Counts at this site from now on. If the slot counted before, its row continues.
     fn count_at(&mut self, plan: &Planned, probe: Probe) {
         let slot = plan.site.slot;
-        let row = Row::of(&probe);
+        let row = ProbeRow::of(&probe);
         let before = self.sites.iter().position(|site| site.slot == slot);
         if let Some(index) = before.filter(|_| self.later.rows.slot(&row) == Some(slot)) {
             self.sites[index] = plan.site;

@@ -204,7 +204,7 @@ impl Tracee {
     }
 
     /// Returns a note that only the kernel reported its locks, why, and at what cost.
-    pub fn said_of_kernel(&self) -> Option<String> {
+    pub fn kernel_note(&self) -> Option<String> {
         let watched = self.watched_locks.in_kernel.as_ref();
         let watched = watched.filter(|watched| !watched.beside_agent)?;
         let (pid, comm) = (self.process.pid(), &self.comm);

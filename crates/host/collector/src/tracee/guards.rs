@@ -7,7 +7,7 @@
 //! does not suffice.
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::inject::{Masks, Unready, Way};
+use crate::inject::{HookedCall, Masks, Unready};
 use crate::link::Link;
 use crate::planner::{Plan, Planned};
 use crate::request::Error;
@@ -73,7 +73,7 @@ pub(super) fn put_on(
     let mut armed: Vec<u64> = addresses_of(&words, outcomes).collect();
     let order = write_trampolines(link, &others, lost)?;
     let hooks = words.iter().chain(&others);
-    let ways: Vec<Way> = hooks.map(|hook| (hook.site.address, hook.behind)).collect();
+    let ways: Vec<HookedCall> = hooks.map(|hook| (hook.site.address, hook.behind)).collect();
     masks.own_pages(order.iter().map(|at| {
         let site = others[*at].site;
         site.address + u64::from(site.len) - 1

@@ -9,7 +9,7 @@ use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
 use super::throttle::Throttle;
-use super::{Counter, Place, Plan, Source, Tracee};
+use super::{Counter, KernelUprobe, Plan, Source, Tracee};
 use crate::calibrate::{PriceCache, kernel_costs};
 use crate::module::{FileKey, Module};
 use crate::planner::Follow;
@@ -115,7 +115,7 @@ impl Tracee {
                 event: probe.event,
                 names: probe.names,
                 notes: probe.notes,
-                source: Source::Kernel(Place { index, step }),
+                source: Source::Kernel(KernelUprobe { index, step }),
             });
         }
         self.notes.extend(left.iter().map(left_to_kernel));

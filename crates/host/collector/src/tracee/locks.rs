@@ -23,9 +23,9 @@ use crate::ulocks::{self, ByLock, EarlyWaits, Names, Noted};
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
 
-/// The state of watching them.
+/// The state of watching the locks of a process.
 #[derive(Default)]
-pub struct Watched {
+pub struct LockWatch {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
     /// The biases of libraries whose frames the agent skips, or has no room for.

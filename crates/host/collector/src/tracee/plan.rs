@@ -13,7 +13,7 @@ use crate::link::Terms;
 use crate::module::Module;
 use crate::phase::Phase;
 use crate::planner::Follow;
-use crate::ready::{Counted, Ready};
+use crate::ready::{CountedProcess, Ready};
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolved};
 
@@ -214,7 +214,7 @@ impl<'a> Plan<'a> {
 
     /// Notifies the process that waits for counting to begin. Fails if the user ended the run
     /// first: then the command must never begin.
-    pub fn go_on(&self, command: Counted) -> Result<(), Error> {
+    pub fn go_on(&self, command: CountedProcess) -> Result<(), Error> {
         // Relaxed: the flag orders no other data.
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::new("interrupted before the command began"));

@@ -78,7 +78,7 @@ pub struct Rings {
     known: usize,
     rings: BTreeMap<u32, Ring>,
     /// Whether the observer wants each call.
-    tell: bool,
+    reports_calls: bool,
     calls: Vec<Recorded>,
 }
 
@@ -95,7 +95,7 @@ impl Rings {
             probes: Vec::new(),
             known: 0,
             rings: BTreeMap::new(),
-            tell: true,
+            reports_calls: true,
             calls: Vec::new(),
         }
     }
@@ -151,7 +151,7 @@ impl Rings {
                     return;
                 };
                 probe.seen += 1;
-                if self.tell {
+                if self.reports_calls {
                     self.calls.push(Recorded {
                         who: who.clone(),
                         event: Rc::clone(&probe.event),
@@ -174,9 +174,9 @@ impl Tracee {
     }
 
     /// Sets whether the observer wants each call.
-    pub fn tell_calls(&self, tell: bool) {
+    pub fn set_reports_calls(&self, reports_calls: bool) {
         if let Some(rings) = &mut *self.rings.borrow_mut() {
-            rings.tell = tell;
+            rings.reports_calls = reports_calls;
         }
     }
 

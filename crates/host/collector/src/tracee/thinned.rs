@@ -37,10 +37,11 @@ pub struct Thinning {
     share: f64,
     /// The additional cost of timing a wait.
     timed_ns: f64,
-    known: RefCell<Known>,
+    known: RefCell<BudgetState>,
 }
 
-struct Known {
+/// The state of the budget for timed waits at the last look.
+struct BudgetState {
     /// The time of the last look, and the ticks of the look before and of that one.
     at: Instant,
     ticks: [u64; 2],
@@ -72,7 +73,7 @@ impl Thinning {
     pub fn of(plan: &Plan) -> Option<Thinning> {
         let share = plan.share.filter(|_| plan.locks)?;
         let now = clock::ticks();
-        let known = Known {
+        let known = BudgetState {
             at: Instant::now(),
             ticks: [now; 2],
             used: Duration::ZERO,
@@ -122,7 +123,7 @@ impl Thinning {
     }
 }
 
-impl Known {
+impl BudgetState {
     /// Returns how many of its recent waits each thread may have had timed, at this price.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
@@ -243,13 +244,13 @@ mod tests {
         }
     }
 
-    fn known(earned_ns: f64, waits: &[f64]) -> Known {
+    fn known(earned_ns: f64, waits: &[f64]) -> BudgetState {
         let waiter = |waits: &f64| Waiter {
             recent_waits: *waits,
             recent_wakes: *waits,
             ..Waiter::default()
         };
-        Known {
+        BudgetState {
             at: Instant::now(),
             ticks: [0; 2],
             used: Duration::ZERO,

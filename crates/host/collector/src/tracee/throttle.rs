@@ -64,9 +64,9 @@ struct Account {
     closed: VecDeque<usize>,
 }
 
-/// What to do after a look.
+/// The probes to close and to open after a look.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Turn {
+struct ThrottleStep {
     close: Vec<usize>,
     open: Option<usize>,
 }
@@ -118,7 +118,7 @@ impl Account {
 
     /// Takes what was spent since the last look from the savings, and returns which probes to close
     /// and open.
-    fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> Turn {
+    fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> ThrottleStep {
         let passed = now.saturating_duration_since(self.at);
         let ran = used.saturating_sub(self.used).as_nanos() as f64;
         let earned = self.share * ran.max(LEAST_USED * passed.as_nanos() as f64);
@@ -133,7 +133,7 @@ impl Account {
         let most = self.share * SAVED.as_nanos() as f64;
         self.saved_ns = (self.saved_ns + earned).min(most) - spent;
         (self.at, self.used, self.counts) = (now, used.max(self.used), counts);
-        let mut turn = Turn::default();
+        let mut turn = ThrottleStep::default();
         if self.saved_ns >= ENOUGH * most {
             turn.open = self.closed.pop_front();
         } else if self.saved_ns < 0.0 {
@@ -182,7 +182,7 @@ impl Tracee {
         // Counts that cannot be read are read at the next look.
         let counts = set.counts().ok()?;
         let is_first = !self.is_throttled;
-        let Turn { close, open } = throttle.account.settle(now, used, counts);
+        let ThrottleStep { close, open } = throttle.account.settle(now, used, counts);
         if !close.is_empty() {
             set.close(&close);
             self.is_throttled = true;
@@ -256,7 +256,7 @@ mod tests {
             }
         }
 
-        fn hit(&mut self, hits: &[u64]) -> Turn {
+        fn hit(&mut self, hits: &[u64]) -> ThrottleStep {
             self.looks += 1;
             let counts = self
                 .account
@@ -270,8 +270,8 @@ mod tests {
         }
     }
 
-    fn close(places: &[usize]) -> Turn {
-        Turn {
+    fn close(places: &[usize]) -> ThrottleStep {
+        ThrottleStep {
             close: places.to_vec(),
             open: None,
         }
@@ -281,7 +281,7 @@ mod tests {
     fn only_the_probe_that_passes_the_budget_is_closed_and_then_opened_again() {
         let mut run = Run::of(3);
         // 0.1 ms is earned in 10 ms; 5 ms are available.
-        assert_eq!(run.hit(&[40, 1_000, 2]), Turn::default());
+        assert_eq!(run.hit(&[40, 1_000, 2]), ThrottleStep::default());
         assert_eq!(run.hit(&[40, 9_000, 2]), close(&[1]));
         let mut quiet = 0;
         loop {
@@ -290,18 +290,18 @@ mod tests {
             if turn.open.is_some() {
                 assert_eq!(
                     turn,
-                    Turn {
+                    ThrottleStep {
                         close: Vec::new(),
                         open: Some(1)
                     }
                 );
                 break;
             }
-            assert_eq!(turn, Turn::default(), "{quiet}");
+            assert_eq!(turn, ThrottleStep::default(), "{quiet}");
         }
         // 4.884 ms of debt and 5 ms to save, at 58 us in each look.
         assert_eq!(quiet, 171);
-        assert_eq!(run.hit(&[40, 500, 2]), Turn::default());
+        assert_eq!(run.hit(&[40, 500, 2]), ThrottleStep::default());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::request::Error;
 
 /// The result of opening events for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct ArmedThreads {
     /// The number of threads that were given events.
     pub threads: u32,
     /// The number of these that started while events were opened.
@@ -36,7 +36,7 @@ impl Tracee {
     }
 
     /// Opens breakpoints for all threads, and for those that they will start.
-    pub fn observe(&self, cpus: u32, watched: &[Watched]) -> Result<Opened, Error> {
+    pub fn observe(&self, cpus: u32, watched: &[Watched]) -> Result<ArmedThreads, Error> {
         let link = self.watching()?;
         let head = [u64::from(slot(link)), cpus.into()];
         let words = watched.iter().flat_map(Watched::words);
@@ -80,9 +80,9 @@ fn slot(link: &Link) -> u32 {
     link.geometry().slots.saturating_sub(WORDS)
 }
 
-fn opened(link: &Link) -> Opened {
+fn opened(link: &Link) -> ArmedThreads {
     let [threads, late] = [0, 1].map(|index| link.data().result(index) as u32);
-    Opened { threads, late }
+    ArmedThreads { threads, late }
 }
 
 /// Explains why the kernel refused an event to a thread.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tiptoe_session::Early;
 use tiptoe_sys::host::procfs::Process;
 
-use super::now::{Asleep, Look, owner};
+use super::now::{Asleep, WaitReader, owner};
 use super::{Key, Names, Noted};
 
 /// The most waits to follow, because a process may have tens of thousands of idle threads.
@@ -55,7 +55,7 @@ impl EarlyWaits {
     /// Looks at a process before anything in it is patched, and at the lock of `--hold`. Returns no
     /// waits if it may not look.
     pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
-        let Ok(look) = Look::new(process, names) else {
+        let Ok(look) = WaitReader::new(process, names) else {
             return EarlyWaits::default();
         };
         let threads = process.threads().unwrap_or_default();

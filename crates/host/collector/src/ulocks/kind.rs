@@ -6,7 +6,7 @@ use tiptoe_port::mode;
 
 /// A kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct LockKind {
     /// Its name.
     pub name: &'static str,
     /// "read" or "write".
@@ -14,36 +14,36 @@ pub struct Kind {
     /// Whether a thread waits there for an event, not for a holder.
     pub idle: bool,
     /// Whether a library reports it: then the address is the lock's own.
-    pub told: bool,
+    pub is_reported: bool,
 }
 
-const fn lock(name: &'static str) -> Kind {
-    Kind {
+const fn lock(name: &'static str) -> LockKind {
+    LockKind {
         name,
         mode: None,
         idle: false,
-        told: false,
+        is_reported: false,
     }
 }
 
-const fn idle(name: &'static str) -> Kind {
-    Kind {
+const fn idle(name: &'static str) -> LockKind {
+    LockKind {
         idle: true,
         ..lock(name)
     }
 }
 
-const fn rwlock(mode: &'static str) -> Kind {
-    Kind {
+const fn rwlock(mode: &'static str) -> LockKind {
+    LockKind {
         mode: Some(mode),
         ..lock("rwlock")
     }
 }
 
-impl Kind {
+impl LockKind {
     /// Returns the kind by the name of the function in libc and the operation. `itself` says
     /// whether that function made the system call, or had another one make it.
-    pub fn of(function: &str, operation: u32, itself: bool) -> Kind {
+    pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
         match bare {
@@ -63,7 +63,7 @@ impl Kind {
             _ if has("join") || has("thrd_") => idle("join"),
             "" => lock("futex"),
             _ if bare.starts_with("runtime.lock") => lock("Go's own"),
-            _ if bare.starts_with("runtime.") => Kind::PARKED,
+            _ if bare.starts_with("runtime.") => LockKind::PARKED,
             // All of musl's calls are made here; in glibc the function's caller is not known.
             _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
             _ => lock(LIBCS_OWN),
@@ -71,7 +71,7 @@ impl Kind {
     }
 
     /// Returns the kind of a lock that a library reports, by how it is taken.
-    pub const fn told(mode: u64) -> Kind {
+    pub const fn reported(mode: u64) -> LockKind {
         let kind = match mode {
             mode::MUTEX => lock("mutex"),
             mode::WRITE => rwlock("write"),
@@ -80,14 +80,17 @@ impl Kind {
             mode::UPGRADE => rwlock("upgrade"),
             _ => lock("lock"),
         };
-        Kind { told: true, ..kind }
+        LockKind {
+            is_reported: true,
+            ..kind
+        }
     }
 
     /// A thread of Go's runtime that has nothing to run.
-    pub const PARKED: Kind = idle("parked M");
+    pub const PARKED: LockKind = idle("parked M");
 
     /// Returns the kind if the function is not libc's.
-    pub fn of_the_users(self) -> Kind {
+    pub fn of_the_users(self) -> LockKind {
         match self.name {
             LIBCS_OWN => lock("futex"),
             _ => self,
@@ -106,11 +109,11 @@ const CALLS: [&str; 6] = [
     "wake",
 ];
 
-impl Kind {
+impl LockKind {
     /// Returns one address for a lock whose threads wait at several words.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
-            "rwlock" if !self.told => rwlock::beginning(waited_at),
+            "rwlock" if !self.is_reported => rwlock::beginning(waited_at),
             // It has two groups of waiters.
             "condition" => waited_at & !7,
             _ => waited_at,
@@ -135,7 +138,7 @@ mod tests {
     #[test]
     fn the_function_determines_the_kind() {
         let check = |function: &str, operation: u32, want: (&str, Option<&str>, bool)| {
-            let kind = Kind::of(function, operation, false);
+            let kind = LockKind::of(function, operation, false);
             assert_eq!((kind.name, kind.mode, kind.idle), want, "{function}");
         };
         check("__pthread_mutex_lock", 0, ("mutex", None, false));
@@ -154,16 +157,16 @@ mod tests {
         check("sem_wait", 9, ("semaphore", None, true));
         check("malloc", 0, ("libc's own", None, false));
         check("syscall", 0, ("futex", None, false));
-        let itself = |function| Kind::of(function, 0, true);
+        let itself = |function| LockKind::of(function, 0, true);
         assert_eq!(itself("pthread_cond_wait"), idle("condition"));
         assert_eq!(itself("pthread_cond_signal"), lock("condition"));
     }
 
     #[test]
     fn one_object_is_waited_for_at_several_words() {
-        let rwlock = Kind::of("pthread_rwlock_rdlock", 0, false);
+        let rwlock = LockKind::of("pthread_rwlock_rdlock", 0, false);
         assert_eq!([0x1008, 0x100c].map(|at| rwlock.object(at)), [0x1000; 2]);
-        let condition = Kind::of("pthread_cond_wait", 9, false);
+        let condition = LockKind::of("pthread_cond_wait", 9, false);
         assert_eq!([0x1028, 0x102c].map(|at| condition.object(at)), [0x1028; 2]);
         assert_eq!(
             [0, 40, 48].map(|offset| condition.within(offset)),

@@ -10,7 +10,7 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{OPERATION_SHIFT, REPORTED, REPORTED_MODE_SHIFT};
 
-use super::Kind;
+use super::LockKind;
 use crate::module::Module;
 use crate::planner::is_of_libc;
 
@@ -102,19 +102,19 @@ pub struct Names {
 impl Names {
     /// Returns the kind of lock, by where in libc the user's call led. `itself` says that the
     /// system call is made there; our own trampoline at that place says so as well.
-    pub fn kind(&self, via: u64, itself: bool) -> Kind {
+    pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
-            return Kind::told(via >> REPORTED_MODE_SHIFT & 0xff);
+            return LockKind::reported(via >> REPORTED_MODE_SHIFT & 0xff);
         }
         let ours = self.patched(address);
         let address = ours.unwrap_or(address);
         let name = self.entered(address.wrapping_sub(1)).unwrap_or_default();
         let itself = itself || ours.is_some() || self.is_behind_a_call(address);
-        let kind = Kind::of(&name, operation, itself);
+        let kind = LockKind::of(&name, operation, itself);
         match self.function(address.wrapping_sub(1)) {
             Some((module, function)) if !is_of_libc(module, function) => kind.of_the_users(),
-            None if self.is_in_go(address) => Kind::PARKED,
+            None if self.is_in_go(address) => LockKind::PARKED,
             _ => kind,
         }
     }
@@ -202,7 +202,7 @@ impl Names {
 
     /// Names a lock, by the address of the wait. `stacks` adds stacks that are not in
     /// `self.stacks`.
-    pub fn lock(&self, waited_at: u64, kind: &Kind, stacks: &Stacks) -> String {
+    pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
             return variable;

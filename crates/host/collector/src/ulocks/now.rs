@@ -16,7 +16,7 @@ use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
 
-use super::{Kind, Names, Stacks};
+use super::{LockKind, Names, Stacks};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
@@ -45,7 +45,7 @@ pub fn now(pid: u32) -> Result<Session, Error> {
         jumps: RefCell::default(),
         stacks,
     };
-    let waits = Look::new(process, &names)?.waits()?;
+    let waits = WaitReader::new(process, &names)?.waits()?;
     let deadlocks = rings(&waits);
     let words = process.command_line().unwrap_or_default().into_iter();
     let command = words.map(|word| word.to_string_lossy().into_owned());
@@ -62,7 +62,7 @@ pub fn now(pid: u32) -> Result<Session, Error> {
 /// Returns the threads of a process that wait for each other in a cycle now; empty if the process
 /// may not be read.
 pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
-    let waits = Look::new(process, names).and_then(|look| look.waits());
+    let waits = WaitReader::new(process, names).and_then(|look| look.waits());
     let waits = waits.unwrap_or_default();
     let wait = |tid: &u32| waits.iter().find(|wait| wait.tid == *tid).cloned();
     let rings = rings(&waits).into_iter();
@@ -92,7 +92,7 @@ fn denied(pid: u32, error: &std::io::Error) -> Error {
 }
 
 /// Reads a process without disturbing it.
-pub(super) struct Look<'n> {
+pub(super) struct WaitReader<'n> {
     process: Process,
     names: &'n Names,
     memory: File,
@@ -148,12 +148,12 @@ impl Asleep {
     }
 }
 
-impl<'n> Look<'n> {
+impl<'n> WaitReader<'n> {
     /// Fails if the process may not be looked at.
-    pub(super) fn new(process: Process, names: &'n Names) -> Result<Look<'n>, Error> {
+    pub(super) fn new(process: Process, names: &'n Names) -> Result<WaitReader<'n>, Error> {
         let pid = process.pid();
         let memory = File::open(format!("/proc/{pid}/mem"));
-        Ok(Look {
+        Ok(WaitReader {
             process,
             names,
             memory: memory.map_err(|error| denied(pid, &error))?,
@@ -176,14 +176,14 @@ impl<'n> Look<'n> {
         }
         let told = asleep
             .iter()
-            .filter_map(|(tid, asleep)| self.tell(*tid, asleep));
+            .filter_map(|(tid, asleep)| self.waiting(*tid, asleep));
         let mut waits: Vec<Waiting> = told.collect();
         waits.sort_by_key(|wait| wait.tid);
         Ok(waits)
     }
 
     /// Returns what a thread waits for; `None` if it has ended.
-    fn tell(&self, tid: u32, asleep: &Asleep) -> Option<Waiting> {
+    fn waiting(&self, tid: u32, asleep: &Asleep) -> Option<Waiting> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via) = self.walk(asleep);
         let kind = self
@@ -252,7 +252,7 @@ impl<'n> Look<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    fn holder(&self, asleep: &Asleep, kind: &Kind) -> Option<u32> {
+    fn holder(&self, asleep: &Asleep, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner = match (kind.name, asleep.operation & 0x7f) {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
@@ -264,7 +264,7 @@ impl<'n> Look<'n> {
     }
 
     /// Returns the number of readers of a rwlock.
-    fn readers(&self, asleep: &Asleep, kind: &Kind) -> Option<u32> {
+    fn readers(&self, asleep: &Asleep, kind: &LockKind) -> Option<u32> {
         let word = || self.word(rwlock::beginning(asleep.address));
         let readers = (kind.name == "rwlock").then(word)??;
         Some(rwlock::readers(readers as u32)).filter(|readers| *readers != 0)

@@ -17,7 +17,7 @@ use tiptoe_symbol::Class;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::Mapping;
 
-use super::place::Place;
+use super::place::WatchedVariable;
 use crate::driver::cannot_start;
 use crate::module::{Cache, Module};
 use crate::preload::{self, Started};
@@ -214,7 +214,7 @@ impl Target {
     }
 
     /// Returns why a variable no longer exists, if the process still does.
-    pub(super) fn gone(&self, place: &Place) -> Option<&'static str> {
+    pub(super) fn gone(&self, place: &WatchedVariable) -> Option<&'static str> {
         if place
             .of_thread()
             .is_some_and(|owner| owner.has_ended(self.process))

@@ -10,7 +10,7 @@ pub(super) type Places = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {
     /// Reports the accesses since the last call, if the request wants them.
-    pub(super) fn tell_each(&mut self, observer: &mut dyn Observer) {
+    pub(super) fn report_accesses(&mut self, observer: &mut dyn Observer) {
         if !self.request.trace {
             return;
         }

@@ -10,7 +10,7 @@ use tiptoe_session::Accesses;
 
 use super::Run;
 use super::begin::Target;
-use super::place::Place;
+use super::place::WatchedVariable;
 use crate::request::{Error, Observer};
 
 /// An address where, for a page's length, no program has memory: unused breakpoints are moved
@@ -94,7 +94,7 @@ impl Run<'_> {
 
 /// Returns a note about a thread's variable that was watched after its thread was last seen. Stacks
 /// are reused, so that its memory may at once belong to another thread.
-pub(super) fn told(place: &Place, rows: &[Accesses], target: &Target) -> Option<String> {
+pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<String> {
     let owner = place.of_thread()?;
     let is_first = owner.tid == target.process.pid();
     if is_first || !place.life.has_ended() && !owner.has_ended(target.process) {

@@ -8,7 +8,7 @@ use tiptoe_symbol::variable::Access;
 
 use super::begin::Target;
 use super::learn::Learned;
-use super::place::Place;
+use super::place::WatchedVariable;
 use crate::module::Module;
 use crate::request::Error;
 
@@ -27,7 +27,7 @@ pub(super) fn foresee(
     learned: &mut Learned,
     set: &mut Watchpoints,
     target: &Target,
-    places: &[Place],
+    places: &[WatchedVariable],
 ) -> Result<(), Error> {
     for module in &target.names.modules {
         let mut functions = HashSet::new();
@@ -35,8 +35,8 @@ pub(super) fn foresee(
             let start = start.wrapping_add(module.bias);
             for place in places {
                 for end in naming(place.address(), start, code) {
-                    if learned.tell_store(set, module, end)? {
-                        learned.tell_rule_in(set, module, end, 0)?;
+                    if learned.add_store(set, module, end)? {
+                        learned.add_rule_in(set, module, end, 0)?;
                         functions.extend(function(module, end - 1));
                     }
                 }
@@ -46,7 +46,7 @@ pub(super) fn foresee(
             let at = place.address();
             let is_here = module.text.iter().any(|text| text.contains(&at));
             if place.access() == Access::Execute && is_here {
-                learned.tell_rule_in(set, module, at, 0)?;
+                learned.add_rule_in(set, module, at, 0)?;
                 functions.extend(function(module, at));
             }
         }
@@ -81,7 +81,7 @@ fn foresee_callers(
                 if learned.rules() >= MOST {
                     return Ok(());
                 }
-                learned.tell_rule_in(set, module, *back, 1)?;
+                learned.add_rule_in(set, module, *back, 1)?;
                 let caller = function(module, back - 1);
                 callers.extend(caller.filter(|caller| seen.insert(*caller)));
             }

@@ -17,15 +17,15 @@ use super::set::Set;
 use crate::request::Error;
 
 /// Why the kernel's breakpoints cannot be used.
-pub(super) struct Refused {
+pub(super) struct BreakpointRefusal {
     pub(super) error: Error,
     /// This user may not open them, but the program's own threads may.
     pub(super) is_denied: bool,
 }
 
-impl From<KernelError> for Refused {
-    fn from(error: KernelError) -> Refused {
-        Refused {
+impl From<KernelError> for BreakpointRefusal {
+    fn from(error: KernelError) -> BreakpointRefusal {
+        BreakpointRefusal {
             is_denied: matches!(
                 error,
                 KernelError::BpfDenied | KernelError::BreakpointDenied
@@ -35,9 +35,9 @@ impl From<KernelError> for Refused {
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused {
+impl From<Error> for BreakpointRefusal {
+    fn from(error: Error) -> BreakpointRefusal {
+        BreakpointRefusal {
             error,
             is_denied: false,
         }
@@ -54,7 +54,7 @@ pub(super) fn open(
     serving: &[usize],
     via: Via,
     target: &Target,
-) -> Result<Chosen, Refused> {
+) -> Result<Chosen, BreakpointRefusal> {
     let in_form = |form| {
         let wanted = WatchWanted {
             form,
@@ -145,7 +145,7 @@ pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
 }
 
 /// Returns the counts of the accounting of debug registers.
-pub(super) fn told(sides: [Stats; 2]) -> Vec<Reservations> {
+pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
     let told = ["thread", "cpu"]
         .into_iter()
         .zip(sides)

@@ -9,7 +9,7 @@
 use tiptoe_session::Accesses;
 
 use super::begin::Target;
-use super::place::Place;
+use super::place::WatchedVariable;
 
 /// Functions that free an object, or allocate memory.
 const FUNCTIONS: [&str; 11] = [
@@ -41,7 +41,7 @@ pub(super) fn is_object(target: &Target, address: u64) -> bool {
 }
 
 /// Returns a note about a place that an allocator accessed, with the time of the first access.
-pub(super) fn told(place: &Place, rows: &[Accesses]) -> Option<String> {
+pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<String> {
     let name = Some(place.name()).filter(|_| place.is_object())?;
     let mine = rows.iter().filter(|row| row.variable == name);
     let found = mine.filter_map(|row| Some((row.first_ns, allocator(row)?)));

@@ -11,7 +11,7 @@ const DELAY_NS: u64 = 100_000;
 
 /// The value of a variable.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct VariableValue {
     value: u64,
     since: Since,
 }
@@ -31,9 +31,9 @@ enum Since {
     },
 }
 
-impl Held {
+impl VariableValue {
     /// Makes the value that memory had in this epoch, at a time within `ns`.
-    pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> Held {
+    pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
             true => Since::Unknown,
             false => Since::Read {
@@ -42,7 +42,7 @@ impl Held {
                 end_ns: ns.end,
             },
         };
-        Held { value, since }
+        VariableValue { value, since }
     }
 
     /// Records the value that a hit stored, `None` if it is unknown. Returns the value before the
@@ -68,11 +68,11 @@ impl Held {
         };
         let before = (is_known && !is_gap).then_some(self.value);
         *self = match new {
-            Some(value) if !is_gap => Held {
+            Some(value) if !is_gap => VariableValue {
                 value,
                 since: Since::Hit(number),
             },
-            _ => Held::default(),
+            _ => VariableValue::default(),
         };
         before
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_value_is_known_from_the_hit_before_it_unless_one_was_missed() {
-        let mut held = Held::default();
+        let mut held = VariableValue::default();
         assert_eq!(held.replace(&hit(1, 0, false), Some(5)), None);
         assert_eq!(held.replace(&hit(2, 0, false), Some(6)), Some(5));
         assert_eq!(held.replace(&hit(3, 1, false), Some(7)), None);
@@ -106,7 +106,7 @@ mod tests {
     /// value was discarded, and the next hit reported the value before it.
     #[test]
     fn a_store_while_memory_is_read_is_the_old_value_of_the_next_hit() {
-        let mut held = Held::read(5, Epoch::default(), 900..1_000);
+        let mut held = VariableValue::read(5, Epoch::default(), 900..1_000);
         assert_eq!(held.replace(&hit(950, 0, false), Some(6)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
         assert_eq!(held.replace(&later, Some(7)), Some(6));
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_value_read_from_memory_is_used_only_for_later_hits() {
         let epoch = Epoch::default();
-        let read = Held::read(5, epoch, 900..1_000);
+        let read = VariableValue::read(5, epoch, 900..1_000);
         let mut held = read;
         assert_eq!(held.replace(&hit(899, 0, false), Some(4)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
@@ -132,7 +132,7 @@ mod tests {
             is_gap: true,
             ..epoch
         };
-        let mut held = Held::read(5, gap, 900..1_000);
+        let mut held = VariableValue::read(5, gap, 900..1_000);
         assert_eq!(held.replace(&later, Some(6)), None);
     }
 }

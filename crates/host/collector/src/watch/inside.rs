@@ -20,14 +20,14 @@ use tiptoe_wire::Watched;
 use tiptoe_wire::hits::{Asked, Epoch, Reader};
 
 use super::begin::Target;
-use super::form::told;
-use super::held::Held;
+use super::form::reservations;
+use super::held::VariableValue;
 use super::sums::Sums;
 use super::{WatchRequest, holders};
 use crate::driver;
 use crate::module::Cache;
 use crate::request::{Error, RequestTarget};
-use crate::tracee::{Opened, Plan, Tracee};
+use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub(super) struct Inside {
     /// Hits whose records were never complete.
     holes: u64,
     cpus: u32,
-    opened: Opened,
+    opened: ArmedThreads,
     took: Duration,
     next_look: Instant,
     allowance: Option<u64>,
@@ -115,7 +115,7 @@ impl Inside {
             reader: Reader::default(),
             holes: 0,
             cpus,
-            opened: Opened::default(),
+            opened: ArmedThreads::default(),
             took: Duration::ZERO,
             next_look: start + LOOK,
             allowance,
@@ -172,9 +172,9 @@ impl Inside {
         let held = match can_be_read {
             true => {
                 let value = u64::from_le_bytes(bytes);
-                Held::read(value, epoch, begin_ns..monotonic_ns())
+                VariableValue::read(value, epoch, begin_ns..monotonic_ns())
             }
-            false => Held::default(),
+            false => VariableValue::default(),
         };
         self.sums.holds(index, held);
     }
@@ -298,7 +298,7 @@ impl Inside {
     }
 
     pub(super) fn reservations(&self) -> Result<Vec<Reservations>, Error> {
-        Ok(told(self.slots()?.stats()?))
+        Ok(reservations(self.slots()?.stats()?))
     }
 
     pub(super) fn rows(&self) -> Vec<WatchRow> {

@@ -43,17 +43,17 @@ impl Learned {
                 && !self.stores.contains(&ip)
                 && let Some(module) = target.module(ip.wrapping_sub(1))
             {
-                self.tell_store(set, module, ip)?;
+                self.add_store(set, module, ip)?;
             }
             if row.is_partial {
-                self.tell_rules(set, target, &row)?;
+                self.add_rules(set, target, &row)?;
             }
         }
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
     /// Gives a store's source; returns whether it is new and known.
-    pub(super) fn tell_store(
+    pub(super) fn add_store(
         &mut self,
         set: &mut Watchpoints,
         module: &Module,
@@ -71,26 +71,26 @@ impl Learned {
 
     /// Gives rules for the place where a walk ended, and for all possible return addresses on its
     /// stack, because the next walk would end there.
-    fn tell_rules(
+    fn add_rules(
         &mut self,
         set: &mut Watchpoints,
         target: &mut Target,
         row: &WatchRow,
     ) -> Result<(), Error> {
         match row.callers.last() {
-            Some(last) => self.tell_rule(set, target, *last, 1)?,
+            Some(last) => self.add_rule(set, target, *last, 1)?,
             // The hit itself: its own address, not a return address.
-            None => self.tell_rule(set, target, row.key.ip, 0)?,
+            None => self.add_rule(set, target, row.key.ip, 0)?,
         }
         for word in &row.first.stack {
             if target.module(*word).is_some() {
-                self.tell_rule(set, target, *word, 1)?;
+                self.add_rule(set, target, *word, 1)?;
             }
         }
         Ok(())
     }
 
-    fn tell_rule(
+    fn add_rule(
         &mut self,
         set: &mut Watchpoints,
         target: &mut Target,
@@ -102,11 +102,11 @@ impl Learned {
         let Some(module) = target.module(at_rule) else {
             return Ok(());
         };
-        self.tell_rule_in(set, module, at, behind)
+        self.add_rule_in(set, module, at, behind)
     }
 
     /// Gives a rule if the module at its place is known.
-    pub(super) fn tell_rule_in(
+    pub(super) fn add_rule_in(
         &mut self,
         set: &mut Watchpoints,
         module: &Module,

@@ -5,11 +5,11 @@ use tiptoe_symbol::variable::{Place as Here, Plan, Step, check_alignment};
 
 use super::Run;
 use super::begin::Target;
-use super::place::Place;
+use super::place::WatchedVariable;
 use crate::request::{Error, Observer};
 
 /// The path to a variable through pointers.
-pub(super) struct Way {
+pub(super) struct PointerPath {
     plan: Plan,
     here: Here,
     /// How often it has led to another address.
@@ -26,12 +26,12 @@ enum Change {
     Lost,
 }
 
-impl Way {
+impl PointerPath {
     /// Returns `None` if no pointer is followed, because such a variable never moves.
-    pub(super) fn new(plan: &Plan, here: Here) -> Option<Way> {
+    pub(super) fn new(plan: &Plan, here: Here) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
-        follows.then(|| Way {
+        follows.then(|| PointerPath {
             plan: plan.clone(),
             here,
             moves: 0,
@@ -40,7 +40,7 @@ impl Way {
     }
 }
 
-impl Place {
+impl WatchedVariable {
     /// Returns how often it was found at another address.
     pub(super) fn moves(&self) -> u32 {
         self.way.as_ref().map_or(0, |way| way.moves)

@@ -6,14 +6,18 @@ use tiptoe_kernel::watchpoints::WatchRow;
 use tiptoe_symbol::Origin;
 
 use super::begin::Target;
-use super::place::Place;
+use super::place::WatchedVariable;
 
 /// The sources of the instructions of some rows, by an address within each.
-pub(super) struct Known(HashMap<u64, Origin>);
+pub(super) struct InstructionOrigins(HashMap<u64, Origin>);
 
-impl Known {
+impl InstructionOrigins {
     /// Asks each file once for all of its addresses.
-    pub(super) fn of(found: &[WatchRow], places: &[Place], target: &Target) -> Known {
+    pub(super) fn of(
+        found: &[WatchRow],
+        places: &[WatchedVariable],
+        target: &Target,
+    ) -> InstructionOrigins {
         let mut addresses = BTreeSet::new();
         for row in found {
             let place = places.get(row.key.variable as usize);
@@ -36,7 +40,7 @@ impl Known {
                 known.extend(here.into_iter().map(of));
             });
         }
-        Known(known)
+        InstructionOrigins(known)
     }
 
     /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing

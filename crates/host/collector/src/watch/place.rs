@@ -11,7 +11,7 @@ use tiptoe_sys::host::perf;
 
 use super::begin::Target;
 use super::ends::{Life, NOWHERE};
-use super::moves::Way;
+use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
 use crate::request::Error;
 use crate::resolve;
@@ -25,13 +25,13 @@ const NOT_BEGUN: &str = "before a command begins, its libraries are not loaded a
 const PINNED: &str = "/pinned/";
 
 /// A requested variable.
-pub(super) struct Asked {
+pub(super) struct RequestedVariable {
     watch: Watch,
     is_pinned: bool,
 }
 
 /// A variable in a process.
-pub(super) struct Place {
+pub(super) struct WatchedVariable {
     name: String,
     address: u64,
     len: u8,
@@ -43,18 +43,18 @@ pub(super) struct Place {
     value: Type,
     /// It is named by its address, or through pointers, and is in no file's data.
     is_object: bool,
-    pub(super) way: Option<Way>,
+    pub(super) way: Option<PointerPath>,
 }
 
 /// Parses the variables, before anything is started.
-pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Asked>, Error> {
+pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestedVariable>, Error> {
     let asked = |text: &String| {
         let pinned = text.strip_suffix(PINNED);
         let watch = Watch::parse(pinned.unwrap_or(text)).map_err(|error| {
             let what = format!("'{}': {error}", text.escape_debug());
             Error::new(what).with_hint(GRAMMAR)
         })?;
-        Ok(Asked {
+        Ok(RequestedVariable {
             watch,
             is_pinned: pinned.is_some(),
         })
@@ -64,11 +64,15 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Asked>, Error> {
 
 impl Target {
     /// Finds variables. Thread-local ones are those of `thread`, a number or name.
-    pub(super) fn find(&self, asked: &[Asked], thread: Option<&str>) -> Result<Vec<Place>, Error> {
+    pub(super) fn find(
+        &self,
+        asked: &[RequestedVariable],
+        thread: Option<&str>,
+    ) -> Result<Vec<WatchedVariable>, Error> {
         let thread = thread
             .map(|thread| OfThread::find(thread, self))
             .transpose()?;
-        let places: Vec<Place> = asked
+        let places: Vec<WatchedVariable> = asked
             .iter()
             .map(|asked| self.find_one(asked, thread.as_ref()))
             .collect::<Result<_, _>>()?;
@@ -90,7 +94,11 @@ impl Target {
         Ok(places)
     }
 
-    fn find_one(&self, asked: &Asked, thread: Option<&OfThread>) -> Result<Place, Error> {
+    fn find_one(
+        &self,
+        asked: &RequestedVariable,
+        thread: Option<&OfThread>,
+    ) -> Result<WatchedVariable, Error> {
         let watch = &asked.watch;
         let plain = matches!(watch.expression.root, Root::Address(_)) && watch.binary.is_none();
         let binary = watch.binary.as_deref();
@@ -145,11 +153,11 @@ impl Target {
             (_, None) => format!("{}:{}", module.name, plan.expression),
             (_, Some(thread)) => format!(
                 "{}:{} of thread {}",
-                module.name, plan.expression, thread.told
+                module.name, plan.expression, thread.label
             ),
         };
-        let way = Way::new(&plan, here);
-        Ok(Place {
+        let way = PointerPath::new(&plan, here);
+        Ok(WatchedVariable {
             of_thread: thread.map(|thread| thread.owner),
             life: Life::default(),
             name,
@@ -164,7 +172,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl WatchedVariable {
     pub(super) fn name(&self) -> &str {
         &self.name
     }

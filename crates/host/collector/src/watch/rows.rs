@@ -8,8 +8,8 @@ use tiptoe_session::{Accesses, Stack, Value};
 
 use super::begin::Target;
 use super::learn;
-use super::origins::Known;
-use super::place::Place;
+use super::origins::InstructionOrigins;
+use super::place::WatchedVariable;
 
 /// The key of a row: variable, instruction, whether it was the kernel, thread and name.
 type Key<'r> = (u32, u64, bool, u32, &'r str);
@@ -23,7 +23,7 @@ struct Sum<'r> {
 /// Returns the rows, those with the most accesses first.
 pub(super) fn rows(
     found: &[WatchRow],
-    places: &[Place],
+    places: &[WatchedVariable],
     target: &Target,
     start_ns: u64,
 ) -> Vec<Accesses> {
@@ -33,7 +33,7 @@ pub(super) fn rows(
         let key = (key.variable, key.ip, key.in_kernel, key.tid, &*key.comm);
         sums.entry(key).or_default().rows.push(row);
     }
-    let known = Known::of(found, places, target);
+    let known = InstructionOrigins::of(found, places, target);
     let row = |(key, sum): (Key, Sum)| {
         let place = places.get(key.0 as usize)?;
         Some(sum.row(key, place, target, &known, start_ns))
@@ -47,9 +47,9 @@ impl Sum<'_> {
     fn row(
         &self,
         key: Key,
-        place: &Place,
+        place: &WatchedVariable,
         target: &Target,
-        known: &Known,
+        known: &InstructionOrigins,
         start_ns: u64,
     ) -> Accesses {
         let (_, ip, in_kernel, tid, comm) = key;
@@ -106,7 +106,7 @@ impl Sum<'_> {
 
     /// Returns the value of a single hit, because more is known of its instruction now than at the
     /// hit.
-    fn only_hit(&self, place: &Place, target: &Target) -> Option<u64> {
+    fn only_hit(&self, place: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;
         if row.count != 1 || row.read_behind != 1 || row.key.in_kernel {
@@ -124,7 +124,7 @@ impl Sum<'_> {
         values
     }
 
-    fn stacks(&self, target: &Target, known: &Known) -> Vec<Stack> {
+    fn stacks(&self, target: &Target, known: &InstructionOrigins) -> Vec<Stack> {
         let whole: BTreeSet<&[u64]> = self
             .rows
             .iter()

@@ -10,10 +10,10 @@ use tiptoe_session::Reservations;
 
 use super::begin::Target;
 use super::foresee;
-use super::form::told;
+use super::form::reservations;
 use super::inside::Inside;
 use super::learn::Learned;
-use super::place::Place;
+use super::place::WatchedVariable;
 use crate::request::Error;
 
 /// Breakpoints that count.
@@ -48,7 +48,11 @@ impl Set {
     }
 
     /// Gives the BPF program what it needs of the code before its first hit.
-    pub(super) fn foresee(&mut self, target: &Target, places: &[Place]) -> Result<(), Error> {
+    pub(super) fn foresee(
+        &mut self,
+        target: &Target,
+        places: &[WatchedVariable],
+    ) -> Result<(), Error> {
         match self {
             Set::Kernel { set, learned, .. } => foresee::foresee(learned, set, target, places),
             Set::Agent(_) => {
@@ -243,7 +247,7 @@ impl Set {
 
     pub(super) fn reservations(&self) -> Result<Vec<Reservations>, Error> {
         match self {
-            Set::Kernel { set, .. } => Ok(told(set.reservations()?)),
+            Set::Kernel { set, .. } => Ok(reservations(set.reservations()?)),
             Set::Agent(inside) => inside.reservations(),
         }
     }

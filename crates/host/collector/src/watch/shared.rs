@@ -2,12 +2,12 @@
 //! because a breakpoint belongs to one process.
 
 use super::begin::Target;
-use super::place::Place;
+use super::place::WatchedVariable;
 
 /// Returns notes about such variables.
-pub(super) fn told(target: &Target, places: &[Place]) -> Vec<String> {
+pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<String> {
     let maps = target.process.maps().unwrap_or_default();
-    let is_shared = |place: &&Place| {
+    let is_shared = |place: &&WatchedVariable| {
         let at = maps.iter().find(|map| map.contains(place.address()));
         !place.is_code() && at.is_some_and(|map| map.perms.shared)
     };

@@ -24,10 +24,10 @@ impl Strangers {
         }
         let moved = set.move_to_threads().map_err(|error| error.to_string());
         self.moved = Some(moved);
-        self.told().iter().for_each(|note| observer.note(note));
+        self.note().iter().for_each(|note| observer.note(note));
     }
 
-    pub(super) fn told(&self) -> Option<String> {
+    pub(super) fn note(&self) -> Option<String> {
         let what = "other processes hit the same addresses";
         match &self.moved {
             _ if self.windows == 0 => None,

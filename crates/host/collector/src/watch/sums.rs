@@ -17,7 +17,7 @@ use tiptoe_sys::host::perf;
 use tiptoe_wire::hits::{Hit, RecordedHit};
 
 use super::begin::Target;
-use super::held::Held;
+use super::held::VariableValue;
 use super::learn;
 
 /// The most rows, and the most values in each.
@@ -29,7 +29,7 @@ pub(super) struct Sums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchRow>,
     /// For each variable, its hits and its present value.
-    variables: Vec<(Hits, Held)>,
+    variables: Vec<(Hits, VariableValue)>,
     /// The store instructions that end at these addresses.
     stores: HashMap<u64, Option<Store>>,
     drops: Drops,
@@ -60,7 +60,7 @@ impl Sums {
     }
 
     /// Sets the present value of a variable.
-    pub(super) fn holds(&mut self, index: usize, now: Held) {
+    pub(super) fn holds(&mut self, index: usize, now: VariableValue) {
         if let Some((_, held)) = self.variables.get_mut(index) {
             *held = now;
         }
@@ -99,7 +99,7 @@ impl Sums {
         let hit = read.hit();
         if hit.is_late {
             self.late += 1;
-            self.holds(index, Held::default());
+            self.holds(index, VariableValue::default());
             return;
         }
         target.know(hit.ip);

@@ -17,7 +17,7 @@ use crate::words::few;
 pub(super) struct OfThread {
     pub(super) owner: Owner,
     /// Its number and name, as displayed.
-    pub(super) told: String,
+    pub(super) label: String,
     pointer: u64,
 }
 
@@ -77,7 +77,7 @@ impl OfThread {
         })?;
         Ok(OfThread {
             owner,
-            told: format!("{tid} {name}"),
+            label: format!("{tid} {name}"),
             pointer,
         })
     }

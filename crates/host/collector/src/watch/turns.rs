@@ -7,7 +7,7 @@ use tiptoe_schedule::{Rotation, Slots};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::begin::Target;
-use super::place::Place;
+use super::place::WatchedVariable;
 use super::set::Set;
 use crate::request::Error;
 
@@ -25,7 +25,7 @@ pub(super) struct Turns {
 struct Registers<'a> {
     set: &'a mut Set,
     target: &'a Target,
-    places: &'a [Place],
+    places: &'a [WatchedVariable],
     /// A bit for each variable whose events were disabled.
     rested: u64,
 }
@@ -45,7 +45,7 @@ impl Turns {
     /// Without turns each variable must have a register; otherwise the accounting reports which
     /// have none.
     pub(super) fn new(
-        places: &[Place],
+        places: &[WatchedVariable],
         each: Option<Duration>,
         all_slots: bool,
     ) -> Result<Turns, Error> {
@@ -58,7 +58,7 @@ impl Turns {
             return Err(Error::new(what).with_hint("leave some out"));
         }
         let room = REGISTERS as usize - usize::from(!all_slots);
-        let pinned: Vec<bool> = places.iter().map(Place::is_pinned).collect();
+        let pinned: Vec<bool> = places.iter().map(WatchedVariable::is_pinned).collect();
         let (slots, first) = match each {
             // An arbitrary number, so that not the same variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),
@@ -103,7 +103,7 @@ impl Turns {
         &mut self,
         set: &mut Set,
         target: &Target,
-        places: &[Place],
+        places: &[WatchedVariable],
     ) -> Result<u64, Error> {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {

@@ -8,7 +8,7 @@ use crate::assembly::{ATTACH, Site};
 use crate::driver::{Calls, Traced, Tracing};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::target::Target;
 
 /// How long a thread looks for gaps in which it does not run. It must be longer than an attach.
@@ -94,7 +94,7 @@ fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> 
             }
         }
     }
-    let rows = cases.iter().map(|(case, times)| Row {
+    let rows = cases.iter().map(|(case, times)| TableRow {
         threads: Some(threads),
         ..row(case, site, times, "ms")
     });
@@ -102,9 +102,9 @@ fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> 
     Ok(())
 }
 
-fn row(case: &str, site: Site, times: &[f64], unit: &'static str) -> Row {
-    Row {
+fn row(case: &str, site: Site, times: &[f64], unit: &'static str) -> TableRow {
+    TableRow {
         sites: Some(site.functions),
-        ..Row::new(case, times, unit).at("push")
+        ..TableRow::new(case, times, unit).at("push")
     }
 }

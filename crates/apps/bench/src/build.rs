@@ -24,7 +24,7 @@ use tiptoe_sys::host::Process;
 use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread};
 use crate::workshop::failed;
 
 /// The environment variable with the folder.
@@ -46,14 +46,14 @@ const CASES: [(&str, Option<WaitSelection>); 3] = [
 
 /// The results of the rounds.
 #[derive(Default)]
-struct Found {
+struct BuildRounds {
     /// The builds of each round, by case.
     rounds: Vec<[Option<Took>; CASES.len()]>,
     /// The percentage of all CPU time in which tiptoe's programs in the kernel ran.
     programs: [Vec<f64>; CASES.len()],
 }
 
-impl Found {
+impl BuildRounds {
     /// Returns by how many percent each build of a case exceeded the same round's `off`.
     fn more(&self, case: usize, of: fn(&Took) -> f64) -> Vec<f64> {
         let rounds = self.rounds.iter();
@@ -84,7 +84,7 @@ fn turns(round: usize) -> impl Iterator<Item = usize> {
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let source = source()?;
     build(&source)?; // the first build may do more
-    let mut found = Found::default();
+    let mut found = BuildRounds::default();
     for round in 0..options.pairs {
         let mut builds = [const { None }; CASES.len()];
         for case in turns(round) {
@@ -168,7 +168,7 @@ fn share_of_programs(session: &Session) -> Option<f64> {
     Some(100.0 * ran as f64 / session.cpu_ns.max(1) as f64)
 }
 
-fn table(found: &Found, source: &Path) -> Table {
+fn table(found: &BuildRounds, source: &Path) -> Table {
     let mut table = Table {
         bench: "build",
         ..Table::default()
@@ -178,7 +178,7 @@ fn table(found: &Found, source: &Path) -> Table {
         if seconds.is_empty() {
             continue;
         }
-        table.rows.push(Row::new(*name, &seconds, "s"));
+        table.rows.push(TableRow::new(*name, &seconds, "s"));
         if watched.is_some() {
             table.notes.push(note(name, case, found));
         }
@@ -191,7 +191,7 @@ fn table(found: &Found, source: &Path) -> Table {
     table
 }
 
-fn note(name: &str, case: usize, found: &Found) -> String {
+fn note(name: &str, case: usize, found: &BuildRounds) -> String {
     let interval = |of| {
         let more = found.more(case, of);
         let (trimmed, half) = trimmed_and_half_width(&more);
@@ -298,13 +298,13 @@ mod tests {
     #[test]
     fn each_build_is_compared_with_its_rounds_own() {
         let took = |seconds, cpu| Some(Took { seconds, cpu });
-        let found = Found {
+        let found = BuildRounds {
             rounds: vec![
                 [took(10.0, 5.0), took(11.0, 5.0), took(15.0, 5.5)],
                 [took(20.0, 5.0), took(20.0, 5.0), None],
                 [took(20.0, 5.0), took(20.0, 5.0), took(40.0, 5.5)],
             ],
-            ..Found::default()
+            ..BuildRounds::default()
         };
         let longer = found.more(1, |took| took.seconds);
         assert!((longer[0] - 10.0).abs() < 1e-9 && longer[1] == 0.0);

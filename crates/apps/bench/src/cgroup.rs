@@ -14,8 +14,8 @@
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
-use crate::turns::{Found, in_turns, ratio};
+use crate::table::{Table, TableRow, median_and_spread};
+use crate::turns::{CaseResults, in_turns, ratio};
 use crate::workshop::{Program, Workshop};
 
 mod counting;
@@ -123,7 +123,7 @@ impl Bench<'_> {
         tasks: usize,
         cgroups: usize,
         table: &mut Table,
-    ) -> Result<Found<Case>, Error> {
+    ) -> Result<CaseResults<Case>, Error> {
         let path = self.folder.path().display().to_string();
         self.program
             .ask(&format!("ring {path} {tasks} {cgroups}"))?;
@@ -152,7 +152,7 @@ impl Bench<'_> {
             let times: Vec<f64> = times.iter().map(|ns| ns / 1000.0).collect();
             table
                 .rows
-                .push(Row::new(case.name(), &times, "us").at("response"));
+                .push(TableRow::new(case.name(), &times, "us").at("response"));
         }
         for (case, times) in &found.cases[1..] {
             let (ratio, spread) = ratio(times, bare);
@@ -181,7 +181,7 @@ impl Bench<'_> {
             }
             table
                 .rows
-                .push(Row::new(case.name(), &blind, "ns").at("blind"));
+                .push(TableRow::new(case.name(), &blind, "ns").at("blind"));
         }
         self.program.ask("stop")?;
         Ok(())
@@ -189,12 +189,12 @@ impl Bench<'_> {
 }
 
 /// Adds rows of a ring: the time of each case, and how much it exceeds that without counting in the same round.
-fn compare(table: &mut Table, site: &str, found: &Found<Case>) {
+fn compare(table: &mut Table, site: &str, found: &CaseResults<Case>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();
     table
         .rows
-        .extend(rows.map(|(case, times)| Row::new(case.name(), times, "ns").at(site)));
+        .extend(rows.map(|(case, times)| TableRow::new(case.name(), times, "ns").at(site)));
     for (case, times) in &found.cases[1..] {
         let more: Vec<f64> = times
             .iter()

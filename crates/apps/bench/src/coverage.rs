@@ -13,7 +13,7 @@ use crate::driver::trace_once;
 use crate::error::Error;
 use crate::options::Options;
 use crate::private::PrivateFolder;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::workshop::failed;
 
 /// A program that prints `ready`, and waits for the end of its stdin.
@@ -158,12 +158,12 @@ fn add(table: &mut Table, case: &str, session: &Session) {
     let traps = by_trap.count();
     let jumps = session.events.len() - traps;
     let all = session.events.len() + session.refusals.len();
-    table.rows.push(Row {
+    table.rows.push(TableRow {
         case: case.to_owned(),
         sites: Some(all),
         value: 100.0 * jumps as f64 / all.max(1) as f64,
         unit: "%",
-        ..Row::default()
+        ..TableRow::default()
     });
     let mut reasons = std::collections::BTreeMap::from([("no jump fits there: a trap", traps)]);
     for refusal in &session.refusals {

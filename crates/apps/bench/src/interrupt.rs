@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop, failed};
 
 /// The program waits, and none of its probes is hit.
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     })?;
     table
         .rows
-        .push(Row::new("preparing", &preparing, "ms").at("probe"));
+        .push(TableRow::new("preparing", &preparing, "ms").at("probe"));
     let counting = |words: &[&str], times| {
         rounds(&|| {
             let mut tiptoe = Tiptoe::start(words, &program)?;
@@ -78,14 +78,16 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     for (name, words) in INSTRUMENTS {
         match counting(words, 1) {
-            Ok(times) => table.rows.push(Row::new("counting", &times, "ms").at(name)),
+            Ok(times) => table
+                .rows
+                .push(TableRow::new("counting", &times, "ms").at(name)),
             Err(error) => table.notes.push(format!("skipped: {name} ({error})")),
         }
     }
     let ending = counting(INSTRUMENTS[0].1, 2)?;
     table
         .rows
-        .push(Row::new("ending", &ending, "ms").at("probe"));
+        .push(TableRow::new("ending", &ending, "ms").at("probe"));
     Ok(table)
 }
 

@@ -34,7 +34,7 @@ mod workshop;
 pub use breakpoint::{Breakpoints, Enable, Queue, Stress, Thread};
 pub use error::Error;
 pub use options::{Options, up_to};
-pub use table::{Row, Table};
+pub use table::{Table, TableRow};
 
 /// A bench by its name.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@ use tiptoe_event::Via;
 use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread};
 use crate::workshop::{Program, Workshop};
 
 mod linked;
@@ -138,7 +138,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             .zip(times)
             .filter(|(_, times)| !times.is_empty());
         for ((case, via), found) in cases {
-            table.rows.push(Row::new(*case, found, unit).at(*site));
+            table.rows.push(TableRow::new(*case, found, unit).at(*site));
             let note = via.map(|_| note(site, case, &times[0], found));
             table.notes.extend(note);
         }
@@ -148,13 +148,17 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 .zip(&floors[at])
                 .map(|(a, b)| a + b)
                 .collect();
-            table.rows.push(Row::new("floor", &least, unit).at(*site));
+            table
+                .rows
+                .push(TableRow::new("floor", &least, unit).at(*site));
             table.notes.push(note(site, "floor", &times[0], &least));
         }
         let at = THEIRS.iter().position(|theirs| theirs == site);
         for (other, times) in others.iter().zip(&theirs).filter(|_| at.is_some()) {
             let times = &times[at.unwrap_or(0)];
-            table.rows.push(Row::new(other.case, times, unit).at(*site));
+            table
+                .rows
+                .push(TableRow::new(other.case, times, unit).at(*site));
         }
     }
     let left_out = left_out.map(|why| format!("futex_tracepoints is left out: {why}"));

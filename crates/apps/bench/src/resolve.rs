@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread};
 
 mod find_object;
 mod world;
@@ -22,7 +22,7 @@ const CHANGES_PER_S: [u32; 2] = [0, 1_000];
 
 /// The case of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Asked {
+struct ResolveCase {
     changes_per_s: u32,
     case: Case,
     threads: u32,
@@ -49,11 +49,11 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
         .collect();
     let world = World::new(&words, mappings)?;
     let asked = questions(&options.threads);
-    let mut measured: BTreeMap<Asked, Vec<Measured>> = BTreeMap::new();
+    let mut measured: BTreeMap<ResolveCase, Vec<Measured>> = BTreeMap::new();
     for round in 0..options.rounds {
         for turn in 0..asked.len() {
             let asked = asked[(turn + round) % asked.len()];
-            let Asked {
+            let ResolveCase {
                 changes_per_s,
                 case,
                 threads,
@@ -70,11 +70,11 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
     Ok(())
 }
 
-fn questions(threads: &[u32]) -> Vec<Asked> {
+fn questions(threads: &[u32]) -> Vec<ResolveCase> {
     let mut asked = Vec::new();
     for &threads in threads {
         for changes_per_s in CHANGES_PER_S {
-            asked.extend(Case::ALL.map(|case| Asked {
+            asked.extend(Case::ALL.map(|case| ResolveCase {
                 changes_per_s,
                 case,
                 threads,
@@ -84,8 +84,8 @@ fn questions(threads: &[u32]) -> Vec<Asked> {
     asked
 }
 
-fn add(table: &mut Table, asked: &Asked, mappings: usize, rates: &[f64]) {
-    let Asked {
+fn add(table: &mut Table, asked: &ResolveCase, mappings: usize, rates: &[f64]) {
+    let ResolveCase {
         changes_per_s,
         case,
         threads,
@@ -95,7 +95,7 @@ fn add(table: &mut Table, asked: &Asked, mappings: usize, rates: &[f64]) {
         case.name()
     );
     let row = rate(table, &what, threads, rates);
-    table.rows.push(Row {
+    table.rows.push(TableRow {
         case: case.name().to_owned(),
         mappings: Some(mappings),
         changes_per_s: Some(changes_per_s),
@@ -104,23 +104,23 @@ fn add(table: &mut Table, asked: &Asked, mappings: usize, rates: &[f64]) {
 }
 
 /// Adds the note, and returns the row's numbers.
-fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> Row {
+fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow {
     let (value, spread) = median_and_spread(rates);
     let each = value / f64::from(threads);
     table.notes.push(format!(
         "{what} ({threads} cpus): {value:.1} M/s ({each:.1} M/s/cpu)"
     ));
-    Row {
+    TableRow {
         threads: Some(threads),
         value,
         spread: Some(spread),
         unit: "M/s",
-        ..Row::default()
+        ..TableRow::default()
     }
 }
 
 /// Adds a note: how many lookups had to fall back while mappings changed.
-fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<Asked, Vec<Measured>>) {
+fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<ResolveCase, Vec<Measured>>) {
     let changed = measured
         .iter()
         .filter(|(asked, _)| asked.case == Case::Speculative && asked.changes_per_s > 0);
@@ -153,7 +153,7 @@ fn libraries(table: &mut Table, options: &Options) -> Result<(), Error> {
         let found = found.collect::<Result<Vec<_>, _>>()?;
         let rates: Vec<f64> = found.iter().map(|(_, rate)| *rate).collect();
         let row = rate(table, "dl_find_object", threads, &rates);
-        table.rows.push(Row {
+        table.rows.push(TableRow {
             case: "dl_find_object".to_owned(),
             mappings: found.first().map(|(objects, _)| *objects),
             changes_per_s: Some(0),

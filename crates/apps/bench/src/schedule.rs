@@ -9,7 +9,7 @@ use tiptoe_schedule::{Label, Policy, Priority, Target, Tree};
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             operation_ns: 80,
         };
         let cpus = POLICIES.map(|(policy, _)| machine.cpu(policy));
-        let mut seen = POLICIES.map(|_| Seen::default());
+        let mut seen = POLICIES.map(|_| PolicyResults::default());
         for at in 0..CPUS {
             for (cpu, seen) in cpus.iter().zip(&mut seen) {
                 let cpu = cpu.as_ref().map_err(|_| Error::Numbers)?;
@@ -93,13 +93,13 @@ fn wanted<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<Wanted> {
 
 /// The results of one policy.
 #[derive(Default)]
-struct Seen {
+struct PolicyResults {
     all: Outcome,
     /// By CPU, in millions.
     switches_per_s: Vec<f64>,
 }
 
-impl Seen {
+impl PolicyResults {
     fn run(&mut self, mut cpu: Cpu<'_>, switches: Synthetic<'_>, end_ns: u64, seed: u64) {
         let begin = Instant::now();
         cpu.run(switches, end_ns, seed);
@@ -110,7 +110,7 @@ impl Seen {
         self.all += &outcome;
     }
 
-    fn rows(&self, case: &str) -> [Row; 4] {
+    fn rows(&self, case: &str) -> [TableRow; 4] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);
         let (blind, missed, enabled) = system.fold((0, 0, 0), |(blind, missed, enabled), group| {
@@ -121,11 +121,11 @@ impl Seen {
             )
         });
         let percent = |part: u64| 100.0 * part as f64 / enabled.max(1) as f64;
-        let row = |value, unit| Row {
+        let row = |value, unit| TableRow {
             case: case.to_owned(),
             value,
             unit,
-            ..Row::default()
+            ..TableRow::default()
         };
         [
             row(
@@ -137,7 +137,7 @@ impl Seen {
                 "% of the time the system's events are out because of switches",
             ),
             row(percent(missed), "% of the time they have no slot"),
-            Row::new(
+            TableRow::new(
                 case,
                 &self.switches_per_s,
                 "million switches simulated a second",

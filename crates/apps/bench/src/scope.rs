@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("scope/program.c");
@@ -24,7 +24,7 @@ const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clo
 
 /// The results for a number of threads.
 #[derive(Clone, Default)]
-struct Found {
+struct ScopeTimes {
     bare: [Vec<f64>; SITES.len()],
     scope: [Vec<f64>; SITES.len()],
     others: [Vec<f64>; OTHERS.len()],
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     let workshop = Workshop::with("scope", PROGRAM, &[("tiptoe.h", tiptoe_scope::HEADER)])?;
     let mut program = workshop.start(None)?;
-    let mut found = vec![Found::default(); options.threads.len()];
+    let mut found = vec![ScopeTimes::default(); options.threads.len()];
     for _ in 0..options.rounds {
         for (threads, found) in options.threads.iter().zip(&mut found) {
             let mut ask =
@@ -62,8 +62,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     }
     for (threads, found) in options.threads.iter().zip(&found) {
         let row = |case, times: &Vec<f64>, site| {
-            let row = Row::new(case, times, "ns").at(site);
-            Row {
+            let row = TableRow::new(case, times, "ns").at(site);
+            TableRow {
                 threads: Some(*threads),
                 ..row
             }

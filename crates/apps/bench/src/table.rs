@@ -10,7 +10,7 @@ pub struct Table {
     /// The name of the bench.
     pub bench: &'static str,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
     /// Refused or skipped cases, each in one sentence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Table {
 
 /// One number and its case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
+pub struct TableRow {
     /// The case: `off`, `count`, a binary.
     pub case: String,
     /// The first instruction of the probed function.
@@ -70,7 +70,7 @@ const HEADS: [&str; 10] = [
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let cells: Vec<[String; HEADS.len()]> = self.rows.iter().map(Row::cells).collect();
+        let cells: Vec<[String; HEADS.len()]> = self.rows.iter().map(TableRow::cells).collect();
         let shown: Vec<usize> = (0..HEADS.len())
             .filter(|&c| cells.iter().any(|row| !row[c].is_empty()))
             .collect();
@@ -97,22 +97,22 @@ impl fmt::Display for Table {
     }
 }
 
-impl Row {
+impl TableRow {
     /// Returns a row with the median and the spread of a case.
-    pub(crate) fn new(case: impl Into<String>, values: &[f64], unit: &'static str) -> Row {
+    pub(crate) fn new(case: impl Into<String>, values: &[f64], unit: &'static str) -> TableRow {
         let (value, spread) = median_and_spread(values);
-        Row {
+        TableRow {
             case: case.into(),
             value,
             spread: Some(spread),
             unit,
-            ..Row::default()
+            ..TableRow::default()
         }
     }
 
     /// Returns the row with this site.
-    pub(crate) fn at(self, site: impl Into<String>) -> Row {
-        Row {
+    pub(crate) fn at(self, site: impl Into<String>) -> TableRow {
+        TableRow {
             site: Some(site.into()),
             ..self
         }
@@ -184,12 +184,12 @@ mod tests {
 
     #[test]
     fn columns_without_values_are_not_shown() {
-        let row = Row {
+        let row = TableRow {
             case: "count".into(),
             depth: Some(5),
             value: 0.5,
             unit: "ns",
-            ..Row::default()
+            ..TableRow::default()
         };
         let table = Table {
             bench: "uprobe",
@@ -204,12 +204,12 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_keys() {
-        let row = Row {
+        let row = TableRow {
             case: "count".into(),
             site: Some("push".into()),
             value: 0.5,
             unit: "ns",
-            ..Row::default()
+            ..TableRow::default()
         };
         let table = Table {
             bench: "uprobe",

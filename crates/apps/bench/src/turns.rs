@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::table::{Table, median_and_spread};
 
 /// The results of each case, by round.
-pub(crate) struct Found<C> {
+pub(crate) struct CaseResults<C> {
     pub(crate) cases: Vec<(C, Vec<f64>)>,
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
     name: impl Fn(C) -> String,
     table: &mut Table,
     mut measure: impl FnMut(C) -> Result<f64, Error>,
-) -> Result<Found<C>, Error> {
+) -> Result<CaseResults<C>, Error> {
     let mut cases: Vec<(C, Vec<f64>)> = all.iter().map(|&case| (case, Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..all.len() {
@@ -41,7 +41,7 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
             }
         }
     }
-    Ok(Found { cases })
+    Ok(CaseResults { cases })
 }
 
 /// Returns a case's time relative to another's, by round: the median and the spread.

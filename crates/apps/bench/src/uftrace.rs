@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::assembly::{KINDS, MCOUNT};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
 /// A small buffer would lose what it cannot write in time, and so look cheap.
@@ -34,11 +34,11 @@ pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> R
             let before = plain.measure(question(KINDS[0]))?.ns_per_call;
             added.push(recorded.measure(question(MCOUNT))?.ns_per_call - before);
         }
-        table.rows.push(Row {
+        table.rows.push(TableRow {
             depth: Some(depth),
             threads: Some(1),
             sites: Some(1),
-            ..Row::new("uftrace", &added, "ns").at("mcount")
+            ..TableRow::new("uftrace", &added, "ns").at("mcount")
         });
     }
     Ok(())

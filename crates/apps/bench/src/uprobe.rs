@@ -23,10 +23,10 @@ use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SH
 use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread};
 use crate::target::{Question, Target};
 use crate::uftrace;
-use case::{Asked, Case, kind};
+use case::{CallLoad, Case, kind};
 use kernel_returns::KernelReturns;
 
 /// Measures every case.
@@ -93,21 +93,21 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 /// Returns depth 0 and 5 for every kind, and more threads and more functions for `push`.
-fn questions(cpus: u32) -> Vec<Asked> {
+fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
-        [0, 5].map(|depth| Asked {
+        [0, 5].map(|depth| CallLoad {
             site,
             depth,
             threads: 1,
         })
     });
-    let threads = (2..=cpus.max(2)).map(|threads| Asked {
+    let threads = (2..=cpus.max(2)).map(|threads| CallLoad {
         site: KINDS[0],
         depth: 0,
         threads,
     });
-    let many = MANY.iter().map(|&site| Asked {
+    let many = MANY.iter().map(|&site| CallLoad {
         site,
         depth: 0,
         threads: 1,
@@ -115,8 +115,8 @@ fn questions(cpus: u32) -> Vec<Asked> {
     depths.chain(threads).chain(many).collect()
 }
 
-fn ask(target: &mut Target, asked: &Asked, options: &Options) -> Result<f64, Error> {
-    let Asked {
+fn ask(target: &mut Target, asked: &CallLoad, options: &Options) -> Result<f64, Error> {
+    let CallLoad {
         site,
         depth,
         threads,
@@ -131,7 +131,7 @@ fn ask(target: &mut Target, asked: &Asked, options: &Options) -> Result<f64, Err
         .ns_per_call)
 }
 
-fn untraced(target: &mut Target, asked: &[Asked], options: &Options) -> Result<Vec<f64>, Error> {
+fn untraced(target: &mut Target, asked: &[CallLoad], options: &Options) -> Result<Vec<f64>, Error> {
     asked
         .iter()
         .map(|asked| ask(target, asked, options))
@@ -155,7 +155,7 @@ fn traced(
     target: &mut Target,
     case: Case,
     probed: &[Site],
-    asked: &[Asked],
+    asked: &[CallLoad],
     options: &Options,
 ) -> Result<Times, Error> {
     if matches!(case, Case::Floor | Case::ReturnFloor) {
@@ -216,21 +216,21 @@ fn kept(session: &Session) -> Option<f64> {
 fn unprobed(
     target: &mut Target,
     case: Case,
-    asked: &Asked,
+    asked: &CallLoad,
     options: &Options,
 ) -> Result<Option<f64>, Error> {
     let site = case.floor(asked.site).filter(|_| case.asks(asked));
-    let asked = site.map(|site| Asked { site, ..*asked });
+    let asked = site.map(|site| CallLoad { site, ..*asked });
     asked.map(|asked| ask(target, &asked, options)).transpose()
 }
 
-fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {
+fn row(asked: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
     let case = case.map_or("off", |case| case.name(asked.site));
-    Row {
+    TableRow {
         depth: Some(asked.depth),
         threads: Some(asked.threads),
         sites: Some(asked.site.functions),
-        ..Row::new(case, values, "ns").at(kind(asked.site))
+        ..TableRow::new(case, values, "ns").at(kind(asked.site))
     }
 }
 
@@ -238,17 +238,17 @@ fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {
 fn throughput(
     table: &mut Table,
     target: &mut Target,
-    asked: &[Asked],
+    asked: &[CallLoad],
     whole: &BTreeMap<(usize, Case), Vec<f64>>,
     options: &Options,
 ) -> Result<(), Error> {
-    let hot = |(_, asked): &(usize, &Asked)| asked.site == KINDS[0] && asked.depth == 0;
+    let hot = |(_, asked): &(usize, &CallLoad)| asked.site == KINDS[0] && asked.depth == 0;
     for (index, asked) in asked.iter().enumerate().filter(hot) {
         for case in [Case::Count, Case::Kernel] {
             let times = whole.get(&(index, case)).map_or(&[][..], Vec::as_slice);
             per_second(table, case.name(asked.site), asked.threads, times);
         }
-        let shared = Asked {
+        let shared = CallLoad {
             site: SHARED,
             ..*asked
         };
@@ -274,7 +274,7 @@ fn per_second(table: &mut Table, name: &str, threads: u32, times: &[f64]) {
     table.notes.push(format!(
         "{case} ({threads} cpus): {value:.1} ± {spread:.1} M/s ({each:.1} M/s/cpu)"
     ));
-    table.rows.push(Row {
+    table.rows.push(TableRow {
         case,
         site: Some("push".to_owned()),
         depth: Some(0),
@@ -283,6 +283,6 @@ fn per_second(table: &mut Table, name: &str, threads: u32, times: &[f64]) {
         value,
         spread: Some(spread),
         unit: "M/s",
-        ..Row::default()
+        ..TableRow::default()
     });
 }

@@ -9,7 +9,7 @@ use tiptoe_sys::raw::futex;
 
 use super::inherited;
 use crate::error::Error;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 
 /// How long the threads have to start.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -37,9 +37,9 @@ impl Enable {
         };
         match times {
             Ok(times) => {
-                table.rows.push(Row {
+                table.rows.push(TableRow {
                     threads: Some(self.passive + self.active),
-                    ..Row::new("kernel", &times, "usecs/op")
+                    ..TableRow::new("kernel", &times, "usecs/op")
                 });
                 table.notes.push(format!(
                     "an op is a switch off and a switch on, over {} sleeping and {} running threads; {} rounds of {}",

@@ -19,7 +19,7 @@ use super::forms::Form;
 use super::stress::{Measured, Stress};
 use crate::error::Error;
 use crate::options::up_to;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread};
 use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
@@ -105,7 +105,7 @@ impl Queue {
         form: Form,
         cpus: u32,
         cpu_targets: u32,
-    ) -> Result<Row, Error> {
+    ) -> Result<TableRow, Error> {
         let geometry = geometry(cpus, self.slots)?;
         let geometry = match form {
             Form::GlobalMutex => geometry.with_shards(1),
@@ -125,11 +125,11 @@ impl Queue {
             accounting as f64 / 1000.0 / one.done.max(1) as f64
         });
         let waiting = of(&|one| one.waited as f64 / (one.time.max(1) as f64 * all));
-        Ok(Row {
+        Ok(TableRow {
             threads: Some(cpus),
             cpu_targets: Some(cpu_targets),
             waiting_percent: Some(100.0 * median_and_spread(&waiting).0),
-            ..Row::new(format!("{} simulated", form.name()), &pairs, "ns a pair")
+            ..TableRow::new(format!("{} simulated", form.name()), &pairs, "ns a pair")
         })
     }
 
@@ -191,7 +191,7 @@ fn measured(
     form: Form,
     threads: u32,
     cpu_targets: u32,
-) -> Result<(Row, bool), Error> {
+) -> Result<(TableRow, bool), Error> {
     let round = |_| -> Result<(Measured, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
         // No thread waits in this form.
@@ -205,11 +205,11 @@ fn measured(
         let kept = found.iter().filter(|(_, quiet)| *quiet == is_quiet);
         kept.map(|(found, _)| part(found)).collect::<Vec<f64>>()
     };
-    let row = Row {
+    let row = TableRow {
         threads: Some(threads),
         cpu_targets: Some(cpu_targets),
         waiting_percent: Some(100.0 * median_and_spread(&of(|found| found.waiting)).0),
-        ..Row::new(
+        ..TableRow::new(
             format!("{} measured", form.name()),
             &of(|found| found.clock_ns),
             "ns a pair",

@@ -14,7 +14,7 @@ use tiptoe_breakpoint::{Kind, Request, Target};
 use super::forms::{Act, Form, Slots, Storage};
 use crate::error::Error;
 use crate::options::up_to;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread};
 
 /// Pairs between two checks of the end flag. It must be a multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
@@ -36,9 +36,9 @@ pub struct Stress {
     pub ms: u32,
 }
 
-/// One case.
+/// The case of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Asked {
+struct StressCase {
     cpu_targets: u32,
     threads: u32,
     form: Form,
@@ -69,8 +69,8 @@ impl Stress {
     }
 
     pub(super) fn run(&self) -> Result<Table, Error> {
-        let asked = self.asked();
-        let mut measured: BTreeMap<Asked, Vec<Measured>> = BTreeMap::new();
+        let asked = self.cases();
+        let mut measured: BTreeMap<StressCase, Vec<Measured>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..asked.len() {
                 let asked = asked[(turn + round) % asked.len()];
@@ -92,12 +92,12 @@ impl Stress {
         Ok(table)
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn cases(&self) -> Vec<StressCase> {
         let percentages = self.cpu_targets.map_or(vec![0, 1, 10], |one| vec![one]);
         let mut asked = Vec::new();
         for cpu_targets in percentages {
             for threads in up_to(self.threads) {
-                asked.extend(Form::ALL.map(|form| Asked {
+                asked.extend(Form::ALL.map(|form| StressCase {
                     cpu_targets,
                     threads,
                     form,
@@ -107,7 +107,7 @@ impl Stress {
         asked
     }
 
-    fn measure(&self, asked: Asked) -> Result<Measured, Error> {
+    fn measure(&self, asked: StressCase) -> Result<Measured, Error> {
         let storage = Storage::new(self.cpus, self.slots, 16 * self.threads + 64);
         let storage = storage.ok_or(Error::Numbers)?;
         Ok(storage.with(
@@ -127,7 +127,7 @@ impl Stress {
         threads: u32,
         cpu_targets: u32,
     ) -> Result<Measured, Error> {
-        self.measure(Asked {
+        self.measure(StressCase {
             cpu_targets,
             threads,
             form,
@@ -143,14 +143,14 @@ impl Stress {
 }
 
 struct Pairs {
-    asked: Asked,
+    asked: StressCase,
     cpus: u32,
     time: Duration,
 }
 
 impl Act<Measured> for Pairs {
     fn on(self, slots: &impl Slots) -> Measured {
-        let Asked {
+        let StressCase {
             cpu_targets,
             threads,
             ..
@@ -222,17 +222,17 @@ fn batch(slots: &impl Slots, requests: &[Request]) {
     }
 }
 
-fn row(asked: &Asked, found: &[Measured]) -> Row {
+fn row(asked: &StressCase, found: &[Measured]) -> TableRow {
     let of = |part: fn(&Measured) -> f64| {
         let values = found.iter().map(part);
         values.collect::<Vec<f64>>()
     };
     let waiting = median_and_spread(&of(|found| found.waiting)).0;
-    Row {
+    TableRow {
         threads: Some(asked.threads),
         cpu_targets: Some(asked.cpu_targets),
         waiting_percent: Some(100.0 * waiting),
-        ..Row::new(asked.form.name(), &of(|found| found.ns), "ns")
+        ..TableRow::new(asked.form.name(), &of(|found| found.ns), "ns")
     }
 }
 

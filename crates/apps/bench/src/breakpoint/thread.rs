@@ -14,7 +14,7 @@ use tiptoe_sys::raw::futex;
 use super::forms::{Act, Form, Off, Slots, Storage};
 use super::{inherited, stress::Stress};
 use crate::error::Error;
-use crate::table::{Row, Table, interval, median_and_spread};
+use crate::table::{Table, TableRow, interval, median_and_spread};
 
 /// The measurement and its length.
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +122,10 @@ impl Thread {
         let each = f64::from(self.parallel);
         let waiting = median_and_spread(&of(&|found| found.waiting)).0;
         let mut row = |unit, values: &[f64]| {
-            table.rows.push(Row {
+            table.rows.push(TableRow {
                 threads: Some(self.threads),
                 waiting_percent: Some(100.0 * waiting),
-                ..Row::new(case.name(), values, unit)
+                ..TableRow::new(case.name(), values, unit)
             });
         };
         row("usecs/op", &of(&|found| found.us_per_op));

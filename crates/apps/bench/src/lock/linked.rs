@@ -16,8 +16,8 @@ use tiptoe_lock::{Contended, Nothing, Order, Waits};
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
-use crate::turns::{Found, in_turns, ratio};
+use crate::table::{Table, TableRow, median_and_spread};
+use crate::turns::{CaseResults, in_turns, ratio};
 
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
@@ -80,7 +80,7 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
     for (site, cases) in [("pair", &ALONE[..]), ("pair_within", &WITHIN[..])] {
         let found = measure(cases, options, table, |case| case(time))?;
         for (name, times) in &found.cases {
-            table.rows.push(Row::new(*name, times, "ns").at(site));
+            table.rows.push(TableRow::new(*name, times, "ns").at(site));
         }
         compare(&found, |name, bare, times| {
             let more: Vec<f64> = times.iter().zip(bare).map(|(a, b)| a - b).collect();
@@ -93,8 +93,8 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         // The work of several threads takes longer to settle.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
-            let row = Row::new(*name, times, "ns").at("contended");
-            table.rows.push(Row {
+            let row = TableRow::new(*name, times, "ns").at("contended");
+            table.rows.push(TableRow {
                 threads: Some(threads),
                 ..row
             });
@@ -115,7 +115,7 @@ fn measure<M: Copy>(
     options: &Options,
     table: &mut Table,
     measure: impl Fn(M) -> f64,
-) -> Result<Found<&'static str>, Error> {
+) -> Result<CaseResults<&'static str>, Error> {
     let names: Vec<&'static str> = cases.iter().map(|(name, _)| *name).collect();
     let case = |name| cases.iter().find(|(other, _)| *other == name);
     in_turns(options.rounds, &names, str::to_owned, table, |name| {
@@ -125,7 +125,7 @@ fn measure<M: Copy>(
 }
 
 /// Compares each case with the bare lock.
-fn compare(found: &Found<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64])) {
+fn compare(found: &CaseResults<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64])) {
     let mut cases = found.cases.iter();
     let Some((_, bare)) = cases.next() else {
         return;

@@ -37,9 +37,9 @@ pub(super) enum Case {
     KernelReturn,
 }
 
-/// One measurement.
+/// The calls of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct CallLoad {
     pub site: Site,
     pub depth: u32,
     pub threads: u32,
@@ -139,8 +139,8 @@ impl Case {
     }
 
     /// Returns whether the case has this measurement.
-    pub(super) fn asks(self, asked: &Asked) -> bool {
-        let Asked { site, threads, .. } = *asked;
+    pub(super) fn asks(self, asked: &CallLoad) -> bool {
+        let CallLoad { site, threads, .. } = *asked;
         match self {
             Case::Floor | Case::ReturnFloor => threads == 1 && self.floor(site).is_some(),
             Case::Count => true,

@@ -4,7 +4,7 @@
 use crate::assembly::{KINDS, READINGS, READS, Site};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
 /// Adds the row: many readings in a function, minus a function that only returns.
@@ -24,9 +24,9 @@ pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> 
         let rest = empty.map_or(Ok(0.0), |&site| time(site))?;
         each.push((time(READINGS)? - rest) / READS as f64);
     }
-    let row = Row {
+    let row = TableRow {
         threads: Some(1),
-        ..Row::new("rdtsc", &each, "ns")
+        ..TableRow::new("rdtsc", &each, "ns")
     };
     table.notes.push(format!(
         "a timed call reads the time stamp counter twice: {:.1} of `latency`'s ns",

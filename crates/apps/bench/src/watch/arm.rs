@@ -9,9 +9,9 @@ use tiptoe_sys::host::perf::{Access, Breakpoint};
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// A way.
+/// A way to arm a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ArmMethod {
     /// An event of each CPU, as in `tiptoe watch`, with its BPF program.
     CpuWide,
     /// An event of each thread, which threads that it starts later inherit, as with `--via kernel-task`.
@@ -20,19 +20,19 @@ pub(super) enum Way {
     Ptrace,
 }
 
-impl Way {
+impl ArmMethod {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Way::CpuWide => "cpu_wide",
-            Way::PerTask => "per_task",
-            Way::Ptrace => "ptrace",
+            ArmMethod::CpuWide => "cpu_wide",
+            ArmMethod::PerTask => "per_task",
+            ArmMethod::Ptrace => "ptrace",
         }
     }
 }
 
 /// A watch that lasts as long as this is held.
 #[expect(dead_code, reason = "only held")]
-pub(super) enum Held {
+pub(super) enum ArmedWatch {
     Watch(Box<Watchpoints>),
     Tracer(Program),
 }
@@ -55,22 +55,26 @@ impl Words {
     }
 
     /// Watches them. Returns how many milliseconds that took.
-    pub(super) fn arm(self, way: Way, workshop: &Workshop) -> Result<(f64, Held), Error> {
+    pub(super) fn arm(
+        self,
+        way: ArmMethod,
+        workshop: &Workshop,
+    ) -> Result<(f64, ArmedWatch), Error> {
         match way {
-            Way::CpuWide => timed(|| self.watch(Form::Wide)),
-            Way::PerTask => timed(|| self.watch(Form::Tasks)),
-            Way::Ptrace => {
+            ArmMethod::CpuWide => timed(|| self.watch(Form::Wide)),
+            ArmMethod::PerTask => timed(|| self.watch(Form::Tasks)),
+            ArmMethod::Ptrace => {
                 let mut tracer = workshop.start(None)?;
                 let ms = tracer.ask(&format!("trace {} {}", self.pid, self.address))?;
                 match ms < 0.0 {
                     true => Err(Error::Unwatched),
-                    false => Ok((ms, Held::Tracer(tracer))),
+                    false => Ok((ms, ArmedWatch::Tracer(tracer))),
                 }
             }
         }
     }
 
-    fn watch(self, form: Form) -> Result<Held, Error> {
+    fn watch(self, form: Form) -> Result<ArmedWatch, Error> {
         let wanted = WatchWanted {
             pid: self.pid,
             by_thread: false,
@@ -90,11 +94,11 @@ impl Words {
         let all: Vec<usize> = (0..self.count as usize).collect();
         let mut set = Watchpoints::open(&wanted, &points.collect::<Vec<_>>(), &all)?;
         set.start()?;
-        Ok(Held::Watch(Box::new(set)))
+        Ok(ArmedWatch::Watch(Box::new(set)))
     }
 }
 
-fn timed(arm: impl FnOnce() -> Result<Held, Error>) -> Result<(f64, Held), Error> {
+fn timed(arm: impl FnOnce() -> Result<ArmedWatch, Error>) -> Result<(f64, ArmedWatch), Error> {
     let begun = Instant::now();
     let held = arm()?;
     Ok((begun.elapsed().as_secs_f64() * 1e3, held))

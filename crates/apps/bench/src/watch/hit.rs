@@ -10,7 +10,7 @@ use super::others::Other;
 use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::{Program, Workshop, failed};
 
@@ -70,7 +70,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     for (case, times) in &found.cases {
         table
             .rows
-            .push(Row::new(case.name(), times, "ns").at("hit"));
+            .push(TableRow::new(case.name(), times, "ns").at("hit"));
         if let Some((_, count)) = count.filter(|_| !matches!(case, Case::Bare | Case::Count)) {
             let (ratio, spread) = ratio(times, count);
             table.notes.push(format!(

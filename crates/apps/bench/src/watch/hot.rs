@@ -6,7 +6,7 @@ use super::address;
 use super::hit::watch;
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
@@ -32,7 +32,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     })?;
     let bare = &found.cases[0].1;
     for ((case, budget), times) in &found.cases {
-        table.rows.push(Row::new(*case, times, "ns").at("hot"));
+        table.rows.push(TableRow::new(*case, times, "ns").at("hot"));
         if budget.is_some() {
             let (ratio, spread) = ratio(times, bare);
             table.notes.push(format!(

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::address;
-use super::arm::{Way, Words};
+use super::arm::{ArmMethod, Words};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::turns::in_turns;
 use crate::workshop::Workshop;
 
@@ -24,20 +24,20 @@ const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
 /// A way and its measured value; without a way, nothing is set up.
-type Case = (Option<Way>, &'static str);
+type Case = (Option<ArmMethod>, &'static str);
 
 const CASES: [Case; 7] = [
     (None, STILL),
-    (Some(Way::CpuWide), SET_UP),
-    (Some(Way::PerTask), SET_UP),
-    (Some(Way::Ptrace), SET_UP),
-    (Some(Way::CpuWide), STILL),
-    (Some(Way::PerTask), STILL),
-    (Some(Way::Ptrace), STILL),
+    (Some(ArmMethod::CpuWide), SET_UP),
+    (Some(ArmMethod::PerTask), SET_UP),
+    (Some(ArmMethod::Ptrace), SET_UP),
+    (Some(ArmMethod::CpuWide), STILL),
+    (Some(ArmMethod::PerTask), STILL),
+    (Some(ArmMethod::Ptrace), STILL),
 ];
 
 fn name((way, _): Case) -> &'static str {
-    way.map_or("idle", Way::name)
+    way.map_or("idle", ArmMethod::name)
 }
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
@@ -46,9 +46,9 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
         let found = in_turns(options.rounds, &CASES, full, table, |case| {
             measure(case, workshop, threads, ms)
         })?;
-        let rows = found.cases.iter().map(|(case, times)| Row {
+        let rows = found.cases.iter().map(|(case, times)| TableRow {
             threads: Some(threads),
-            ..Row::new(name(*case), times, "ms").at(case.1)
+            ..TableRow::new(name(*case), times, "ms").at(case.1)
         });
         table.rows.extend(rows);
     }

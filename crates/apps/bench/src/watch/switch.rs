@@ -2,21 +2,21 @@
 //! variable.
 
 use super::address;
-use super::arm::{Way, Words};
+use super::arm::{ArmMethod, Words};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table};
+use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
 /// The way, and the number of variables.
-type Case = Option<(Way, u64)>;
+type Case = Option<(ArmMethod, u64)>;
 
 const CASES: [Case; 4] = [
     None,
-    Some((Way::CpuWide, 4)),
-    Some((Way::PerTask, 1)),
-    Some((Way::PerTask, 4)),
+    Some((ArmMethod::CpuWide, 4)),
+    Some((ArmMethod::PerTask, 1)),
+    Some((ArmMethod::PerTask, 4)),
 ];
 
 fn name(case: Case) -> String {
@@ -48,7 +48,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     for (case, times) in &found.cases {
         table
             .rows
-            .push(Row::new(name(*case), times, "ns").at("switch"));
+            .push(TableRow::new(name(*case), times, "ns").at("switch"));
         if case.is_some() {
             let (ratio, spread) = ratio(times, bare);
             table.notes.push(format!(

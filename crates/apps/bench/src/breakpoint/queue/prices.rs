@@ -39,14 +39,14 @@ pub(super) struct Prices {
 /// The times of one form's calls.
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
-    pub(super) task: Held,
+    pub(super) task: LockTimes,
     /// By the number of CPUs that are accounted for.
-    of_cpu: Vec<(u32, Held)>,
+    of_cpu: Vec<(u32, LockTimes)>,
 }
 
 /// The times of a call's locks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct LockTimes {
     /// How long it holds them.
     pub(super) hold: Ps,
     /// The time to take each, and again to release it.
@@ -55,13 +55,13 @@ pub(super) struct Held {
 
 impl Holds {
     /// Returns the times of a request for a CPU, on this many CPUs.
-    pub(super) fn of_cpu(&self, cpus: u32) -> Held {
+    pub(super) fn of_cpu(&self, cpus: u32) -> LockTimes {
         let known = self.of_cpu.iter().find(|(of, _)| *of == cpus);
-        known.map_or_else(Held::default, |(_, held)| *held)
+        known.map_or_else(LockTimes::default, |(_, held)| *held)
     }
 
     #[cfg(test)]
-    pub(super) fn fixed(task: Held, of_cpu: &[(u32, Held)]) -> Holds {
+    pub(super) fn fixed(task: LockTimes, of_cpu: &[(u32, LockTimes)]) -> Holds {
         let of_cpu = of_cpu.to_vec();
         Holds { task, of_cpu }
     }
@@ -73,7 +73,7 @@ pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Resu
     let within = |pair: f64, locks: usize| {
         let lock = lock_ns(locks);
         let hold = (pair - ideal) / 2.0 - lock * locks as f64;
-        Held {
+        LockTimes {
             hold: ps(hold),
             exchange: ps(lock / 2.0),
         }

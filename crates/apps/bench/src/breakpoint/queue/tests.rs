@@ -5,7 +5,7 @@ use tiptoe_schedule::simulate::Random;
 
 use super::load::Pairs;
 use super::locks::{Call, Costs, Load, Machine, Outcome, Ps};
-use super::prices::{Held, Holds, Prices};
+use super::prices::{Holds, LockTimes, Prices};
 use super::*;
 
 /// Every CPU takes one lock for the same time.
@@ -102,7 +102,7 @@ fn every_sleeper_is_woken() {
 }
 
 fn prices() -> Prices {
-    let held = |hold| Held {
+    let held = |hold| LockTimes {
         hold,
         exchange: 4_000,
     };

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tiptoe_tests::foreign::Place;
+use tiptoe_tests::foreign::ProbePoint;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target_with};
@@ -25,7 +25,7 @@ struct Load {
     process: Process,
     functions: Vec<String>,
     sites: Vec<Site>,
-    places: Vec<Place>,
+    places: Vec<ProbePoint>,
 }
 
 impl Load {
@@ -45,8 +45,8 @@ impl Load {
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
-        let place = |name: &String| Place::new(pid, &program, name);
-        let places: Option<Vec<Place>> = functions.iter().map(place).collect();
+        let place = |name: &String| ProbePoint::new(pid, &program, name);
+        let places: Option<Vec<ProbePoint>> = functions.iter().map(place).collect();
         if !tiptoe_tests::is_root() || places.is_none() {
             tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
             return None;
@@ -147,7 +147,7 @@ fn foreign_probes_are_put_on_top_of_ours() {
     let ours = load.probe().attach(&load.pids());
     let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
-    let last: Vec<_> = load.places.iter().map(Place::arm).collect();
+    let last: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
     // tiptoe checks its sites from time to time, and restores probes that were lost.
     wait_until("no dead probe", Duration::from_secs(60), || {
         load.dead(&last).is_empty()
@@ -175,7 +175,7 @@ fn foreign_probes_are_there_before_ours() {
     let Some(load) = Load::start("under_ours") else {
         return;
     };
-    let foreign: Vec<_> = load.places.iter().map(Place::arm).collect();
+    let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
     // The kernel replaces some of its traps by calls once they are hit.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
@@ -226,7 +226,7 @@ fn foreign_probes_outlast_ours() {
     for _ in 0..scaled(100) {
         let ours = load.probe().attach(&load.pids());
         let patched = load.wait_probed(&ours);
-        let foreign: Vec<_> = load.places.iter().map(Place::arm).collect();
+        let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
         ours.interrupt();
         let trapped = FIRSTS
             .iter()
@@ -253,7 +253,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     let program = target_with("firsts", &["-DTEST_inside_of_ours"]).expect("it builds");
     let mut process = Process::waiting(&program, &["4"]);
     let site = Site::new(process.pid(), &program, function);
-    let place = Place::new(process.pid(), &program, function);
+    let place = ProbePoint::new(process.pid(), &program, function);
     let (true, Some(place)) = (tiptoe_tests::is_root(), place) else {
         return tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
     };

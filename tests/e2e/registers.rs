@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tiptoe_breakpoint::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
-use tiptoe_tests::breakpoint::{Access, Breakpoint, Turn};
+use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
@@ -172,7 +172,7 @@ fn registers(thread: i32) -> Registers {
 
 #[test]
 fn every_answer_is_the_kernels() {
-    let _turn = Turn::wait();
+    let _turn = RegisterLock::wait();
     if let Some(why) = refused() {
         skipped("the kernel's accounting of debug registers", &why);
         return;

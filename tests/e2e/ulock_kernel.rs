@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::foreign::Place;
+use tiptoe_tests::foreign::ProbePoint;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{
     Futexes, Probe, Process, Report, command, go_target, is_root, musl_target, scaled, skipped,
@@ -306,7 +306,7 @@ fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
     let path = target("contended");
     for (via, seen) in [("auto", true), ("agent", false)] {
         let mut program = Process::waiting(&path, &["inline", "20000"]);
-        let Some(place) = Place::new(program.pid(), &path, "inlined") else {
+        let Some(place) = ProbePoint::new(program.pid(), &path, "inlined") else {
             return skipped("uprobes", "the kernel has no uprobe events");
         };
         let _foreign = place.arm();

@@ -1,7 +1,7 @@
 //! `tiptoe watch`: each access must be counted once, on any thread, with the value that was stored.
 
 use serde_json::Value;
-use tiptoe_tests::breakpoint::Turn;
+use tiptoe_tests::breakpoint::RegisterLock;
 use tiptoe_tests::logged::LoggedTiptoe;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{
@@ -12,9 +12,9 @@ use crate::watch_before::traced;
 
 /// Waits for the right to use debug registers. `None`, with a note, if this machine cannot run
 /// these tests.
-pub(crate) fn turn() -> Option<Turn> {
+pub(crate) fn turn() -> Option<RegisterLock> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Some(Turn::wait());
+        return Some(RegisterLock::wait());
     }
     skipped("watches", "needs root, hardware breakpoints and BTF");
     None
@@ -22,9 +22,9 @@ pub(crate) fn turn() -> Option<Turn> {
 
 /// Waits for the debug registers if an instrument needs them, because other tests of watches count
 /// free ones.
-pub(crate) fn turn_of(instrument: &Probe) -> Option<Turn> {
+pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
-    is_watch.then(Turn::wait)
+    is_watch.then(RegisterLock::wait)
 }
 
 pub(crate) fn watch(options: &[&str]) -> Probe {

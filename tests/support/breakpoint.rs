@@ -68,13 +68,13 @@ impl Breakpoint {
 
 /// The right to use debug registers. No other test has it until this is dropped.
 #[derive(Debug)]
-pub struct Turn(#[expect(dead_code, reason = "its lock ends with it")] File);
+pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
-impl Turn {
+impl RegisterLock {
     /// Waits for the tests that hold debug registers. Tests of other checkouts are waited for as
     /// well, because the registers are the machine's.
-    pub fn wait() -> Turn {
-        Turn(turn::wait(Path::new(
+    pub fn wait() -> RegisterLock {
+        RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",
         )))
     }

@@ -30,22 +30,22 @@ pub(crate) struct Attr {
 
 /// An instruction of a running program on which kernel uprobes can be put.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct ProbePoint {
     thread: i32,
     path: CString,
     offset: u64,
     kind: u32,
 }
 
-impl Place {
+impl ProbePoint {
     /// Returns the first instruction of `symbol` in `program`, which process `pid` runs. Hits are
     /// counted in its youngest thread only, although the kernel's trap is in all of them. `None` if
     /// this kernel has no uprobe events.
-    pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<Place> {
+    pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
         let number = |task: DirEntry| task.file_name().to_str()?.parse().ok();
-        Some(Place {
+        Some(ProbePoint {
             thread: tasks.flatten().filter_map(number).max()?,
             path: CString::new(program.to_str().expect("text")).expect("no zero in a path"),
             offset: file_offset(pid, program, symbol),
@@ -55,7 +55,7 @@ impl Place {
 
     /// Returns the instruction `bytes` after this one.
     #[must_use]
-    pub fn after(mut self, bytes: u64) -> Place {
+    pub fn after(mut self, bytes: u64) -> ProbePoint {
         self.offset += bytes;
         self
     }

@@ -72,7 +72,9 @@ impl Copied {
             let is_file = mapping.file().is_some();
             // The agent's zeroed data is mapped right after its file.
             let of_agent = is_image(mapping) || is_next && !is_file && before.is_some_and(is_image);
-            let is_arena = !is_file && mapping.perms.exec && mapping.start % arena::LEN == PAGE;
+            // The kernel's own code, such as `[vdso]`, has a name.
+            let is_arena =
+                mapping.path.is_none() && mapping.perms.exec && mapping.start % arena::LEN == PAGE;
             let may_be_patched = is_file && mapping.perms.exec;
             let is_ours = of_agent || is_arena || tables.contains(&mapping.start);
             before = Some(mapping);
@@ -89,7 +91,9 @@ impl Copied {
 
     /// Returns the additional cost of each fork for the parent.
     pub fn cost(&self) -> Cost {
-        let ns = self.measure().unwrap_or_else(|| self.guess());
+        // On a busy machine the difference may drown in noise.
+        let measured = self.measure().filter(|ns| *ns > 0.0);
+        let ns = measured.unwrap_or_else(|| self.guess());
         Cost::between(ns * CHEAPER, ns, ns * DEARER)
     }
 
@@ -116,7 +120,7 @@ impl Copied {
             let without = child.ask(WITHOUT).ok()?;
             added.push(child.ask(WITH).ok()? - without);
         }
-        Some(median(added).max(0.0))
+        Some(median(added))
     }
 }
 

@@ -28,3 +28,72 @@ fn without_forks_none_is_priced() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);
     assert!(run.good().value["cost"].get("forks").is_none());
 }
+
+/// What a fork of a process copies.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    /// Its mappings.
+    mappings: u64,
+    /// Pages in page tables that are copied: those of mappings in which a page is the process's own. The others' are
+    /// not, because a child can read them from their files.
+    pages: u64,
+}
+
+impl Copied {
+    fn of(pid: u32) -> Copied {
+        let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("it lives");
+        let mut copied = Copied {
+            mappings: 0,
+            pages: 0,
+        };
+        let (mut resident, mut own) = (0, 0);
+        for line in smaps.lines() {
+            let kilobytes = || {
+                let number = line.split_whitespace().nth(1);
+                number.and_then(|number| number.parse::<u64>().ok())
+            };
+            match line.split_once(':').map_or("", |(name, _)| name) {
+                "Rss" => resident = kilobytes().expect("a number"),
+                "Anonymous" => own = kilobytes().expect("a number"),
+                // The last line of each mapping. `dc`: not copied. `wf`: only wiped memory is.
+                "VmFlags" if !line.contains(" dc") => {
+                    copied.mappings += 1;
+                    if own > 0 && !line.contains(" wf") {
+                        copied.pages += resident / 4;
+                    }
+                }
+                _ => {}
+            }
+        }
+        copied
+    }
+}
+
+/// Returns what forks of a waiting process copy more while it is traced: mappings, and pages.
+fn added(probe: &Probe) -> [u64; 2] {
+    let mut waiting = Waiting::through(&["env"], &target("forks"), &[FORKS]);
+    let bare = Copied::of(waiting.pid);
+    let attached = probe.attach(&[waiting.pid]);
+    attached.wait_ready();
+    let traced = Copied::of(waiting.pid);
+    waiting.process.go();
+    waiting.ended();
+    attached.finish();
+    let mappings = traced.mappings.saturating_sub(bare.mappings);
+    [mappings, traced.pages.saturating_sub(bare.pages)]
+}
+
+/// A fork copied the entries of all pages of libc's code, because a hook is in one of them.
+#[test]
+fn one_patched_page_made_forks_copy_all_code() {
+    let [mappings, pages] = added(&Probe::new(&["called"]));
+    assert!(mappings <= 16, "{mappings}");
+    assert!(pages <= 180, "{pages}");
+}
+
+/// Each 60 KiB of trampolines were two mappings, and forks copy each.
+#[test]
+fn every_arena_was_two_mappings() {
+    let [mappings, _] = added(&Probe::new(&["libc.so.6:*"]));
+    assert!(mappings <= 50, "{mappings}");
+}

@@ -2,9 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use tiptoe_wire::arena::{
-    BLOCK, INDEX, LEN, PROLOGUE, PROLOGUE_TOLD, UNIT, WAYS, base, caller, told,
-};
+use tiptoe_wire::arena::{BLOCK, INDEX, LEN, PROLOGUE_TOLD, UNIT, WAYS, base, caller, told};
 use tiptoe_wire::calls::HASH;
 
 use tiptoe_sys::raw::Errno;
@@ -18,8 +16,8 @@ const MOST: usize = 1 << (BITS - 1);
 /// Marks the place of an unmapped arena. It must not become 0, because arenas whose hash collided with it are stored
 /// after it and must still be found.
 const UNMAPPED: u64 = 1;
-/// The offset of the mark for use, after the gate and the table.
-const USED: u64 = 16;
+/// Marks the place of an arena in which a site has a trampoline.
+const USED: u64 = 2;
 /// The most blocks of a trampoline.
 const FAR: u64 = 128;
 
@@ -30,8 +28,6 @@ const FAR: u64 = 128;
 /// has seen it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The table of return thunks.
-    thunks: u64,
     /// Whether calls are followed, in this session or an earlier one.
     follow: AtomicBool,
 }
@@ -73,18 +69,15 @@ impl Arenas {
     /// The number of words that the table needs.
     pub const WORDS: usize = 1 << BITS;
 
-    /// Returns an empty table over zeroed words. Trampolines will find thunks in the table at `thunks`.
-    pub fn new(bases: &'static [AtomicU64], thunks: u64) -> Arenas {
+    /// Returns an empty table over zeroed words.
+    pub fn new(bases: &'static [AtomicU64]) -> Arenas {
         let follow = AtomicBool::new(false);
-        Arenas {
-            bases,
-            thunks,
-            follow,
-        }
+        Arenas { bases, follow }
     }
 
-    /// Makes the words of trampolines that follow calls writable, in existing and future arenas. Before that the
-    /// whole arena is one mapping of code, because each more mapping makes each fork of the program slower.
+    /// Makes the words of trampolines that follow calls writable, in existing and future arenas. Before that an arena
+    /// is one mapping of code, or one with its neighbours, because each more mapping makes each fork of the program
+    /// slower.
     pub fn let_callers_be_written(&self) -> bool {
         self.follow.store(true, Relaxed); // one thread maps arenas
         self.all()
@@ -102,8 +95,8 @@ impl Arenas {
         }
     }
 
-    /// Records a mapped arena, with its gate open or not. Returns false if the table is full.
-    pub fn add(&self, base: u64, open: bool) -> bool {
+    /// Records a mapped arena. Returns false if the table is full.
+    pub fn add(&self, base: u64) -> bool {
         if self.all().count() >= MOST {
             return false;
         }
@@ -112,13 +105,12 @@ impl Arenas {
             return false;
         };
         free.store(base, Relaxed);
-        self.set_gate(base, open);
         true
     }
 
     fn all(&self) -> impl Iterator<Item = u64> {
-        let bases = self.bases.iter().map(|word| word.load(Relaxed));
-        bases.filter(|base| *base > UNMAPPED)
+        let bases = self.bases.iter().map(|word| base(word.load(Relaxed)));
+        bases.filter(|base| *base != 0)
     }
 
     /// Returns the ranges of all arenas.
@@ -135,34 +127,31 @@ impl Arenas {
     }
 
     /// Returns the place of an arena, or the free one at which the search for it ends.
-    fn place(&self, base: u64) -> Option<&'static AtomicU64> {
-        let mut places = self.places(base);
-        places.find(|word| [0, base].contains(&word.load(Relaxed)))
+    fn place(&self, wanted: u64) -> Option<&'static AtomicU64> {
+        let mut places = self.places(wanted);
+        places.find(|word| {
+            let word = word.load(Relaxed);
+            word == 0 || base(word) == wanted
+        })
     }
 
     /// Records that a trampoline at this address has a site, for [`Arenas::unmap_unused`].
     pub fn mark_used(&self, trampoline: u64) {
-        if self.hold(trampoline) {
-            Self::used(base(trampoline)).store(1, Relaxed);
+        let place = self.place(base(trampoline));
+        if let Some(word) = place.filter(|word| word.load(Relaxed) != 0) {
+            word.fetch_or(USED, Relaxed);
         }
     }
 
     /// Unmaps the arenas without a mark.
     pub fn unmap_unused(&self) {
         for word in self.bases {
-            let base = word.load(Relaxed);
-            if base > UNMAPPED && Self::used(base).load(Relaxed) == 0 {
+            let now = word.load(Relaxed);
+            if base(now) != 0 && now & USED == 0 {
                 word.store(UNMAPPED, Relaxed);
-                memory::unmap(base as usize, LEN as usize);
+                memory::unmap(base(now) as usize, LEN as usize);
             }
         }
-    }
-
-    /// Returns the mark of an arena, which a fork wipes.
-    fn used(base: u64) -> &'static AtomicU64 {
-        // SAFETY: this is a word of the arena's first page, which is ours, mapped as long as the arena is in the
-        // table, and used only as atomic words.
-        unsafe { &*((base + USED) as *const AtomicU64) }
     }
 
     /// Returns whether an arena contains an address.
@@ -171,23 +160,10 @@ impl Arenas {
         place.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// Returns whether an arena contains a range, after its gate page.
+    /// Returns whether an arena contains a range.
     pub fn hold_range(&self, address: u64, len: u64) -> bool {
-        let base = base(address);
         let end = address.checked_add(len);
-        address - base >= PROLOGUE && end.is_some_and(|end| end <= base + LEN) && self.hold(address)
-    }
-
-    /// Opens or shuts all gates. At a shut gate a thread without a slab skips the probe.
-    pub fn set_gates(&self, open: bool) {
-        self.all().for_each(|base| self.set_gate(base, open));
-    }
-
-    fn set_gate(&self, base: u64, open: bool) {
-        // SAFETY: the first page of an arena is ours, mapped for good, and used only as atomic words.
-        let [gate, table] = unsafe { &*(base as *const [AtomicU64; 2]) };
-        gate.store(open as u64, Relaxed); // a hint; the session word decides
-        table.store(self.thunks, Relaxed); // always the same
+        end.is_some_and(|end| end <= base(address) + LEN) && self.hold(address)
     }
 
     /// Returns where a call that a trampoline follows by itself must return to, given its return address in the
@@ -210,10 +186,10 @@ impl Arenas {
         }
         let base = base(address);
         match address - base {
-            ..PROLOGUE | INDEX.. => None,
-            PROLOGUE..PROLOGUE_TOLD => read(base + PROLOGUE_TOLD),
+            INDEX.. => None,
+            ..PROLOGUE_TOLD => read(base + PROLOGUE_TOLD),
             offset => {
-                let blocks = (PROLOGUE / BLOCK..=offset / BLOCK).rev().take(FAR as usize);
+                let blocks = (0..=offset / BLOCK).rev().take(FAR as usize);
                 let mut told = blocks.filter_map(|block| in_index(base, block));
                 told.find(|told| told.start <= address)
             }

@@ -314,21 +314,13 @@ pub fn let_callers_be_written(base: usize) -> Result<(), Errno> {
     protect(base + tiptoe_wire::arena::INDEX as usize, READ | WRITE)
 }
 
-/// Maps an arena at exactly `base`: a first page that is zero in a forked child, then executable pages that are
-/// written as the program's code is (`text`).
+/// Maps an arena at exactly `base`: executable pages that are written as the program's code is (`text`).
 pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
     let at = map(base, len, READ | EXEC, flags, -1)?;
-    let placed = at == base;
-    let gate = || -> Result<(), Errno> {
-        protect(at, READ | WRITE)?;
-        advise(at, PAGE, WIPEONFORK)
-    };
-    match placed.then(gate) {
-        Some(Ok(())) => Ok(()),
-        failed => {
-            unmap(at, len);
-            Err(failed.and_then(Result::err).unwrap_or(Errno(17)))
-        }
+    if at != base {
+        unmap(at, len);
+        return Err(Errno(17));
     }
+    Ok(())
 }

@@ -32,6 +32,7 @@ const EIO: u64 = 5;
 
 /// Reports this agent's identity and entries.
 pub fn greet(shared: &Shared, data: &Data) {
+    let (gate, thunks) = shared.words_of_trampolines();
     data.greet(&Hello {
         pid: shared.pid.load(Ordering::Relaxed), // constant within a session
         tls: tls::descriptor_offset(),
@@ -40,6 +41,8 @@ pub fn greet(shared: &Shared, data: &Data) {
         slow_entry: tiptoe_slow_entry as *const () as u64,
         time_entry: tiptoe_time_entry as *const () as u64,
         futex_entry: tiptoe_futex_entry as *const () as u64,
+        gate,
+        thunks,
     });
     let (at, len) = shared.kept();
     data.set_kept(at, len);
@@ -117,7 +120,7 @@ fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 
 fn map_arena(shared: &Shared, base: u64) -> u64 {
     match shared.arenas.map(base) {
-        Ok(()) if shared.arenas.add(base, true) => 0,
+        Ok(()) if shared.arenas.add(base) => 0,
         Ok(()) => {
             memory::unmap(base as usize, LEN as usize);
             EINVAL
@@ -163,7 +166,7 @@ fn put(text: &SelfMemory, address: u64, words: Words<'_>, len: usize) -> bool {
 fn prepare(shared: &Shared, data: &Data) -> u64 {
     libraries::begin(shared);
     shared.claims.begin();
-    shared.arenas.set_gates(true);
+    shared.set_gate(true);
     let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);
     data.set_result(0, tls::generation().into());
     let beginnings = tls::beginnings().into_iter().enumerate();

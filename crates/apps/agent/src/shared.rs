@@ -20,6 +20,10 @@ use crate::scopes;
 use crate::segments::Segments;
 use crate::unwind;
 
+mod room;
+
+use room::Room;
+
 /// The most sites in a process over its life.
 pub const MAX_SITES: usize = 1 << 18;
 /// The most threads with a slab of their own at one time.
@@ -59,6 +63,7 @@ pub struct Shared {
     pub described: Described,
     /// The memory of trampolines.
     pub arenas: Arenas,
+    thunk_table: u64,
     thunk_code: usize,
     unwind_info: usize,
     unwinders: [AtomicU64; unwind::UNWINDERS],
@@ -73,6 +78,8 @@ pub struct Shared {
     scope_slot: AtomicU32,
     /// Not 0 in the process that began a session; wiped on fork.
     here: &'static AtomicU32,
+    /// Not 0 while a thread without a slab gets one at its first hit; wiped on fork.
+    gate: &'static AtomicU32,
     /// The process that took the signals over; wiped on fork.
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0; wiped on fork.
@@ -106,44 +113,10 @@ pub fn at_home() -> Option<&'static Shared> {
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// One fresh mapping that is handed out page by page. There is one for everything, so that a process without room for
-/// all of it gets none and is unchanged.
-struct Room {
-    at: usize,
-    left: usize,
-}
-
-impl Room {
-    /// Returns the size in bytes of `count` values of `T`, rounded up to whole pages.
-    const fn of<T>(count: usize) -> usize {
-        (count * size_of::<T>()).next_multiple_of(PAGE)
-    }
-
-    fn new(len: usize) -> Result<Room, Errno> {
-        memory::private(len).map(|at| Room { at, left: len })
-    }
-
-    /// Returns the next `len` bytes, zeroed.
-    fn bytes(&mut self, len: usize) -> Result<usize, Errno> {
-        self.left = self.left.checked_sub(len).ok_or(Errno(12))?;
-        let at = self.at;
-        self.at += len;
-        Ok(at)
-    }
-
-    /// Returns the next `count` of `T`.
-    fn slice<T>(&mut self, count: usize) -> Result<&'static [T], Errno> {
-        let at = self.bytes(Self::of::<T>(count))?;
-        // SAFETY: these are fresh zeroed pages of the right length, handed out once, and never unmapped if `create`
-        // succeeds. All `T` used below are structs of atomics, for which zero is valid.
-        Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
-    }
-}
-
 /// Bytes that are zero in a forked child: the threads' descriptors, their number, and the addresses of the threads'
 /// frames.
 const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
-    + Room::of::<AtomicU32>(3)
+    + Room::of::<AtomicU32>(4)
     + Room::of::<AtomicU64>(1)
     + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// Bytes of all that the agent keeps for the life of the process.
@@ -172,8 +145,8 @@ pub fn create() -> Result<&'static Shared, Errno> {
 /// Lays the state out; the part that a fork wipes must be first.
 fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
-    let words: &'static [AtomicU32; 3] = room.slice(3)?.as_array().ok_or(Errno(12))?;
-    let [used, here, signals_owner] = words;
+    let words: &'static [AtomicU32; 4] = room.slice(4)?.as_array().ok_or(Errno(12))?;
+    let [used, here, signals_owner, gate] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
     // What each session uses is together, and at the beginning of each table: a fork allocates a page table for each
@@ -199,7 +172,8 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         claims: Claims::new(descriptors, used),
         thunks: Thunks::new(thunk_table, thunk_records, TABLE_BITS, HASH),
         described,
-        arenas: Arenas::new(arenas, thunk_table.as_ptr() as u64),
+        arenas: Arenas::new(arenas),
+        thunk_table: thunk_table.as_ptr() as u64,
         thunk_code,
         unwind_info,
         unwinders: [const { AtomicU64::new(0) }; unwind::UNWINDERS],
@@ -213,6 +187,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         lock_slot: AtomicU32::new(0),
         scope_slot: AtomicU32::new(0),
         here,
+        gate,
         signals_owner,
         space,
         plan: AtomicUsize::new(0),
@@ -389,6 +364,16 @@ impl Shared {
     /// Returns whether this very process began a session, rather than the process that forked it.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
+    }
+
+    /// Opens or shuts the gate. At a shut gate a thread without a slab skips the probe.
+    pub fn set_gate(&self, open: bool) {
+        self.gate.store(open.into(), Ordering::Relaxed); // Relaxed: a hint; the session word decides
+    }
+
+    /// Returns the addresses that all trampolines use: of the gate, and of the table of return thunks.
+    pub fn words_of_trampolines(&self) -> (u64, u64) {
+        (core::ptr::from_ref(self.gate) as u64, self.thunk_table)
     }
 
     /// Returns the address of the word that a fork wipes. It is not zero in a process that shares this memory.

@@ -225,8 +225,6 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     let elsewhere = [
         at("chosen"),
         stack.1 - 64,
-        free,
-        free + arena::PROLOGUE - 8,
         free + arena::LEN - 8,
         free + arena::LEN,
         free - 8,

@@ -4,10 +4,11 @@
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | the gate page: its first word is wiped on fork; 0 means do nothing |
-//! | 4096 | thunk to the cold entry: `jmp *(%rip)` and the address |
-//! | 4112 | thunks to the agent's other entries |
-//! | 4176 | unwind information of these |
+//! | 0 | thunk to the cold entry: `jmp *(%rip)` and the address |
+//! | 16 | thunks to the agent's other entries |
+//! | 80 | unwind information of these |
+//! | 160 | the address of the gate: a byte that is 0 where a thread without counters must do nothing |
+//! | 168 | the address of the table of return thunks |
 //! | next | trampolines upwards; from the end downwards the unwind information of each |
 //! | 61440 | where unwind information is, and the words of trampolines: see [`tiptoe_wire::arena`] |
 
@@ -16,9 +17,9 @@ use std::ops::Range;
 
 use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT, caller};
 
+use crate::abi::Abi;
 use crate::code::To;
 use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
-use crate::trampoline::Abi;
 use crate::unwind::UnwindInfo;
 
 /// The length, and the alignment, of an arena.
@@ -29,11 +30,11 @@ const HOOK: u64 = COLD + 16;
 const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
 const FUTEX: u64 = TIME + 16;
-const CODE: u64 = PROLOGUE_TOLD + 80;
+const GATE: u64 = PROLOGUE_TOLD + 80;
+const TABLE: u64 = GATE + 8;
+const CODE: u64 = TABLE + 8;
 /// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
-/// The offset after the gate word of the address of the table of return thunks.
-const TABLE: u64 = 8;
 /// Shorter runs are dropped, because no trampoline fits.
 const SHORTEST: u64 = 32;
 /// An arena whose longest run is shorter is used only if nothing else is free, except for short
@@ -73,11 +74,11 @@ pub struct Space {
 /// An arena to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
-    /// The address of its first byte, the gate word.
+    /// The address of its first byte.
     pub base: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// The bytes at `base + 4096`.
+    /// The bytes at `base + PROLOGUE`.
     pub prologue: Vec<u8>,
 }
 
@@ -98,7 +99,9 @@ impl Arena {
         }
         let told = UnwindInfo::called(prologue.len());
         prologue.extend(told.at(base + PROLOGUE_TOLD, base + PROLOGUE));
-        debug_assert!(prologue.len() as u64 <= CODE - PROLOGUE);
+        debug_assert!(prologue.len() as u64 <= GATE - PROLOGUE);
+        prologue.resize((GATE - PROLOGUE) as usize, 0);
+        prologue.extend([abi.gate, abi.thunks].map(u64::to_le_bytes).as_flattened());
         Arena {
             base,
             len: ARENA_LEN,
@@ -112,7 +115,7 @@ pub(crate) fn resolve(at: u64, to: To) -> u64 {
     let base = base_of(at);
     match to {
         To::Address(address) => address,
-        To::Gate => base,
+        To::Gate => base + GATE,
         To::Cold => base + COLD,
         To::Hook => base + HOOK,
         To::Slow => base + SLOW,

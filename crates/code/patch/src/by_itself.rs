@@ -41,10 +41,11 @@
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
 
+use crate::abi::Abi;
 use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, NOT_ABOVE, To};
 use crate::counters;
 use crate::timed::{self, Call, count, now, restore, save};
-use crate::trampoline::{Abi, Trampoline};
+use crate::trampoline::Trampoline;
 
 const KEEP_RAX: [u8; 5] = [0x48, 0x89, 0x44, 0x24, 0xf8]; // mov %rax,-8(%rsp)
 const TAKE_RAX: [u8; 5] = [0x48, 0x8b, 0x44, 0x24, 0xf8]; // mov -8(%rsp),%rax

@@ -24,10 +24,11 @@ pub(crate) fn ask(code: &mut Code, out: usize, asked: i32) {
         .relative(&[0xe8], To::Cold, &[]);
 }
 
-/// Sends a forked child, whose threads have no counters either, to `out`.
+/// Sends a forked child, whose threads have no counters either, to `out`. Changes %rax.
 pub(crate) fn unless_child(code: &mut Code, out: usize) {
-    code.relative(&[0x80, 0x3d], To::Gate, &[0]) // cmpb $0,GATE(%rip)
-        .jump_back(Some(IF_EQUAL), out);
+    code.relative(&[0x48, 0x8b, 0x05], To::Gate, &[]); // mov GATE(%rip),%rax
+    code.put(&[0x80, 0x38, 0]); // cmpb $0,(%rax)
+    code.jump_back(Some(IF_EQUAL), out);
 }
 
 /// Does as [`ask`] for hits grouped by a value, which only the trampoline can load. A thread that

@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod abi;
 mod arena;
 mod argument;
 mod by_itself;
@@ -78,6 +79,7 @@ mod twice;
 mod unwind;
 mod values;
 
+pub use abi::Abi;
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
 pub use argument::first_argument;
 pub use decode::{
@@ -93,4 +95,4 @@ pub use shape::{Shape, Strategy, shape, signal_return};
 pub use stack_check::behind_stack_check;
 pub use store::store_before;
 pub use syscall::{SyscallSite, any_syscall_site, may_change_masks, stays, syscall_sites};
-pub use trampoline::{Abi, Body};
+pub use trampoline::Body;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use tiptoe_wire::arena::SPAN;
 
 use crate::Refusal;
+use crate::abi::Abi;
 use crate::arena::{Arena, Arenas, Place, Space, Want, resolve};
 use crate::decode::Padding;
 use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
 use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
-use crate::trampoline::{Abi, Body, Trampoline, build};
+use crate::trampoline::{Body, Trampoline, build};
 use crate::unwind::UnwindInfo;
 
 /// A byte of the window that traps, and where the thread that trapped resumes.

@@ -63,13 +63,14 @@
 //! table, the frame and the counts mostly overlap. Over 256 functions, which evict each other's
 //! branch targets, a call costs 25 to 30 ns, of which any return probe pays 6.
 
+use crate::abi::Abi;
 use crate::by_itself;
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
 use crate::counters;
 use crate::hits::{Apart, Hits};
 use crate::refusal::Refusal;
 use crate::timed_values;
-use crate::trampoline::{Abi, POP_RAX, PUSH_RAX, Trampoline};
+use crate::trampoline::{POP_RAX, PUSH_RAX, Trampoline};
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{
     BY_ITSELF, FRAME_BYTES, GATE, HASH, MAX_PROBES, MAX_SLOT, RETURNING, TABLE_BITS, TIMED,

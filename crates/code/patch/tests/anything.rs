@@ -25,6 +25,8 @@ fn planner(low: u64, high: u64) -> Planner {
             slow_entry: AT,
             time_entry: AT,
             futex_entry: AT,
+            gate: 0,
+            thunks: 0,
         },
         space,
     )

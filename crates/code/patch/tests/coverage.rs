@@ -132,6 +132,8 @@ fn planner(space: Space) -> Planner {
             slow_entry: LOADED,
             time_entry: LOADED,
             futex_entry: LOADED,
+            gate: 0,
+            thunks: 0,
         },
         space,
     )

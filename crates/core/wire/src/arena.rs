@@ -2,8 +2,7 @@
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | the gate page, which a forked child finds wiped |
-//! | [`PROLOGUE`] | the entries to the agent; after them their unwind information |
+//! | [`PROLOGUE`] | the entries to the agent; after them their unwind information, and two addresses |
 //! | after that | trampolines from below; from above the unwind information of each |
 //! | [`INDEX`] | where that is, two bytes for each block of [`BLOCK`] |
 //! | [`CALLERS`] | return addresses of the first calls of each trampoline that follows calls |
@@ -11,7 +10,7 @@
 /// The length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
 /// Offset of the entries to the agent.
-pub const PROLOGUE: u64 = 0x1000;
+pub const PROLOGUE: u64 = 0;
 /// Offset of their unwind information.
 pub const PROLOGUE_TOLD: u64 = PROLOGUE + 80;
 /// Offset of the index: [`LEN`] / [`BLOCK`] numbers of two bytes. A block in which a trampoline

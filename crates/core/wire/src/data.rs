@@ -8,8 +8,11 @@ use crate::words::Words;
 
 #[cfg(not(tiptoe_loom))]
 mod changes;
+mod hello;
 #[cfg(not(tiptoe_loom))]
 pub(crate) mod space;
+
+pub use hello::Hello;
 
 const SLAB_WORDS: usize = Geometry::FIRST_SLOT as usize;
 
@@ -30,6 +33,8 @@ const TIME_ENTRY: usize = 12;
 const FUTEX_ENTRY: usize = 13;
 const LAST_ENTERED: usize = 14;
 const LEFT: usize = 15;
+const GATE: usize = 38;
+const THUNKS: usize = 39;
 
 /// The agent's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,25 +65,6 @@ pub enum Left {
     /// The program was about to have its system calls dispatched to a signal handler, which would
     /// get the agent's calls, too.
     Dispatch = 4,
-}
-
-/// What the planner must know about an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hello {
-    /// The process, in its own pid namespace.
-    pub pid: u32,
-    /// Offset from %fs of the pointer to a thread's descriptor.
-    pub tls: i64,
-    /// Address of the entry for threads without a slab.
-    pub cold_entry: u64,
-    /// Address of the entry for system call hooks.
-    pub hook_entry: u64,
-    /// Address of the entry for trampolines that follow calls and need help.
-    pub slow_entry: u64,
-    /// Address of the entry for trampolines that time calls.
-    pub time_entry: u64,
-    /// Address of the entry before and after futex calls.
-    pub futex_entry: u64,
 }
 
 /// A view of a data segment with a known shape.
@@ -127,6 +113,8 @@ impl<'a> Data<'a> {
         self.words.store(SLOW_ENTRY, hello.slow_entry);
         self.words.store(TIME_ENTRY, hello.time_entry);
         self.words.store(FUTEX_ENTRY, hello.futex_entry);
+        self.words.store(GATE, hello.gate);
+        self.words.store(THUNKS, hello.thunks);
         self.words.store(MAGIC_WORD, MAGIC);
         self.set_state(State::Serving);
     }
@@ -147,6 +135,8 @@ impl<'a> Data<'a> {
             slow_entry: self.words.load(SLOW_ENTRY),
             time_entry: self.words.load(TIME_ENTRY),
             futex_entry: self.words.load(FUTEX_ENTRY),
+            gate: self.words.load(GATE),
+            thunks: self.words.load(THUNKS),
         })
     }
 

@@ -100,7 +100,7 @@ impl Request {
     }
 }
 
-/// An arena to map: its first page is wiped on fork and writable, the rest is executable.
+/// An arena to map, executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
     /// Page-aligned address.

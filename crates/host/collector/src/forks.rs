@@ -59,9 +59,13 @@ struct MappingPages {
 }
 
 impl Copied {
-    /// Looks at a process whose agent has its tables at the given range. Returns `None` if its
-    /// memory may not be read.
-    pub fn of(process: Process, (tables, len): (u64, u64)) -> Option<Copied> {
+    /// Looks at a process whose agent has its tables at the given range, and has patched code in
+    /// some mappings. Returns `None` if its memory may not be read.
+    pub fn of(
+        process: Process,
+        (tables, len): (u64, u64),
+        is_patched: impl Fn(&Mapping) -> bool,
+    ) -> Option<Copied> {
         let maps = process.maps().ok()?;
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
         let tables = tables..tables.saturating_add(len);
@@ -72,10 +76,12 @@ impl Copied {
             let is_file = mapping.file().is_some();
             // The agent's zeroed data is mapped right after its file.
             let of_agent = is_image(mapping) || is_next && !is_file && before.is_some_and(is_image);
-            // The kernel's own code, such as `[vdso]`, has a name.
-            let is_arena =
-                mapping.path.is_none() && mapping.perms.exec && mapping.start % arena::LEN == PAGE;
-            let may_be_patched = is_file && mapping.perms.exec;
+            let at = mapping.start % arena::LEN;
+            // The kernel's own code, such as `[vsyscall]`, has a name.
+            let is_arena = mapping.path.is_none()
+                && (mapping.perms.exec && at == 0 || is_next && at == arena::INDEX);
+            // Looking at all code of a large program would take milliseconds.
+            let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
             let is_ours = of_agent || is_arena || tables.contains(&mapping.start);
             before = Some(mapping);
             if mapping.perms.shared || !(is_ours || may_be_patched) {

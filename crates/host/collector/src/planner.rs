@@ -67,8 +67,6 @@ impl Planned {
 pub struct Plan {
     /// Arenas that must be mapped first.
     pub arenas: Vec<Arena>,
-    /// Code that must have mappings of its own before it is patched.
-    pub apart: Vec<Range<u64>>,
     /// The agent's own hooks.
     pub hooks: Vec<Planned>,
     /// The address to which signal handlers return.
@@ -163,15 +161,17 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         draft.interceptions(modules, false, &mut plan);
     }
     plan.arenas = draft.planner.new_arenas();
-    plan.apart = apart::ranges(ground.maps, plan.sites());
     plan
 }
 
 impl Plan {
-    fn sites(&self) -> impl Iterator<Item = &Site> {
+    /// Returns the code that gets mappings of its own before it is patched, if only these sites will
+    /// be.
+    pub fn apart(&self, maps: &[Mapping], will_be: impl Fn(&Site) -> bool) -> Vec<Range<u64>> {
         let own = self.hooks.iter().chain(&self.locks.sites);
         let all = own.chain(self.probes.iter().flatten());
-        all.map(|planned| &planned.site)
+        let sites = all.map(|planned| &planned.site);
+        apart::ranges(maps, sites.filter(|site| will_be(site)))
     }
 }
 

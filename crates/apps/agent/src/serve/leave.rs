@@ -15,7 +15,7 @@ use crate::text::SelfMemory;
 use crate::thread::is_owned;
 use crate::watches;
 
-/// Removes every probe and shuts the gates; [`settle`] removes the hooks. A probe that cannot be removed finds no
+/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no
 /// slab from here on, because the session's are taken away.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
@@ -24,7 +24,7 @@ pub fn detach(shared: &Shared) -> u64 {
     let probes = |site: &Site| !site.flags.has(SiteFlags::HOOK);
     let whole = restore(shared, &text, Manner::Running, probes);
     shared.claims.end();
-    shared.arenas.set_gates(false);
+    shared.set_gate(false);
     // `settle` restores the sites for which threads must be stopped.
     if whole || is_quiet(shared) { 0 } else { EIO }
 }

@@ -6,10 +6,11 @@ use gimli::{
 };
 
 use super::*;
+use crate::abi::Abi;
 use crate::decode::FunctionCode;
 use crate::plan::{Patch, Planner};
 use crate::shape::shape;
-use crate::trampoline::{Abi, Body};
+use crate::trampoline::Body;
 use crate::{Apart, Hits, Space};
 
 const SITE: u64 = 0x5555_5555_0000;
@@ -131,6 +132,7 @@ fn a_count_at_an_entry() {
         ("mov", 1, 0),
         ("sub", 4, 0),
         ("jmp", 8, 0),
+        ("mov", 0, 8),
         ("cmp", 0, 8),
         ("je", 0, 8),
         ("push", 0, 8),

@@ -13,6 +13,7 @@ use assembly::{
     tiptoe_test_time,
 };
 use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape};
+use tiptoe_wire::arena::PROLOGUE;
 
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
@@ -80,7 +81,7 @@ pub struct Machine {
     /// The %fs offset of a word that is 0.
     pub recall: i32,
     pub slab: Vec<u64>,
-    gates: Vec<u64>,
+    gate: Box<[u64; 1]>,
     _running: MutexGuard<'static, ()>,
 }
 
@@ -103,6 +104,7 @@ impl Machine {
         let descriptor = Box::new([slab.as_ptr() as u64]);
         // SAFETY: the descriptor outlives every run, because only this value starts runs.
         let tls = unsafe { tiptoe_test_set_tls(descriptor.as_ptr()) };
+        let gate = Box::new([1]);
         let abi = Abi {
             tls: tls as i64 as i32,
             cold_entry: tiptoe_test_cold as *const () as u64,
@@ -112,6 +114,8 @@ impl Machine {
             slow_entry: tiptoe_test_slow as *const () as u64,
             time_entry: tiptoe_test_time as *const () as u64,
             futex_entry: tiptoe_test_hook as *const () as u64,
+            gate: gate.as_ptr() as u64,
+            thunks: 0,
         };
         // SAFETY: writes this thread's own word; with 0 generated code reads no frames.
         unsafe { tiptoe_test_set_frames(0) };
@@ -130,7 +134,7 @@ impl Machine {
             data,
             descriptor,
             slab,
-            gates: Vec::new(),
+            gate,
             _running: running,
         }
     }
@@ -170,11 +174,9 @@ impl Machine {
         self.descriptor[0] = slab;
     }
 
-    /// Opens or closes the gate of every arena.
+    /// Opens or closes the gate.
     pub fn gate(&self, open: bool) {
-        for &gate in &self.gates {
-            write(gate, &u64::from(open).to_le_bytes());
-        }
+        write(self.gate.as_ptr() as u64, &u64::from(open).to_le_bytes());
     }
 
     /// Returns the address of the stack pointer with which the code was called.
@@ -216,9 +218,7 @@ impl Machine {
     pub fn apply(&mut self, patch: &Patch) {
         for arena in self.planner.new_arenas() {
             map(arena.base, arena.len);
-            write(arena.base, &[1]);
-            write(arena.base + 4096, &arena.prologue);
-            self.gates.push(arena.base);
+            write(arena.base + PROLOGUE, &arena.prologue);
         }
         write(patch.trampoline, &patch.code);
         let mut resume = RESUME.lock().expect("no test panics with it");

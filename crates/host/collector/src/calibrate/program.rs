@@ -13,6 +13,8 @@ use tiptoe_patch::{
     ARENA_LEN, Abi, Body, FunctionCode, Hits, Planner, Space, Strategy, UsedArena, shape,
 };
 
+use tiptoe_wire::arena::PROLOGUE;
+
 use super::code::{Code, Draft};
 use super::functions::{LOOPS, Surrounding, function, run};
 
@@ -32,7 +34,6 @@ pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Versi
 
 const PAGE: u64 = 4096;
 /// The offset of the trampolines' thunks in an arena.
-const PROLOGUE: u64 = PAGE;
 /// The alignment that compilers give to functions.
 const ALIGN: usize = 16;
 /// The byte that compilers put between functions.

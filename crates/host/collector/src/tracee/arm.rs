@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tiptoe_patch::{Abi, Strategy};
 use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::arena::PROLOGUE;
 use tiptoe_wire::{Hello, Map, Site, tls};
 
 use super::guards::{self, Quiet, install};
@@ -78,12 +79,12 @@ impl Tracee {
             // The program mapped something there after its maps were read.
             maps = self.process.maps()?;
         };
-        link.set_apart(&planned.apart)?;
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
         let unseen = self.unseen(modules).map(str::to_owned);
         self.quiet = unseen.map(|why| Quiet { masks, why });
         link.set_trap_bytes(self.quiet.is_none());
+        link.set_apart(&planned.apart(&maps, |site| self.may_be_armed(site)))?;
         self.ready_to_follow(link, followed, &planned.unwinders)?;
         if follows {
             link.describe(&described::of(modules))?;
@@ -113,6 +114,11 @@ impl Tracee {
         self.install_probes(link, probes, planned.probes, &lost)
     }
 
+    /// Returns whether a site can be patched in this process.
+    pub(super) fn may_be_armed(&self, site: &Site) -> bool {
+        self.quiet.is_none() || site.is_guard() || site.is_quiet()
+    }
+
     /// Fails if the agent's thread has rights left. It must give them up before its hello, and must
     /// not stay if it could not, because any thread of the program can write its stack.
     fn check_confined(&self) -> Result<(), Error> {
@@ -140,6 +146,8 @@ impl Tracee {
                 slow_entry: hello.slow_entry,
                 time_entry: hello.time_entry,
                 futex_entry: hello.futex_entry,
+                gate: hello.gate,
+                thunks: hello.thunks,
             },
             known,
             ..Later::default()
@@ -400,7 +408,7 @@ pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, 
     let prologues: Vec<(u64, &[u8])> = mapped
         .clone()
         .filter(|(_, result)| **result == 0)
-        .map(|(arena, _)| (arena.base + 4096, arena.prologue.as_slice()))
+        .map(|(arena, _)| (arena.base + PROLOGUE, arena.prologue.as_slice()))
         .collect();
     link.copy(&prologues)?;
     Ok(mapped

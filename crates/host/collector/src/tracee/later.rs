@@ -185,7 +185,7 @@ impl Tracee {
             .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
         let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
         let lost = map_arenas(link, &planned)?;
-        link.set_apart(&planned.apart)?;
+        link.set_apart(&planned.apart(maps, |site| self.may_be_armed(site)))?;
         let followed = found
             .probes
             .iter()

@@ -2,6 +2,7 @@
 
 use tiptoe_event::Cost;
 use tiptoe_session::AddressSpace;
+use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::slots;
 
 use super::Tracee;
@@ -35,10 +36,13 @@ impl Tracee {
         if !looks.is_power_of_two() {
             return;
         }
+        let sites = &self.later.known;
+        let is_patched =
+            |mapping: &Mapping| sites.iter().any(|site| mapping.contains(site.address));
         let copied = self
             .link
             .as_ref()
-            .and_then(|link| Copied::of(self.process, link.data().kept()));
+            .and_then(|link| Copied::of(self.process, link.data().kept(), is_patched));
         if copied.is_some() {
             self.copied.replace(copied);
         }

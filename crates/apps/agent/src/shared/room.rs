@@ -1,0 +1,41 @@
+//! Memory for the agent's state.
+
+use core::mem::size_of;
+
+use tiptoe_sys::raw::Errno;
+
+use crate::memory::{self, PAGE};
+
+/// One fresh mapping that is handed out page by page. There is one for everything, so that a process without room for
+/// all of it gets none and is unchanged.
+pub(super) struct Room {
+    pub(super) at: usize,
+    left: usize,
+}
+
+impl Room {
+    /// Returns the size in bytes of `count` values of `T`, rounded up to whole pages.
+    pub(super) const fn of<T>(count: usize) -> usize {
+        (count * size_of::<T>()).next_multiple_of(PAGE)
+    }
+
+    pub(super) fn new(len: usize) -> Result<Room, Errno> {
+        memory::private(len).map(|at| Room { at, left: len })
+    }
+
+    /// Returns the next `len` bytes, zeroed.
+    pub(super) fn bytes(&mut self, len: usize) -> Result<usize, Errno> {
+        self.left = self.left.checked_sub(len).ok_or(Errno(12))?;
+        let at = self.at;
+        self.at += len;
+        Ok(at)
+    }
+
+    /// Returns the next `count` of `T`.
+    pub(super) fn slice<T>(&mut self, count: usize) -> Result<&'static [T], Errno> {
+        let at = self.bytes(Self::of::<T>(count))?;
+        // SAFETY: these are fresh zeroed pages of the right length, handed out once, and never unmapped if `create`
+        // succeeds. All `T` used below are structs of atomics, for which zero is valid.
+        Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
+    }
+}

@@ -6,7 +6,7 @@ use tiptoe_sys::raw;
 use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, Text};
 use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::arena::{LEN, base};
-use tiptoe_wire::{Data, Hello, Plan, Request, Site, Words};
+use tiptoe_wire::{AgentAddresses, Data, Hello, Plan, Request, Site, Words};
 
 use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
@@ -36,13 +36,15 @@ pub fn greet(shared: &Shared, data: &Data) {
     data.greet(&Hello {
         pid: shared.pid.load(Ordering::Relaxed), // constant within a session
         tls: tls::descriptor_offset(),
-        cold_entry: tiptoe_cold_entry as *const () as u64,
-        hook_entry: tiptoe_hook_entry as *const () as u64,
-        slow_entry: tiptoe_slow_entry as *const () as u64,
-        time_entry: tiptoe_time_entry as *const () as u64,
-        futex_entry: tiptoe_futex_entry as *const () as u64,
-        gate,
-        thunks,
+        addresses: AgentAddresses {
+            cold_entry: tiptoe_cold_entry as *const () as u64,
+            hook_entry: tiptoe_hook_entry as *const () as u64,
+            slow_entry: tiptoe_slow_entry as *const () as u64,
+            time_entry: tiptoe_time_entry as *const () as u64,
+            futex_entry: tiptoe_futex_entry as *const () as u64,
+            gate,
+            thunks,
+        },
     });
     let (at, len) = shared.kept();
     data.set_kept(at, len);

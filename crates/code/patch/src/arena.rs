@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use tiptoe_wire::AgentAddresses;
 use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT, caller};
 
 use crate::abi::Abi;
@@ -83,14 +84,14 @@ pub struct Arena {
 }
 
 impl Arena {
-    fn new(base: u64, abi: &Abi) -> Arena {
+    fn new(base: u64, agent: &AgentAddresses) -> Arena {
         let mut prologue = Vec::new();
         let entries = [
-            abi.cold_entry,
-            abi.hook_entry,
-            abi.slow_entry,
-            abi.time_entry,
-            abi.futex_entry,
+            agent.cold_entry,
+            agent.hook_entry,
+            agent.slow_entry,
+            agent.time_entry,
+            agent.futex_entry,
         ];
         for entry in entries {
             prologue.extend_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
@@ -101,7 +102,11 @@ impl Arena {
         prologue.extend(told.at(base + PROLOGUE_TOLD, base + PROLOGUE));
         debug_assert!(prologue.len() as u64 <= GATE - PROLOGUE);
         prologue.resize((GATE - PROLOGUE) as usize, 0);
-        prologue.extend([abi.gate, abi.thunks].map(u64::to_le_bytes).as_flattened());
+        prologue.extend(
+            [agent.gate, agent.thunks]
+                .map(u64::to_le_bytes)
+                .as_flattened(),
+        );
         Arena {
             base,
             len: ARENA_LEN,
@@ -277,7 +282,7 @@ impl Arenas {
     pub(crate) fn take_fresh(&mut self, abi: &Abi) -> Vec<Arena> {
         self.fresh
             .drain(..)
-            .map(|base| Arena::new(base, abi))
+            .map(|base| Arena::new(base, &abi.agent))
             .collect()
     }
 

@@ -5,6 +5,7 @@ use tiptoe_patch::{
     Abi, Apart, Body, FunctionCode, Hits, Notice, Planner, Space, Strategy as How, futex_sites,
     padding, shape, syscall_sites,
 };
+use tiptoe_wire::AgentAddresses;
 
 const AT: u64 = 0x5555_5555_0000;
 
@@ -19,14 +20,16 @@ fn planner(low: u64, high: u64) -> Planner {
     Planner::new(
         Abi {
             tls: -64,
-            cold_entry: AT,
-            hook_entry: AT,
             frames: -72,
-            slow_entry: AT,
-            time_entry: AT,
-            futex_entry: AT,
-            gate: 0,
-            thunks: 0,
+            agent: AgentAddresses {
+                cold_entry: AT,
+                hook_entry: AT,
+                slow_entry: AT,
+                time_entry: AT,
+                futex_entry: AT,
+                gate: 0,
+                thunks: 0,
+            },
         },
         space,
     )

@@ -17,6 +17,7 @@ use tiptoe_patch::{
     Abi, Body, FunctionCode, Hits, Padding, Patch, Planner, Refusal, Shape, Space, Strategy,
     padding, shape, syscall_sites,
 };
+use tiptoe_wire::AgentAddresses;
 
 const PROGRAMS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
@@ -126,14 +127,16 @@ fn planner(space: Space) -> Planner {
     Planner::new(
         Abi {
             tls: -8,
-            cold_entry: LOADED,
-            hook_entry: LOADED,
             frames: -16,
-            slow_entry: LOADED,
-            time_entry: LOADED,
-            futex_entry: LOADED,
-            gate: 0,
-            thunks: 0,
+            agent: AgentAddresses {
+                cold_entry: LOADED,
+                hook_entry: LOADED,
+                slow_entry: LOADED,
+                time_entry: LOADED,
+                futex_entry: LOADED,
+                gate: 0,
+                thunks: 0,
+            },
         },
         space,
     )

@@ -12,7 +12,7 @@ mod hello;
 #[cfg(not(tiptoe_loom))]
 pub(crate) mod space;
 
-pub use hello::Hello;
+pub use hello::{AgentAddresses, Hello};
 
 const SLAB_WORDS: usize = Geometry::FIRST_SLOT as usize;
 
@@ -108,13 +108,14 @@ impl<'a> Data<'a> {
     pub fn greet(&self, hello: &Hello) {
         self.words.store(PID, hello.pid as u64);
         self.words.store(TLS, hello.tls as u64);
-        self.words.store(COLD_ENTRY, hello.cold_entry);
-        self.words.store(HOOK_ENTRY, hello.hook_entry);
-        self.words.store(SLOW_ENTRY, hello.slow_entry);
-        self.words.store(TIME_ENTRY, hello.time_entry);
-        self.words.store(FUTEX_ENTRY, hello.futex_entry);
-        self.words.store(GATE, hello.gate);
-        self.words.store(THUNKS, hello.thunks);
+        let at = &hello.addresses;
+        self.words.store(COLD_ENTRY, at.cold_entry);
+        self.words.store(HOOK_ENTRY, at.hook_entry);
+        self.words.store(SLOW_ENTRY, at.slow_entry);
+        self.words.store(TIME_ENTRY, at.time_entry);
+        self.words.store(FUTEX_ENTRY, at.futex_entry);
+        self.words.store(GATE, at.gate);
+        self.words.store(THUNKS, at.thunks);
         self.words.store(MAGIC_WORD, MAGIC);
         self.set_state(State::Serving);
     }
@@ -130,13 +131,15 @@ impl<'a> Data<'a> {
         (is_there && is_near).then(|| Hello {
             pid: self.words.load(PID) as u32,
             tls,
-            cold_entry: self.words.load(COLD_ENTRY),
-            hook_entry: self.words.load(HOOK_ENTRY),
-            slow_entry: self.words.load(SLOW_ENTRY),
-            time_entry: self.words.load(TIME_ENTRY),
-            futex_entry: self.words.load(FUTEX_ENTRY),
-            gate: self.words.load(GATE),
-            thunks: self.words.load(THUNKS),
+            addresses: AgentAddresses {
+                cold_entry: self.words.load(COLD_ENTRY),
+                hook_entry: self.words.load(HOOK_ENTRY),
+                slow_entry: self.words.load(SLOW_ENTRY),
+                time_entry: self.words.load(TIME_ENTRY),
+                futex_entry: self.words.load(FUTEX_ENTRY),
+                gate: self.words.load(GATE),
+                thunks: self.words.load(THUNKS),
+            },
         })
     }
 

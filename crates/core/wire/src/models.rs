@@ -7,7 +7,7 @@ extern crate std;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use crate::{Data, Geometry, Hello, Plan, Request, Words};
+use crate::{AgentAddresses, Data, Geometry, Hello, Plan, Request, Words};
 use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, interrupt, lose};
 
 const SHAPE: Geometry = Geometry {
@@ -19,13 +19,15 @@ const PLAN_WORDS: usize = 24;
 const SAID: Hello = Hello {
     pid: 42,
     tls: -8,
-    cold_entry: 3,
-    hook_entry: 4,
-    slow_entry: 7,
-    time_entry: 8,
-    futex_entry: 7,
-    gate: 5,
-    thunks: 6,
+    addresses: AgentAddresses {
+        cold_entry: 3,
+        hook_entry: 4,
+        slow_entry: 7,
+        time_entry: 8,
+        futex_entry: 7,
+        gate: 5,
+        thunks: 6,
+    },
 };
 
 /// Returns words for one run of a model. They are leaked, because a model's threads need `'static`

@@ -13,6 +13,7 @@ use assembly::{
     tiptoe_test_time,
 };
 use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape};
+use tiptoe_wire::AgentAddresses;
 use tiptoe_wire::arena::PROLOGUE;
 
 /// Registers by hardware number, then the flags.
@@ -107,15 +108,17 @@ impl Machine {
         let gate = Box::new([1]);
         let abi = Abi {
             tls: tls as i64 as i32,
-            cold_entry: tiptoe_test_cold as *const () as u64,
-            hook_entry: tiptoe_test_hook as *const () as u64,
             // A word that is 0, for tests without frames.
             frames: tls as i64 as i32 + 8,
-            slow_entry: tiptoe_test_slow as *const () as u64,
-            time_entry: tiptoe_test_time as *const () as u64,
-            futex_entry: tiptoe_test_hook as *const () as u64,
-            gate: gate.as_ptr() as u64,
-            thunks: 0,
+            agent: AgentAddresses {
+                cold_entry: tiptoe_test_cold as *const () as u64,
+                hook_entry: tiptoe_test_hook as *const () as u64,
+                slow_entry: tiptoe_test_slow as *const () as u64,
+                time_entry: tiptoe_test_time as *const () as u64,
+                futex_entry: tiptoe_test_hook as *const () as u64,
+                gate: gate.as_ptr() as u64,
+                thunks: 0,
+            },
         };
         // SAFETY: writes this thread's own word; with 0 generated code reads no frames.
         unsafe { tiptoe_test_set_frames(0) };

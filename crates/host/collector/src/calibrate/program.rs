@@ -13,6 +13,7 @@ use tiptoe_patch::{
     ARENA_LEN, Abi, Body, FunctionCode, Hits, Planner, Space, Strategy, UsedArena, shape,
 };
 
+use tiptoe_wire::AgentAddresses;
 use tiptoe_wire::arena::PROLOGUE;
 
 use super::code::{Code, Draft};
@@ -75,8 +76,11 @@ impl Program {
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
-            cold_entry: part.start,
-            hook_entry: part.start,
+            agent: AgentAddresses {
+                cold_entry: part.start,
+                hook_entry: part.start,
+                ..AgentAddresses::default()
+            },
             ..Abi::default()
         };
         let functions = write_functions(&mut draft, part.start + PAGE, surrounding, count);

@@ -141,13 +141,7 @@ impl Tracee {
             abi: Abi {
                 tls: thread(0).map_err(too_far)?,
                 frames: thread(tls::FRAMES).map_err(too_far)?,
-                cold_entry: hello.cold_entry,
-                hook_entry: hello.hook_entry,
-                slow_entry: hello.slow_entry,
-                time_entry: hello.time_entry,
-                futex_entry: hello.futex_entry,
-                gate: hello.gate,
-                thunks: hello.thunks,
+                agent: hello.addresses,
             },
             known,
             ..Later::default()

@@ -70,20 +70,18 @@ impl Copied {
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
         let tables = tables..tables.saturating_add(len);
         let mut parts = Vec::new();
-        let mut before: Option<&Mapping> = None;
+        let mut end = 0;
         for mapping in &maps {
-            let is_next = before.is_some_and(|before| before.end == mapping.start);
+            let is_next = end == mapping.start;
             let is_file = mapping.file().is_some();
-            // The agent's zeroed data is mapped right after its file.
-            let of_agent = is_image(mapping) || is_next && !is_file && before.is_some_and(is_image);
             let at = mapping.start % arena::LEN;
             // The kernel's own code, such as `[vsyscall]`, has a name.
             let is_arena = mapping.path.is_none()
                 && (mapping.perms.exec && at == 0 || is_next && at == arena::INDEX);
             // Looking at all code of a large program would take milliseconds.
             let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
-            let is_ours = of_agent || is_arena || tables.contains(&mapping.start);
-            before = Some(mapping);
+            let is_ours = is_image(mapping) || is_arena || tables.contains(&mapping.start);
+            end = mapping.end;
             if mapping.perms.shared || !(is_ours || may_be_patched) {
                 continue;
             }
@@ -292,12 +290,7 @@ mod tests {
         let mapping = Mapping {
             start: at as u64,
             end: at as u64 + len as u64,
-            perms: Default::default(),
-            offset: 0,
-            dev: Default::default(),
-            inode: 0,
-            path: None,
-            deleted: false,
+            ..Mapping::default()
         };
         let pagemap = File::open("/proc/self/pagemap").expect("our own");
         let part = MappingPages::of(&mapping, &pagemap).expect("our own");

@@ -61,7 +61,7 @@ fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_sys::host::procfs::{Device, Perms};
+    use tiptoe_sys::host::procfs::Perms;
 
     const START: u64 = 0x7000_0000_0000;
 
@@ -70,16 +70,12 @@ mod tests {
             start: START,
             end: START + pages * PAGE,
             perms: Perms {
-                read: true,
-                write: false,
                 exec: true,
-                shared: false,
+                ..Perms::default()
             },
-            offset: 0,
-            dev: Device { major: 8, minor: 1 },
             inode: u64::from(path.is_some()),
             path: path.map(Into::into),
-            deleted: false,
+            ..Mapping::default()
         }
     }
 

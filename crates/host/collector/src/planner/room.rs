@@ -87,7 +87,6 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_sys::host::procfs::{Device, Perms};
 
     /// Returns the mappings of a program, its heap, a thread's stack, libc, the loader and a stack,
     /// in this order.
@@ -95,17 +94,9 @@ mod tests {
         let of = |start, end, inode, path: &str| Mapping {
             start,
             end,
-            perms: Perms {
-                read: true,
-                write: false,
-                exec: true,
-                shared: false,
-            },
-            offset: 0,
-            dev: Device { major: 8, minor: 1 },
             inode,
             path: (!path.is_empty()).then(|| path.into()),
-            deleted: false,
+            ..Mapping::default()
         };
         vec![
             of(0x5555_5555_4000, 0x5555_5555_8000, 7, "/bin/program"),

@@ -37,24 +37,15 @@ impl Tracee {
         if self.has_execed() || self.has_left_kernel() {
             return Some(("ran another program", "the trace of the old program ended"));
         }
-        self.left_for().map(|why| match why {
-            Left::Seccomp => (
-                "put itself under seccomp",
-                "the trace ended (`--via kernel` continues)",
-            ),
-            Left::Confined => (
-                "gave up rights or a namespace, in which the agent's thread cannot follow",
-                "the trace ended (`--via kernel` continues)",
-            ),
-            Left::Dispatch => (
-                "has its system calls dispatched to a signal handler (prctl)",
-                "the trace ended (`--via kernel` continues)",
-            ),
-            Left::Storage => (
-                "gave a thread thread-local storage that is not its C library's",
-                "the trace ended (`--via kernel` continues)",
-            ),
-        })
+        let why = match self.left_for()? {
+            Left::Seccomp => "put itself under seccomp",
+            Left::Confined => {
+                "gave up rights or a namespace, in which the agent's thread cannot follow"
+            }
+            Left::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
+            Left::Storage => "gave a thread thread-local storage that is not its C library's",
+        };
+        Some((why, "the trace ended (`--via kernel` continues)"))
     }
 
     /// Returns why the agent has left, if so. It leaves by itself if it sees the call by which the

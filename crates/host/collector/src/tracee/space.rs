@@ -1,5 +1,7 @@
 //! What the agent counts of forks and of the address space.
 
+use std::collections::BTreeSet;
+
 use tiptoe_event::Cost;
 use tiptoe_session::AddressSpace;
 use tiptoe_sys::host::procfs::Mapping;
@@ -36,9 +38,12 @@ impl Tracee {
         if !looks.is_power_of_two() {
             return;
         }
-        let sites = &self.later.known;
-        let is_patched =
-            |mapping: &Mapping| sites.iter().any(|site| mapping.contains(site.address));
+        let sites = self.later.known.iter().map(|site| site.address);
+        let sites: BTreeSet<u64> = sites.collect();
+        let is_patched = |mapping: &Mapping| {
+            let mut inside = sites.range(mapping.start..mapping.end);
+            inside.next().is_some()
+        };
         let copied = self
             .link
             .as_ref()

@@ -35,7 +35,7 @@ pub struct Device {
 }
 
 /// One mapping of a process: `[start, end) -> (file, offset)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
     pub start: u64,

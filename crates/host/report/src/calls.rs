@@ -2,8 +2,7 @@
 
 use tiptoe_session::{Call, Event, Records, Session};
 
-use crate::number::{short_percent, since_start};
-use crate::table::counted;
+use crate::number::{counted, short_percent, since_start};
 use crate::{event_name, printable, printable_json, printable_lines};
 
 /// Returns one call as JSON without a line end. Its keys are the fields of [`Call`].

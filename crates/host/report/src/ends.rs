@@ -3,8 +3,7 @@
 use tiptoe_session::{Ends, Event, Session};
 
 use crate::event_name;
-use crate::number::{short_percent, time};
-use crate::table::counted;
+use crate::number::{counted, short_percent, time};
 
 /// Returns the notes, one sentence each.
 pub(crate) fn notes(session: &Session) -> Vec<String> {

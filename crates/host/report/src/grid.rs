@@ -5,7 +5,8 @@
 //! name is cut last, because the user requested it; `--json` and a wider terminal show the rest. A name that does not
 //! fit alone loses its middle, because names of C++ and Rust differ at both ends.
 
-use crate::Options;
+use crate::number::counted;
+use crate::{Options, printable};
 
 /// The least columns of a name. If fewer are left, the row is cut at its end instead.
 const LEAST_NAME: usize = 12;
@@ -94,6 +95,14 @@ impl Grid {
 
     pub(crate) fn add_sum(&mut self, number: String, of: String) {
         self.rows.push(GridRow::Sum(number, of));
+    }
+
+    /// Adds the sum of the rows that are left out, if there are any.
+    pub(crate) fn add_left_out(&mut self, rows: usize, noun: &str, sum: String) {
+        if rows > 0 {
+            let rows = counted(rows, &format!("more {noun}"));
+            self.add_sum(sum, format!("in {rows} (--top 0 shows all)"));
+        }
     }
 
     /// Returns the lines of the heading and of the rows. Each line fits the terminal.
@@ -231,6 +240,17 @@ impl Grid {
                 false => format!("{cell:<width$}  "),
             })
             .collect()
+    }
+}
+
+/// Returns the heading of the names' column, with what all rows share: the beginning of their names, if it is not
+/// empty, and one more property.
+pub(crate) fn heading(name: &str, beginning: &str, property: Option<String>) -> String {
+    let beginning = (!beginning.is_empty()).then(|| format!("{}…", printable(beginning)));
+    let shared: Vec<String> = beginning.into_iter().chain(property).collect();
+    match shared[..] {
+        [] => name.to_owned(),
+        _ => format!("{name} ({})", shared.join(", ")),
     }
 }
 

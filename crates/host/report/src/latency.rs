@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 
 use tiptoe_session::{CountPart, Ends, Event, Latency, Session};
 
-use crate::grid::{Grid, common_prefix};
-use crate::number::{grouped, time};
-use crate::table::counted;
+use crate::grid::{self, Grid, common_prefix};
+use crate::number::{counted, grouped, time};
 use crate::{Options, printable};
 
 /// A column: its heading, and how an event's cell is formatted.
@@ -79,11 +78,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     let columns = columns(&timed);
     let heads: Vec<&'static str> = columns.iter().map(|column| column.heading).collect();
     let prefix = common_prefix(shown.iter().map(|(event, _)| &*event.event));
-    let heading = match prefix {
-        "" => "event".to_owned(),
-        prefix => format!("event ({}…)", printable(prefix)),
-    };
-    let mut grid = Grid::new(&heads, heading).with_spare(SPARE);
+    let mut grid = Grid::new(&heads, grid::heading("event", prefix, None)).with_spare(SPARE);
     for (event, calls) in shown {
         let name = event.event.strip_prefix(prefix).unwrap_or(&event.event);
         let cells = cells(&columns, event.ends, calls);

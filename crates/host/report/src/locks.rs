@@ -4,9 +4,8 @@
 
 use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
 
-use crate::grid::{BELOW, Cells, Grid};
+use crate::grid::{self, BELOW, Cells, Grid};
 use crate::number::{grouped, plural, share, short_percent, time};
-use crate::table::counted;
 use crate::{Options, histogram, now, printable};
 
 /// The least number of waits for which a histogram is drawn.
@@ -192,12 +191,6 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
 fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let (kind, binary) = (shared_kind(shown), shared_binary(shown));
-    let beginning = (!binary.is_empty()).then(|| format!("{}…", printable(binary)));
-    let shared: Vec<String> = beginning.into_iter().chain(kind.map(printable)).collect();
-    let heading = match shared.is_empty() {
-        true => by.to_owned(),
-        false => format!("{by} ({})", shared.join(", ")),
-    };
     let columns = [
         "total",
         "contended",
@@ -207,7 +200,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         "p99",
         "max",
     ];
-    let mut grid = Grid::new(&columns, heading)
+    let mut grid = Grid::new(&columns, grid::heading(by, binary, kind.map(printable)))
         .with_words(&["type"])
         .with_tail("mostly from")
         .with_spare(&["at once", "slept", "p50", "contended"]);
@@ -239,11 +232,8 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
             ..Cells::default()
         });
     }
-    if !rest.is_empty() {
-        let total = rest.iter().map(|row| row.total_ns as f64).sum();
-        let rows = counted(rest.len(), "more row");
-        grid.add_sum(time(total), format!("in {rows} (--top 0 shows all)"));
-    }
+    let total = rest.iter().map(|row| row.total_ns as f64).sum();
+    grid.add_left_out(rest.len(), "row", time(total));
     grid.lines(options)
 }
 

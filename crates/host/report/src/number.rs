@@ -23,6 +23,12 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{noun}{end}")
 }
 
+/// Returns a number and its noun: `1 event`, `2 events`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let count = count as u64;
+    format!("{} {}", grouped(count), plural(count, noun))
+}
+
 /// Formats a count over a time as a rate per second; `-` if the time is 0.
 pub(crate) fn rate(count: u64, ns: u64) -> String {
     if ns == 0 {

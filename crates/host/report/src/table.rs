@@ -2,8 +2,8 @@
 
 use tiptoe_session::{CountPart, Event, Session};
 
-use crate::grid::{Grid, common_prefix};
-use crate::number::{grouped, percent, plural, rate, share};
+use crate::grid::{self, Grid, common_prefix};
+use crate::number::{counted, grouped, percent, rate, share};
 use crate::{Options, printable};
 
 /// Returns the heading, the busiest events, each with its parts, and the totals of the rest.
@@ -56,13 +56,11 @@ impl<'a> Shared<'a> {
     }
 
     fn heading(&self) -> String {
-        let prefix = (!self.prefix.is_empty()).then(|| format!("{}…", printable(self.prefix)));
-        let via = self.via.map(|via| format!("via {via}"));
-        let shared: Vec<String> = prefix.into_iter().chain(via).collect();
-        match shared[..] {
-            [] => "event".to_owned(),
-            _ => format!("event ({})", shared.join(", ")),
-        }
+        grid::heading(
+            "event",
+            self.prefix,
+            self.via.map(|via| format!("via {via}")),
+        )
     }
 }
 
@@ -150,19 +148,10 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
 fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);
-    if !more.is_empty() {
-        let count = grouped(more.iter().map(|event| event.scaled()).sum());
-        let events = counted(more.len(), "more event");
-        grid.add_sum(count, format!("in {events} (--top 0 shows all)"));
-    }
+    let count = more.iter().map(|event| event.scaled()).sum();
+    grid.add_left_out(more.len(), "event", grouped(count));
     if !idle.is_empty() {
         let events = counted(idle.len(), "event");
         grid.add_sum(0.to_string(), format!("in {events} never hit"));
     }
-}
-
-/// Returns a number and its noun: `1 event`, `2 events`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    let count = count as u64;
-    format!("{} {}", grouped(count), plural(count, noun))
 }

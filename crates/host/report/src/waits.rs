@@ -3,8 +3,7 @@
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
 use crate::grid::{Cells, Grid};
-use crate::number::{grouped, time};
-use crate::table::counted;
+use crate::number::{counted, grouped, time};
 use crate::{Options, printable};
 
 /// The number of callers that are shown for a call site.
@@ -40,11 +39,8 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
             ..Cells::default()
         });
     }
-    if !rest.is_empty() {
-        let total = time(rest.iter().map(|wait| wait.total_ns as f64).sum());
-        let rows = counted(rest.len(), "more row");
-        grid.add_sum(total, format!("in {rows} (--top 0 shows all)"));
-    }
+    let total = rest.iter().map(|wait| wait.total_ns as f64).sum();
+    grid.add_left_out(rest.len(), "row", time(total));
     grid.lines(options)
 }
 

@@ -3,8 +3,7 @@
 use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
 
 use crate::grid::{Cells, Grid};
-use crate::number::{grouped, plural, since_start, time};
-use crate::table::counted;
+use crate::number::{counted, grouped, plural, since_start, time};
 use crate::{Options, printable, printable_json, printable_lines};
 
 /// The number of callers that are shown for a stack.
@@ -76,11 +75,8 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
             ..Cells::default()
         });
     }
-    if !rest.is_empty() {
-        let more: u64 = rest.iter().map(|row| row.count).sum();
-        let rows = counted(rest.len(), "more row");
-        grid.add_sum(grouped(more), format!("in {rows} (--top 0 shows all)"));
-    }
+    let more = rest.iter().map(|row| row.count).sum();
+    grid.add_left_out(rest.len(), "row", grouped(more));
     lines.extend(grid.lines(options));
     lines
 }

@@ -70,14 +70,15 @@ impl Copied {
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
         let tables = tables..tables.saturating_add(len);
         let mut parts = Vec::new();
-        let mut end = 0;
+        let (mut end, mut is_arena) = (0, false);
         for mapping in &maps {
             let is_next = end == mapping.start;
             let is_file = mapping.file().is_some();
             let at = mapping.start % arena::LEN;
-            // The kernel's own code, such as `[vsyscall]`, has a name.
-            let is_arena = mapping.path.is_none()
-                && (mapping.perms.exec && at == 0 || is_next && at == arena::INDEX);
+            // The kernel's own code, such as `[vsyscall]`, has a name. An arena's last page may be
+            // writable; next to other memory such a page is not an arena's.
+            is_arena = mapping.path.is_none()
+                && (mapping.perms.exec && at == 0 || is_arena && is_next && at == arena::INDEX);
             // Looking at all code of a large program would take milliseconds.
             let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
             let is_ours = is_image(mapping) || is_arena || tables.contains(&mapping.start);

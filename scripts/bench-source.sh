@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/bench-source.sh [PACKAGE]: unpacks the source of a Debian package (lua5.4) below target/bench-source for
-# `tiptoe bench build`, and prints the line that runs it. Needs the net; installs nothing.
+# `tiptoe-dev bench build`, and prints the line that runs it. Needs the net; installs nothing.
 . "$(dirname "$0")/common.sh"
 
 package=${1:-lua5.4}
@@ -15,4 +15,4 @@ apt-get "${apt[@]}" -qq update
 archive=$(ls "$folder"/"${package}"_*.orig.tar.* | head -1)
 rm -rf "$folder/source" && mkdir "$folder/source"
 tar -xf "$archive" -C "$folder/source" --strip-components=1
-echo "TIPTOE_BENCH_SOURCE=$folder/source tiptoe bench build"
+echo "TIPTOE_BENCH_SOURCE=$folder/source tiptoe-dev bench build"

@@ -1,8 +1,8 @@
-//! `tiptoe bench`: each row that this machine can measure is present, and each missing one is
+//! `tiptoe-dev bench`: each row that this machine can measure is present, and each missing one is
 //! named. The sizes of the numbers are not tested.
 
 use serde_json::Value;
-use tiptoe_tests::command;
+use tiptoe_tests::dev_command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::skipped;
 
@@ -30,7 +30,7 @@ fn watching_is_measured_in_every_way() {
     let Some(_turn) = crate::watch::turn() else {
         return;
     };
-    let mut bench = command();
+    let mut bench = dev_command();
     bench.args(["bench", "watch", "--rounds", "1", "--ms", "1", "--json"]);
     let output = output(&mut bench);
     assert!(output.status.success(), "{output:?}");
@@ -76,7 +76,7 @@ fn an_interruption_is_measured_in_each_phase() {
     let Some(_turn) = crate::watch::turn() else {
         return;
     };
-    let mut bench = command();
+    let mut bench = dev_command();
     bench.args(["bench", "interrupt", "--rounds", "1", "--json"]);
     let output = output(&mut bench);
     assert!(output.status.success(), "{output:?}");
@@ -100,7 +100,7 @@ fn an_interruption_is_measured_in_each_phase() {
 #[test]
 #[ignore = "nightly: a bench"]
 fn switches_of_cgroups_are_simulated_in_both_ways() {
-    let mut bench = command();
+    let mut bench = dev_command();
     bench.args(["bench", "schedule", "--ms", "1", "--json"]);
     let output = output(&mut bench);
     assert!(output.status.success(), "{output:?}");

@@ -135,8 +135,6 @@ fn words_of_a_user_reach_no_terminal_as_they_are() {
         &["stat", "-e", PAINT, "--", "true"],
         &["stat", "--", &path],
         &["watch", PAINT, "-p", "1"],
-        &["plan", "-e", "cycles", "--trace", &path],
-        &["bench", PAINT],
     ] {
         let output = command().args(arguments).output().expect("tiptoe runs");
         let text = is_clean(arguments, &output);

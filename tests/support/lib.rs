@@ -35,7 +35,7 @@ pub use ready::Ready;
 pub use report::{Expected, Report};
 pub use skipped::skipped;
 pub use target::{go_target, java_target, musl_target, rust_target, target, target_with};
-pub use tiptoe::{Probe, Run, command};
+pub use tiptoe::{Probe, Run, command, dev_command};
 pub use tracepoint::Tracepoint;
 pub use waiting::Waiting;
 

@@ -13,7 +13,15 @@ use crate::waiting::last_child;
 /// which cargo builds it.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| built().join("tiptoe"));
+    existing(named.unwrap_or_else(|| built().join("tiptoe")))
+}
+
+/// Returns `tiptoe-dev`, which cargo builds to the same folder.
+pub fn dev_command() -> Command {
+    existing(Path::new(command().get_program()).with_file_name("tiptoe-dev"))
+}
+
+fn existing(path: PathBuf) -> Command {
     assert!(path.exists(), "no {}: run `cargo build`", path.display());
     Command::new(path)
 }

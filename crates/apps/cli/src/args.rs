@@ -14,7 +14,6 @@ use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
-use crate::plan::{PLAN_HELP, PlanArgs};
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::values;
 use crate::watch::{WATCH_HELP, WatchArgs};
@@ -41,11 +40,6 @@ pub enum Command {
     /// Count events of a command, of processes or of the system, by perf's names
     #[command(after_help = STAT_HELP)]
     Stat(Box<StatArgs>),
-    /// Predict how accurate a set of counters would be, and what it would cost
-    #[command(after_help = PLAN_HELP)]
-    Plan(PlanArgs),
-    /// Measure what tiptoe's own parts cost, beside the alternatives
-    Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
     /// Write man pages and shell completions, for packages
@@ -89,10 +83,9 @@ suspended in. Calls of FUNC that began before the trace are not seen. FUNC itsel
 always followed, whatever the budget (about 8 ns a call), and cannot be counted.
 
 Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2
-to 20 us if the kernel counts (it may have to single-step). `tiptoe bench uprobe` measures
-these on this machine. A kernel probe that exceeds --budget counts only in windows, so
-its count is a lower bound (>=). Code that is not probed runs unchanged. Every report
-ends with what the tracing cost.
+to 20 us if the kernel counts (it may have to single-step). A kernel probe that exceeds
+--budget counts only in windows, so its count is a lower bound (>=). Code that is not
+probed runs unchanged. Every report ends with what the tracing cost.
 
 Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Before the
 trace has begun they end tiptoe, without a report.
@@ -217,190 +210,9 @@ pub struct Common {
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
     pub all: bool,
 
-    /// Reserved: the processes of a cgroup.
-    #[arg(long, value_name = "PATH", hide = true)]
-    pub cgroup: Option<PathBuf>,
-
-    /// Reserved: follow children.
-    #[arg(short = 'f', long = "follow", hide = true)]
-    pub follow: bool,
-
     /// Start this command and trace it
     #[arg(last = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
-}
-
-/// `tiptoe bench`.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct BenchArgs {
-    /// A bench with options of its own.
-    #[command(subcommand)]
-    pub own: Option<BenchCommand>,
-
-    /// The bench to run; without a name, all are listed
-    pub name: Option<String>,
-
-    /// Print the rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// Measure every case N times; the median is shown
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub rounds: Option<u16>,
-
-    /// Run each single measurement for this much CPU time, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub ms: Option<u32>,
-
-    /// Run with 1, 2, 4 and so on up to N threads at once, or with each number of a list
-    #[arg(short = 't', long, value_name = "N[,N...]", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub threads: Vec<u32>,
-}
-
-/// Benches with options of their own.
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// Measure what accounting for debug registers costs
-    #[command(subcommand)]
-    Breakpoint(BreakpointBench),
-}
-
-/// `tiptoe bench breakpoint`.
-#[derive(Debug, Subcommand)]
-pub enum BreakpointBench {
-    /// Pairs of reserve and release: without accounting, with tiptoe's, and under one mutex
-    Stress(StressArgs),
-    /// The same pairs on up to 256 CPUs, simulated from critical sections, locks and transfers
-    /// between CPUs that are measured on this machine in the same run
-    Queue(QueueArgs),
-    /// Threads that are created and end, as in perf bench: alone, with each form of
-    /// accounting, and with the kernel's breakpoints
-    Thread(ThreadArgs),
-    /// Disabling and enabling a kernel breakpoint, as in perf bench
-    Enable(EnableArgs),
-}
-
-/// `tiptoe bench breakpoint stress`.
-#[derive(Debug, Args)]
-pub struct StressArgs {
-    /// Most threads [default: the machine's CPUs]
-    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
-
-    /// The percentage of pairs that reserve for a CPU [default: 0, 1 and 10]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub cpu_targets: Option<u32>,
-
-    /// Debug registers of a CPU
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub slots: u32,
-
-    /// CPUs in the accounting [default: the machine's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub cpus: Option<u32>,
-
-    /// Run each single measurement for this long, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub ms: u32,
-
-    /// Measure every case N times; the median is shown
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
-    pub rounds: u16,
-
-    /// Print the rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `tiptoe bench breakpoint queue`.
-#[derive(Debug, Args)]
-pub struct QueueArgs {
-    /// Most CPUs, with one thread on each
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub cpus: u32,
-
-    /// The percentage of pairs that reserve for a CPU [default: 0, 1 and 10]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub cpu_targets: Option<u32>,
-
-    /// Debug registers of a CPU
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub slots: u32,
-
-    /// Other work of each thread before a pair, on average
-    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
-    pub work_ns: u32,
-
-    /// Time that a cache line takes from one CPU to another, to simulate another machine
-    /// [default: measured]
-    #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub line_ns: Option<u32>,
-
-    /// Run each single measurement for this long, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub ms: u32,
-
-    /// Measure everything N times; the median is used
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    pub rounds: u16,
-
-    /// Print the rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `tiptoe bench breakpoint thread`.
-#[derive(Debug, Args)]
-pub struct ThreadArgs {
-    /// Batches of threads, over all workers
-    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub repeat: u32,
-
-    /// Breakpoints of each thread
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
-    pub breakpoints: u32,
-
-    /// Workers that create threads at the same time
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub parallel: u32,
-
-    /// Threads of a batch
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: u32,
-
-    /// Measure every case N times, alternating
-    #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u16).range(1..))]
-    pub rounds: u16,
-
-    /// Print the rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `tiptoe bench breakpoint enable`.
-#[derive(Debug, Args)]
-pub struct EnableArgs {
-    /// How often the breakpoint is disabled and enabled
-    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub repeat: u32,
-
-    /// Threads that sleep during the measurement
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
-    pub passive: u32,
-
-    /// Threads that run during the measurement
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
-    pub active: u32,
-
-    /// Measure N times; the median is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
-    pub rounds: u16,
-
-    /// Print the rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Parses the lists of events of `stat` and `plan`.
+//! Parses the lists of events of `stat`.
 
 use tiptoe_event::counter::CounterFault;
 use tiptoe_event::{Counter, CounterError, counter_groups};

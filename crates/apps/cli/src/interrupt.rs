@@ -32,7 +32,7 @@ const STACK: usize = 64 << 10;
 /// How often the thread checks.
 const TICK: Duration = Duration::from_millis(20);
 /// How long preparing may go on after a signal, so that an attach that is nearly done completes.
-/// With a tick this is less than 200 ms, as `tiptoe bench interrupt` measures.
+/// With a tick this is less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
 /// How long the loop may take to see the flag: it may be reading a library that was just loaded.
 const COUNTING: Duration = Duration::from_secs(2);

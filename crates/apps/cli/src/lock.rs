@@ -46,7 +46,7 @@ costs 1 to 2 ns more, a call for LOCK about 40. Locks that are taken without a c
 (Rust's, a program's own) have no holds.
 Cost: a free lock costs nothing. A wait that returns at once costs about 30 ns, a wait that
 sleeps 40 (17 of these are two readings of the clock), and a wake 15; by themselves they
-take 150 to 400 ns. `tiptoe bench lock` measures these on this machine.
+take 150 to 400 ns.
 If --budget does not pay for all waits (threads that wake each other 100,000 times a second
 and more), a random number of waits between two timed ones is only counted. Numbers of
 waits stay exact; totals and blame are estimated from the timed waits, and marked `~` (in

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod bench;
 mod counters;
 mod doctor;
 mod failure;
@@ -17,7 +16,6 @@ mod latency;
 mod lock;
 mod observer;
 mod output;
-mod plan;
 mod probe;
 mod processes;
 mod ready;
@@ -54,8 +52,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Lock(args) => lock::run(*args),
         Command::Watch(args) => watch::run(*args),
         Command::Stat(args) => stat::run(*args),
-        Command::Plan(args) => plan::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Generate(args) => generate::run(&args.folder),
     }

@@ -20,10 +20,6 @@ use crate::processes;
 use crate::ready::{self, Talk};
 use crate::terminal;
 
-/// The agent's shared object, which the build script has built. It is embedded so that `tiptoe` is
-/// a single file.
-pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
-
 const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
 
 /// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
@@ -50,7 +46,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
-        agent: AGENT,
+        agent: tiptoe_image::AGENT,
         specs: args.specs,
         filter: args.filter,
         target,
@@ -102,13 +98,8 @@ fn check(text: &str) -> Result<(), Failure> {
 
 /// Returns the target that the options choose. Fails with `hint` if they choose none.
 pub fn target(common: &Common, hint: &str) -> Result<RequestTarget, Failure> {
-    let reserved = [
-        (common.all, "-a"),
-        (common.cgroup.is_some(), "--cgroup"),
-        (common.follow, "-f"),
-    ];
-    if let Some((_, option)) = reserved.into_iter().find(|(given, _)| *given) {
-        return Err(Failure::not_yet(option, hint));
+    if common.all {
+        return Err(Failure::not_yet("-a", hint));
     }
     if !common.command.is_empty() {
         return Ok(RequestTarget::Command(common.command.clone()));

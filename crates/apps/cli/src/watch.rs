@@ -11,7 +11,7 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::Terminal;
-use crate::probe::{self, AGENT};
+use crate::probe;
 use crate::ready::{self, Talk};
 use crate::values;
 
@@ -133,7 +133,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {
-        agent: AGENT,
+        agent: tiptoe_image::AGENT,
         variables: args.variables,
         target,
         thread: args.thread,

@@ -151,7 +151,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
         return skipped("a hostile plan", "needs root");
     }
-    let agent = include_bytes!(env!("TIPTOE_AGENT_SO"));
+    let agent = tiptoe_image::AGENT;
     let mut waiting = Process::waiting(&target("ifunc"), &["10"]);
     let pid = waiting.pid();
     let mut segments = None;

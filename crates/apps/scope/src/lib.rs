@@ -29,7 +29,7 @@
 //!
 //! C and C++ programs use `include/tiptoe.h`.
 //!
-//! *Cost*: entering and leaving takes 1 ns without a tracer, and at most 25 ns with one (`tiptoe bench scope`). It
+//! *Cost*: entering and leaving takes 1 ns without a tracer, and at most 25 ns with one (`tiptoe-dev bench scope`). It
 //! makes no system call and takes no lock, and only tiptoe's agent allocates memory for it.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]

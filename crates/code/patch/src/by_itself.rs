@@ -32,7 +32,7 @@
 //!
 //! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, and 4.5 through a
 //! thunk. Over 1,024 functions, each called from one place, it costs 12 ns, and 44 through a thunk
-//! (`tiptoe bench uprobe`, `entry_return`, on an Intel Xeon, family 6, model 167).
+//! (`tiptoe-dev bench uprobe`, `entry_return`, on an Intel Xeon, family 6, model 167).
 //!
 //! Stores dominate the cost, because processors make one a cycle. So the owner is not written again
 //! if the frame already names it, as it does when the same function was called last at this depth.

@@ -1,7 +1,7 @@
 //! Which hits of a probe count.
 //!
 //! In a hot loop a hit outside the gate costs 1.0 ns. A hit inside it costs 0.8 ns, as much as a
-//! hit without a gate (`tiptoe bench uprobe`: `not_under`, `under`, `count`).
+//! hit without a gate (`tiptoe-dev bench uprobe`: `not_under`, `under`, `count`).
 
 use tiptoe_event::Filter;
 

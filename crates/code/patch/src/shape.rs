@@ -157,14 +157,6 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Returns how many bytes of instructions a strategy displaces.
-    pub fn displaced_len(&self, strategy: Strategy) -> Option<usize> {
-        self.windows
-            .iter()
-            .find(|w| w.strategy == strategy)
-            .map(|w| w.displaced)
-    }
-
     /// Treats the site as the middle of a function, so that flags and red zone are preserved.
     /// Needed for fragments into which other functions jump, such as gcc's `.cold` parts.
     pub fn preserving_everything(mut self) -> Shape {

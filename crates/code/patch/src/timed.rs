@@ -57,7 +57,7 @@
 //!
 //! Through a thunk, a call costs 6 ns more than a count in a hot loop, and 23 with times. Two
 //! `rdtsc` are 22 of these in a virtual machine, and overlap with the rest. Of the 6, any return
-//! probe pays 2: two jumps, a call and its ret (`tiptoe bench uprobe`, row `bare_return`). 2 more
+//! probe pays 2: two jumps, a call and its ret (`tiptoe-dev bench uprobe`, row `bare_return`). 2 more
 //! are for three jumps over more than 2 GiB, because thunks are far from all code. On an AMD EPYC
 //! (Zen 3) a model of these instructions took 4.3 ns with nearby thunks and 6.5 with ours. The
 //! table, the frame and the counts mostly overlap. Over 256 functions, which evict each other's

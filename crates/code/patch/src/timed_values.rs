@@ -24,7 +24,7 @@
 //! done:  [the set's number in %edx]
 //! ```
 //! The frame keeps the set's number in its last byte, because the value may have changed when the
-//! call ends. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe bench uprobe`,
+//! call ends. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe-dev bench uprobe`,
 //! `latency` and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};

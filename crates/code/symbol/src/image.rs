@@ -186,12 +186,6 @@ impl Image {
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
-
-    /// Returns the link-time addresses of the words through which this image calls an imported function. Before its
-    /// first call such a word may still point into this image's own linkage table.
-    pub fn import_slots(&self, name: &str) -> Vec<u64> {
-        self.slots.of_import(name).collect()
-    }
 }
 
 /// The symbols of all tables, still borrowed from their files.

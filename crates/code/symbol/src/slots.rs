@@ -59,18 +59,6 @@ impl Slots {
         let imported = self.imported.iter();
         imported.map(|(name, slot)| (&**name, *slot))
     }
-
-    /// Returns the slots through which the image calls a function by name.
-    pub(crate) fn of_import<'s>(&'s self, name: &'s str) -> impl Iterator<Item = u64> + 's {
-        let start = self
-            .imported
-            .partition_point(|(imported, _)| &**imported < name);
-        let same = move |entry: &&(Box<str>, u64)| &*entry.0 == name;
-        self.imported[start..]
-            .iter()
-            .take_while(same)
-            .map(|entry| entry.1)
-    }
 }
 
 /// Collects the slots from the relocations of an x86-64 file; `loaded` are its tables if it has no section headers.

@@ -153,11 +153,6 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_each(self.wide(kind, weight, holder))
     }
 
-    /// Releases on every CPU.
-    pub fn release_wide(&self, kind: Kind, weight: u32, holder: u64) -> Result<(), Error> {
-        self.release_each(self.wide(kind, weight, holder))
-    }
-
     /// Returns how many slots a target holds now. For a task on a CPU: everything that the task
     /// holds there.
     pub fn held(&self, target: Target, kind: Kind) -> u32 {

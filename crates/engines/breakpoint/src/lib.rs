@@ -29,7 +29,7 @@
 //! 5. A machine with one CPU has one shard, so that every request is a writer.
 //!
 //! *Cost*: a reservation for a task on all CPUs reads the task's own and two more words, whatever
-//! the number of CPUs and tasks. One for a CPU reads each shard. `tiptoe bench breakpoint stress`
+//! the number of CPUs and tasks. One for a CPU reads each shard. `tiptoe-dev bench breakpoint stress`
 //! measures both.
 //!
 //! The idea is that of the kernel's own accounting since Linux 6.1 ("perf/hw_breakpoint: Optimize

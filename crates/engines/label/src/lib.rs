@@ -12,7 +12,7 @@
 //! no calls outside of this crate, and a signal handler that switches itself may interrupt it
 //! anywhere.
 //!
-//! *Cost*: entering and leaving take at most 25 ns (`tiptoe bench scope`), mostly for reading the
+//! *Cost*: entering and leaving take at most 25 ns (`tiptoe-dev bench scope`), mostly for reading the
 //! clock twice.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -24,7 +24,7 @@
 //!
 //! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a
 //! free lock takes one more load and branch, less than a nanosecond. A contended one takes two
-//! readings of the CPU's counter and the hook's work. `tiptoe bench lock` measures it.
+//! readings of the CPU's counter and the hook's work. `tiptoe-dev bench lock` measures it.
 //!
 //! **What holds.**
 //!

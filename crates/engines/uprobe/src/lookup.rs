@@ -22,7 +22,7 @@
 //!    handlers could look up.
 //!
 //! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000. Neither
-//! 1,000 changes a second nor a second thread makes a difference (`tiptoe bench resolve -t 2` on a
+//! 1,000 changes a second nor a second thread makes a difference (`tiptoe-dev bench resolve -t 2` on a
 //! virtual AMD EPYC at 3.2 GHz). It takes about 110 instructions for any number of mappings. The
 //! time grows with the memory that is touched, at least a cache line per mapping: 10,000 do not fit
 //! the L2 cache, 100,000 not the TLB. 10,000 mappings that are 2 MB from each other, each with its

@@ -21,7 +21,7 @@
 //! - No program stays attached when this is dropped, or when tiptoe dies.
 //!
 //! Cost: by tasks nothing at a switch, and some 0.2 us per task at each read. At switches 40 to 60 ns a switch, and
-//! some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
+//! some 55 to 60 more for each event that is read (`tiptoe-dev bench cgroup`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;

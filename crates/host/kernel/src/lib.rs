@@ -48,16 +48,6 @@ pub use futexes::Futexes;
 pub use instruction::{Optimised, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;
 pub use scopes::Scopes;
-pub use tiptoe_sys::host::tracefs::ArmedUprobe;
 pub use uprobes::{KernelProbe, RefusedProbe, UprobeSet, Who};
 pub use waits::Waits;
 pub use watchpoints::Watchpoints;
-
-use tiptoe_sys::host::tracefs::Tracefs;
-
-/// Returns the uprobes that others defined through tracefs; none if tracefs cannot be read.
-///
-/// Nothing lists the uprobes that others opened through perf_event_open or BPF.
-pub fn armed_elsewhere() -> Vec<ArmedUprobe> {
-    Tracefs::detect().uprobes()
-}

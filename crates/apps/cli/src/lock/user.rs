@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
-use crate::probe::{self, AGENT};
+use crate::probe;
 use crate::ready::{self, Talk};
 
 const NO_TARGET_HINT: &str =
@@ -28,7 +28,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
-        agent: AGENT,
+        agent: tiptoe_image::AGENT,
         specs: Vec::new(),
         filter: None,
         target,

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::Terminal;
 use crate::output::Output;
-use crate::probe::{self, AGENT};
+use crate::probe;
 use crate::ready::{self, Talk};
 
 /// The events without `-e`.
@@ -50,7 +50,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
     let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
     let request = Request {
-        agent: AGENT,
+        agent: tiptoe_image::AGENT,
         specs: Vec::new(),
         filter: None,
         target,

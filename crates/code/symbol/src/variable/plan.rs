@@ -80,12 +80,6 @@ impl Plan {
         }
     }
 
-    /// Returns whether the plan follows pointers, so that the address may change.
-    pub fn is_dynamic(&self) -> bool {
-        let is_load = |step: &Step| matches!(step, Step::Load { .. });
-        self.steps.iter().any(is_load)
-    }
-
     /// Returns the address in a process; `read` reads the pointers in its memory.
     pub fn locate(&self, place: &Place, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let mut address = match self.start {

@@ -18,19 +18,6 @@ pub enum Tracefs {
     Readable(PathBuf),
 }
 
-/// A uprobe that was defined through tracefs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArmedUprobe {
-    /// Its name, `group/event`.
-    pub name: String,
-    /// The file.
-    pub binary: PathBuf,
-    /// The offset in the file.
-    pub offset: u64,
-    /// Whether it fires on the function's return.
-    pub on_return: bool,
-}
-
 impl Tracefs {
     /// Searches for the mount.
     pub fn detect() -> Self {
@@ -75,16 +62,6 @@ impl Tracefs {
         }
         found
     }
-
-    /// Returns the uprobes defined through tracefs, enabled or not.
-    pub fn uprobes(&self) -> Vec<ArmedUprobe> {
-        let Some(root) = self.root() else {
-            return Vec::new();
-        };
-        lines(root, "uprobe_events")
-            .filter_map(|line| uprobe(&line))
-            .collect()
-    }
 }
 
 fn active_in(root: &Path, prefix: &str) -> Vec<String> {
@@ -103,52 +80,4 @@ fn lines(root: &Path, file: &str) -> impl Iterator<Item = String> {
         .map(String::from)
         .collect();
     lines.into_iter()
-}
-
-/// Parses a line of `uprobe_events`: `p:group/event /path:0x1234(0xREF) args`.
-fn uprobe(line: &str) -> Option<ArmedUprobe> {
-    let (head, rest) = line.split_once(' ')?;
-    let (kind, name) = head.split_once(':')?;
-    // The path may contain blanks and colons, so its end is the last `:0x`.
-    let (binary, tail) = rest.rsplit_once(":0x")?;
-    let end = tail
-        .find(|c: char| !c.is_ascii_hexdigit())
-        .unwrap_or(tail.len());
-    Some(ArmedUprobe {
-        name: name.into(),
-        binary: binary.into(),
-        offset: u64::from_str_radix(&tail[..end], 16).ok()?,
-        on_return: kind.starts_with('r') || tail[end..].starts_with("%return"),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(line: &str, binary: &str, offset: u64, on_return: bool) {
-        let probe = uprobe(line).expect(line);
-        assert_eq!(
-            (&*probe.name, probe.offset),
-            ("uprobes/f", offset),
-            "{line}"
-        );
-        assert_eq!(probe.binary, Path::new(binary), "{line}");
-        assert_eq!(probe.on_return, on_return, "{line}");
-    }
-
-    #[test]
-    fn uprobe_lines() {
-        check(
-            "p:uprobes/f /bin/ls:0x00000000000012ab",
-            "/bin/ls",
-            0x12ab,
-            false,
-        );
-        check("r:uprobes/f /bin/ls:0x12ab", "/bin/ls", 0x12ab, true);
-        check("p:uprobes/f /bin/ls:0x12ab%return", "/bin/ls", 0x12ab, true);
-        check("p:uprobes/f /a b:c:0x12(0x34) a=%di", "/a b:c", 0x12, false);
-        assert_eq!(uprobe("p:uprobes/f"), None);
-        assert_eq!(uprobe("p:uprobes/f /bin/ls:0x"), None);
-    }
 }

@@ -1,6 +1,7 @@
 //! The events of a plan: their groups, whether they need a counter, and what they cost at switches.
 
-use crate::counters;
+use tiptoe_event::{Counter, CounterError, counter_groups};
+
 use crate::failure::Failure;
 
 /// A group of events, which count together or not at all.
@@ -27,19 +28,27 @@ pub struct PlanEvent {
 
 /// Parses lists of events and groups. Fails if an event is unknown.
 pub fn parse(lists: &[String]) -> Result<Vec<PlanGroup>, Failure> {
-    let groups = counters::groups(lists)?.into_iter().map(|group| {
-        let events = group.events.iter().map(|event| PlanEvent {
-            name: event.text.to_owned(),
-            needs_slot: event.kind.needs_slot(),
-            is_read: tiptoe_collector::is_read(event),
-            is_at_switches: tiptoe_collector::is_at_switches(event),
-        });
-        PlanGroup {
-            is_pinned: group.is_pinned,
-            events: events.collect(),
-        }
+    let groups = lists.iter().flat_map(|list| counter_groups(list));
+    let parsed = groups.map(|group| {
+        let group = group?;
+        let events = group.events().map(|event| event.map(|event| of(&event)));
+        Ok(PlanGroup {
+            is_pinned: group.is_pinned(),
+            events: events.collect::<Result<_, _>>()?,
+        })
     });
-    Ok(groups.collect())
+    parsed
+        .collect::<Result<_, _>>()
+        .map_err(|error: CounterError<'_>| Failure::new(error.to_string()))
+}
+
+fn of(event: &Counter<'_>) -> PlanEvent {
+    PlanEvent {
+        name: event.text.to_owned(),
+        needs_slot: event.kind.needs_slot(),
+        is_read: tiptoe_collector::is_read(event),
+        is_at_switches: tiptoe_collector::is_at_switches(event),
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `tiptoe bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
+//! `tiptoe-dev bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
 //! Cases alternate within each round. A case's value is the median over rounds of its time minus the mean of the same
 //! round's two untraced times. Hot loops flatter, and the rows with many functions show by how much. `entry_return`

@@ -1,4 +1,4 @@
-//! `tiptoe bench cgroup`: how much counting for cgroups adds to a switch between two of them.
+//! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
 //! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. Without
 //!   counting; with events of the whole system; with perf's events of cgroups (with those of the system, and for each

@@ -1,4 +1,4 @@
-//! `tiptoe bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
+//! `tiptoe-dev bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
 //! whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
 //! Each round builds the project twice in succession: without a tracer (`off`) and with waits watched (`contended`).

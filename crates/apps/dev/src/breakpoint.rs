@@ -1,4 +1,4 @@
-//! `tiptoe bench breakpoint`: the cost of accounting for debug registers, beside the same calls with accounting off
+//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside the same calls with accounting off
 //! (`ideal`), the same accounting under one mutex (`global_mutex`), and the kernel's own.
 //!
 //! `thread` and `enable` have the options and the output of `perf bench breakpoint`.
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::table::Table;
 
-/// `tiptoe bench breakpoint` by its options.
+/// `tiptoe-dev bench breakpoint` by its options.
 #[derive(Clone, Copy, Debug)]
 pub enum Breakpoints {
     /// Only pairs of reserve and release.

@@ -1,4 +1,4 @@
-//! `tiptoe bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events for
+//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events for
 //! each and for the system. Measures what two policies do to the PMU, and how many switches are simulated in a
 //! second.
 

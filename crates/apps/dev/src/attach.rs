@@ -1,4 +1,4 @@
-//! `tiptoe bench attach`: how long it takes until every function is probed, and how long that stops a running thread.
+//! `tiptoe-dev bench attach`: how long it takes until every function is probed, and how long that stops a running thread.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `tiptoe plan`: predicts how accurate a set of counters would be, and what it would cost, before
+//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, and what it would cost, before
 //! any counter is opened.
 
 mod cgroups;
@@ -9,22 +9,23 @@ mod rows;
 mod simulate;
 mod trace;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
+use tiptoe_event::duration_ns;
+
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::values;
+use crate::print as print_report;
 
 pub const PLAN_HELP: &str = "\
 Nothing is traced or counted. The schedule of the events is simulated, for cgroups that are
 given by name or number and need not exist.
-  tiptoe plan -e cycles,instructions,cache-misses --for-each-cgroup web,db,batch -a
-  tiptoe plan -e '{cycles,instructions},branch-misses:D,page-faults' --for-each-cgroup 200
-  tiptoe plan -e cycles,LLC-load-misses --for-each-cgroup a,a/b --trace switches.txt
+  tiptoe-dev plan -e cycles,instructions,cache-misses --for-each-cgroup web,db,batch -a
+  tiptoe-dev plan -e '{cycles,instructions},branch-misses:D,page-faults' --for-each-cgroup 200
+  tiptoe-dev plan -e cycles,LLC-load-misses --for-each-cgroup a,a/b --trace switches.txt
 
 Events, by perf's names: hardware events, `rNNN` and `cpu/…/` need one of the CPU's counters
 (--slots); software events and tracepoints do not. {…} is a group, whose events count
@@ -43,8 +44,8 @@ system was out because of that; no count shows it.
 The third way is that of `tiptoe stat --for-each-cgroup`: each CPU has one set of events,
 which stays where it is at switches. It is read there, and charged to the cgroup that ran.
 So only few events share the counters, however many cgroups there are. This takes 50 ns a
-switch (--charge-ns) and 60 ns for each event that is read (--read-ns), as `tiptoe bench
-cgroup` measured in a virtual machine. Time, switches, faults and migrations are not read,
+switch (--charge-ns) and 60 ns for each event that is read (--read-ns), as `tiptoe-dev
+bench cgroup` measured in a virtual machine. Time, switches, faults and migrations are not read,
 because the kernel keeps them for each task: without other events, switches take no longer.
 Switches between tasks of one cgroup are not simulated; if events are read, these take 30 to
 50 ns too.
@@ -54,7 +55,7 @@ All of this is estimated, not measured: other load and caches are left out.";
 /// The most switches that are simulated, so that a plan ends after some minutes.
 const MOST_SWITCHES: f64 = 1e8;
 
-/// `tiptoe plan`.
+/// `tiptoe-dev plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// Events, by perf's names; more than one, {groups} and :modifiers
@@ -82,11 +83,11 @@ pub struct PlanArgs {
     pub switches: u32,
 
     /// Simulate for this long [default: 1s, or as long as the trace is]
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_negative_numbers = true)]
     pub time: Option<Duration>,
 
     /// The length of a turn if there are more events than counters
-    #[arg(long, value_name = "TIME", default_value = "4ms", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", default_value = "4ms", value_parser = time, allow_negative_numbers = true)]
     pub turn: Duration,
 
     /// The time to add an event to the CPU's counters, or to delete it
@@ -114,7 +115,7 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let groups = events::parse(&args.events)?;
     let mut cgroups = cgroups::Cgroups::named(args.for_each_cgroup.as_deref())?;
     let trace = args.trace.as_deref();
@@ -146,6 +147,16 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     } else {
         tiptoe_report::printable_lines(&print::text(&report))
     };
-    Output::Stdout.write(&text)?;
-    Ok(ExitCode::SUCCESS)
+    print_report(&text)
+}
+
+/// Parses a time: seconds, or a number with a unit.
+fn time(text: &str) -> Result<Duration, String> {
+    const SENSIBLE: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
+    let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    let unit = if bare { "s" } else { "" };
+    let time = duration_ns(&format!("{text}{unit}")).map(Duration::from_nanos);
+    let sensible = time.filter(|time| SENSIBLE.contains(time));
+    sensible.ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
 }

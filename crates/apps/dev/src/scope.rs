@@ -1,4 +1,4 @@
-//! `tiptoe bench scope`: the cost of entering and leaving a scope.
+//! `tiptoe-dev bench scope`: the cost of entering and leaving a scope.
 //!
 //! The same program is measured in turns without tiptoe (`bare`) and while tiptoe counts scopes (`scope`), at site
 //! `one`; and with scopes inside another (`inner`) and a hundred that take turns (`many`). For comparison there are

@@ -1,4 +1,4 @@
-//! Builds the agent, so that `tiptoe` is a single file with the agent's shared object inside.
+//! Builds the agent and links it.
 //!
 //! The agent needs its own profile (abort on panic, one codegen unit) and must be linked without any
 //! library. So a second cargo builds it, in its own target folder: two cargos that share a folder

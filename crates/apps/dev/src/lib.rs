@@ -1,4 +1,4 @@
-//! Measures for `tiptoe bench`: the cost of a hit beside its peers, the share of functions that can be patched, the
+//! Measures for `tiptoe-dev bench`: the cost of a hit beside its peers, the share of functions that can be patched, the
 //! time to attach, the rate of lookups, the cost of accounting for debug registers, the cost of a watched variable.
 //!
 //! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
@@ -39,7 +39,7 @@ pub use table::{Table, TableRow};
 /// A bench by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
-    /// The NAME of `tiptoe bench NAME`.
+    /// The NAME of `tiptoe-dev bench NAME`.
     pub name: &'static str,
     /// One line that says what it measures.
     pub about: &'static str,

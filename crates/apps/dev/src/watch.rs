@@ -1,4 +1,4 @@
-//! `tiptoe bench watch`: the cost of watching a variable, beside other ways to do it.
+//! `tiptoe-dev bench watch`: the cost of watching a variable, beside other ways to do it.
 //!
 //! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported by a
 //!   signal, `tiptoe watch` (with value and callers), `perf record` and gdb.

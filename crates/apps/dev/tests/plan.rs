@@ -1,16 +1,16 @@
-//! `tiptoe plan` as a user runs it.
+//! `tiptoe-dev plan` as a user runs it.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 fn plan(args: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tiptoe"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tiptoe-dev"));
     let output: Output = command
         .arg("plan")
         .args(args)
         .output()
-        .expect("tiptoe runs");
+        .expect("tiptoe-dev runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && said.is_empty(),

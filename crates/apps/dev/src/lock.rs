@@ -1,4 +1,4 @@
-//! `tiptoe bench lock`: the cost of watching contended locks, for uncontended and contended ones.
+//! `tiptoe-dev bench lock`: the cost of watching contended locks, for uncontended and contended ones.
 //!
 //! The same program is measured in turns without tiptoe (`bare`), with its agent (`armed`), with the agent timing how
 //! long one mutex is held, too (`hold`), with the agent in the default budget (`budget`), and with BPF programs at

@@ -1,26 +1,23 @@
-//! `tiptoe bench`: measures what tiptoe's own parts cost, beside the alternatives.
+//! `tiptoe-dev bench`: measures what tiptoe's own parts cost, beside the alternatives.
 
-use std::process::ExitCode;
-
-use tiptoe_bench::{Breakpoints, Enable, Error, Options, Queue, Stress, Table, Thread, up_to};
+use tiptoe_dev::{Breakpoints, Enable, Error, Options, Queue, Stress, Table, Thread, up_to};
+use tiptoe_image::AGENT;
 
 use crate::args::{BenchArgs, BenchCommand, BreakpointBench};
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::probe::AGENT;
+use crate::print;
 
 /// Runs one bench, or lists all benches.
-pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => {
             let (bench, is_json) = breakpoint(bench);
-            printed(&tiptoe_bench::run_breakpoints(&bench)?, is_json)?
+            printed(&tiptoe_dev::run_breakpoints(&bench)?, is_json)?
         }
-        (None, Some(name)) => printed(&tiptoe_bench::run(name, &options(args))?, args.json)?,
+        (None, Some(name)) => printed(&tiptoe_dev::run(name, &options(args))?, args.json)?,
         (None, None) => list(),
     };
-    Output::Stdout.write(&printed)?;
-    Ok(ExitCode::SUCCESS)
+    print(&printed)
 }
 
 fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {
@@ -102,7 +99,7 @@ fn options(args: &BenchArgs) -> Options {
 }
 
 fn list() -> String {
-    let benches = tiptoe_bench::list().iter();
+    let benches = tiptoe_dev::list().iter();
     benches
         .map(|bench| format!("{:<10}  {}\n", bench.name, bench.about))
         .collect()
@@ -111,9 +108,12 @@ fn list() -> String {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
-            Error::Trace(error) => Failure::from(error),
+            Error::Trace(error) => {
+                let failure = Failure::new(error.to_string());
+                error.hint().into_iter().fold(failure, Failure::hint)
+            }
             Error::Unknown(_) => {
-                Failure::new(error.to_string()).hint("`tiptoe bench` lists all benches")
+                Failure::new(error.to_string()).hint("`tiptoe-dev bench` lists all benches")
             }
             _ => Failure::new(error.to_string()),
         }

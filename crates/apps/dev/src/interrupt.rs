@@ -1,4 +1,4 @@
-//! `tiptoe bench interrupt`: how long it takes from SIGINT to the end of tiptoe, in each phase of a trace.
+//! `tiptoe-dev bench interrupt`: how long it takes from SIGINT to the end of tiptoe, in each phase of a trace.
 //!
 //! | case | the phase |
 //! |---|---|
@@ -118,7 +118,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// This command, tracing. It is killed when this is dropped.
+/// `tiptoe`, which is tracing. It is killed when this is dropped.
 struct Tiptoe {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -127,7 +127,9 @@ struct Tiptoe {
 impl Tiptoe {
     fn start(words: &[&str], program: &Program) -> Result<Tiptoe, Error> {
         let starting = || failed("starting tiptoe");
-        let mut command = Command::new(std::env::current_exe().map_err(starting())?);
+        // Cargo builds both programs to one folder.
+        let own = std::env::current_exe().map_err(starting())?;
+        let mut command = Command::new(own.with_file_name("tiptoe"));
         command.args(words).args(["-p", &program.pid().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().map_err(starting())?;

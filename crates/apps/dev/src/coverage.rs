@@ -1,4 +1,4 @@
-//! `tiptoe bench coverage`: the share of a binary's functions that take a jump, in a process that maps it. Functions
+//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump, in a process that maps it. Functions
 //! are all in symbol tables and .eh_frame, except padding.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! `tiptoe bench resolve`: the rate at which threads can look up an address's probe.
+//! `tiptoe-dev bench resolve`: the rate at which threads can look up an address's probe.
 //!
 //! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
 //! reader-writer lock, the usual way elsewhere. Rates are lookups in a second of each thread's own CPU time, summed,

@@ -1,0 +1,37 @@
+//! The `tiptoe-dev` command, for those who change tiptoe: what its parts cost on this machine, and
+//! how accurate a set of counters would be. No package contains it.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod failure;
+mod plan;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
+        Command::Plan(args) => plan::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints a report. Returns `Ok` if the reader has closed the pipe.
+fn print(report: &str) -> Result<(), Failure> {
+    use std::io::{ErrorKind, Write};
+    match std::io::stdout().write_all(report.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(format!(
+            "standard output cannot be written: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -15,7 +15,6 @@ use tiptoe_wire::Geometry;
 use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
-use crate::own::OwnUse;
 use crate::phase::{Phase, set_command};
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
@@ -23,6 +22,7 @@ use crate::resident::agent_in;
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
+use tiptoe_price::own::OwnUse;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);

@@ -20,9 +20,9 @@ use tiptoe_event::Cost;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::arena;
 
-use crate::calibrate::{Child, median};
-use crate::own::used_by;
 use crate::resident::is_agent;
+use tiptoe_price::own::used_by;
+use tiptoe_price::{Child, median};
 
 const PAGE: u64 = 4096;
 /// The most pages of one mapping to read, because the range is the target's claim.

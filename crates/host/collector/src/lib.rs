@@ -19,15 +19,12 @@
 //! | [`ulocks`] | waits for the locks of programs, summed up and named |
 //! | [`watch`](mod@watch) | accesses to variables: the loop around breakpoints, what it learns, and its rows |
 //! | [`stat`](mod@stat) | events by perf's names: the loop around sets of perf events, sums, runs and their cost |
-//! | [`calibrate`] | the cost of one hit on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
 //! Everything that a target wrote is hostile: sizes must come from our own geometry, and addresses
 //! that an agent reports may only be used inside that same target.
 #![warn(missing_docs)]
 
-pub mod calibrate;
-mod clock;
 mod counts;
 mod doorbell;
 mod driver;
@@ -39,7 +36,6 @@ mod locks;
 mod measured;
 mod module;
 mod offer;
-mod own;
 mod phase;
 mod planner;
 mod preload;

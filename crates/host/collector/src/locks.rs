@@ -15,13 +15,13 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
-use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::preload::{self, Started};
 use crate::ready::{CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
+use tiptoe_price::own::OwnUse;
 
 mod rows;
 

@@ -18,9 +18,9 @@ use tiptoe_symbol::{
 use tiptoe_sys::host::memory;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use crate::own;
 use crate::request::Error;
 use crate::resident::is_agent;
+use tiptoe_price::own;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tiptoe_event::Cost;
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
 
-use crate::calibrate::{PriceCache, Want, scope_visit, unit_costs};
 use crate::driver::TICK;
 use crate::module::Cache;
-use crate::own;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
+use tiptoe_price::own;
+use tiptoe_price::{PriceCache, Want, scope_visit, unit_costs};
 
 mod command;
 mod loading;

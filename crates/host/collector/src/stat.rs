@@ -15,12 +15,12 @@ use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::cannot_start;
-use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::preload::{self, Started};
 use crate::ready::{self, CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
+use tiptoe_price::own::OwnUse;
 
 mod cgroups;
 mod choice;

@@ -6,10 +6,10 @@ use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Step;
 use tiptoe_session::OTHER_VALUES;
 
-use crate::calibrate::{UnitCosts, followed, gate, recorded, timed, valued};
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
+use tiptoe_price::{UnitCosts, followed, gate, recorded, timed, valued};
 
 /// The assumed time between two hits of a function with many callers, if hits were not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
@@ -207,7 +207,7 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibrate::UnitCosts;
+    use tiptoe_price::UnitCosts;
 
     fn total(count: u64, via: Via, step: Step) -> Total {
         let reading = Reading {

@@ -61,13 +61,13 @@ pub use masks::{HookedCall, Masks, Unready, Words};
 pub(crate) use process::is_given_up;
 pub use tracee::thread_pointer;
 
-use crate::own;
 use borrow::{Borrowed, Ground};
 use cave::Guest;
 use offer::Offer;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
 use talk::Talk;
+use tiptoe_price::own;
 use unwind::Stacks;
 
 /// Time for a thread that tiptoe borrowed right before it died to reach its home and to notice that

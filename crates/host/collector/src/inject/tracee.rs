@@ -15,8 +15,8 @@ use nix::unistd::Pid;
 
 use super::looks::PollBackoff;
 use super::{process, restart};
-use crate::own;
 use crate::stops::{self, Stop};
+use tiptoe_price::own;
 
 /// Why a thread could not be stopped, borrowed or changed.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use tiptoe_session::{Scope, Scopes};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::Run;
-use crate::clock;
 use crate::request::Error;
 use crate::scopes::OUTSIDE;
+use tiptoe_price::clock;
 
 /// The sums of one name.
 #[derive(Default)]

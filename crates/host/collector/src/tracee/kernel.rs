@@ -10,12 +10,12 @@ use tiptoe_wire::State;
 
 use super::throttle::Throttle;
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
-use crate::calibrate::{PriceCache, kernel_costs};
 use crate::module::{FileKey, Module};
 use crate::planner::Follow;
 use crate::request::Error;
 use crate::resolve::Probe;
 use crate::words::counted;
+use tiptoe_price::{PriceCache, kernel_costs};
 
 impl Tracee {
     /// Counts in the kernel after the agent failed with `error`. The agent must first have restored

@@ -8,7 +8,6 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
 use super::budget;
-use crate::clock;
 use crate::link::Terms;
 use crate::module::Module;
 use crate::phase::Phase;
@@ -16,6 +15,7 @@ use crate::planner::Follow;
 use crate::ready::{CountedProcess, Ready};
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolved};
+use tiptoe_price::clock;
 
 /// What all processes of a run share.
 pub struct Plan<'a> {

@@ -11,9 +11,9 @@ use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
 use super::{Counter, Plan, Source, Tracee};
-use crate::clock::Moment;
 use crate::counts;
 use crate::planner::Follow;
+use tiptoe_price::clock::Moment;
 
 /// How often to look at an incomplete record before it is given up, which takes about a second. Its
 /// thread is still writing it, or was led out of the write for good.

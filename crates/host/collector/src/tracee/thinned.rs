@@ -16,8 +16,8 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
 use super::{Plan, Tracee};
-use crate::clock;
 use crate::link::Link;
+use tiptoe_price::clock;
 
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;

@@ -1,4 +1,5 @@
-//! What one hit costs on this machine.
+//! What one hit costs on this machine, and what tiptoe itself uses. [`clock`] compares the machine's
+//! clocks.
 //!
 //! # How
 //! The same trampolines that targets get are written into a small program of our own, which is
@@ -33,15 +34,22 @@
 //! - Every interval contains its estimate, no unit cost is below [`FLOOR_NS`], and none above the
 //!   time from one hit to the next.
 
+#![warn(missing_docs)]
+
 mod cache;
 mod child;
+pub mod clock;
 mod code;
 mod curve;
 mod functions;
 mod in_process;
+pub mod own;
 mod price;
 mod program;
 mod scopes;
+#[cfg(test)]
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
 mod trap;
 mod uprobe;
 mod waits;
@@ -51,10 +59,8 @@ use std::array::from_fn;
 use tiptoe_event::Cost;
 use tiptoe_kernel::Step;
 
-use crate::clock;
-
 pub use cache::PriceCache;
-pub(crate) use child::Child;
+pub use child::Child;
 use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
@@ -219,7 +225,7 @@ fn about(ns: f64) -> Cost {
 }
 
 /// Returns the median of several measurements.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }

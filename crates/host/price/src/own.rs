@@ -14,11 +14,13 @@ static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
 
 /// The use of a run, from here on.
+#[derive(Debug)]
 pub struct OwnUse {
     before: Duration,
 }
 
 impl OwnUse {
+    /// Begins a run.
     pub fn begin() -> OwnUse {
         LONGEST_STOP_NS.store(0, Relaxed);
         OwnUse { before: process() }
@@ -58,7 +60,8 @@ pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
 
-pub(crate) fn used_by(whom: UsageWho) -> Duration {
+/// Returns the CPU time of this process, of a thread, or of the reaped children.
+pub fn used_by(whom: UsageWho) -> Duration {
     let of = |time: nix::sys::time::TimeVal| {
         let (seconds, micros) = (time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs());
         Duration::from_secs(seconds) + Duration::from_micros(micros)

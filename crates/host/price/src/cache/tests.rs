@@ -7,11 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, proptest};
 use tiptoe_event::Cost;
 
-use crate::calibrate::in_process::InProcess;
-use crate::calibrate::price::FORM;
-use crate::calibrate::trap::Trap;
-use crate::calibrate::uprobe::Steps;
-use crate::calibrate::waits::Calls;
+use crate::in_process::InProcess;
+use crate::price::FORM;
+use crate::trap::Trap;
+use crate::uprobe::Steps;
+use crate::waits::Calls;
 
 const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 

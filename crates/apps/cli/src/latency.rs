@@ -97,7 +97,7 @@ fn check_under(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option needs an entry or arguments, and the event has none.
+/// Fails if an option needs an entry or arguments, which the event does not have.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
         let what = format!("'{spec}' is not an entry, and --latency times from entry to return");

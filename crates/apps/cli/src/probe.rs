@@ -171,8 +171,8 @@ pub fn report(
     output.write(&report)
 }
 
-/// Returns the command's own status unless that is 0. Otherwise returns [`FAILED`] if the report
-/// was lost, because a lost report is tiptoe's failure.
+/// Returns the command's own status. If that is 0 and the report was lost, returns [`FAILED`],
+/// because a lost report is tiptoe's failure.
 pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);

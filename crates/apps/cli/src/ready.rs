@@ -51,7 +51,7 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
             Talk::Silent => {}
         }
         if let Some(mut waits) = waits {
-            // The write fails only if the waiting program has ended.
+            // A failed write is ignored, because then no program waits any more.
             let _ = waits.write_all(b"ready\n");
         }
     }))

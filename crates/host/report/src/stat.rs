@@ -231,7 +231,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     };
     let part = |count: u64, noun: &str, ns: f64| {
         let (count, noun) = (grouped(count), plural(count, noun));
-        // A cost that was not measured, or was within the noise, is `0`: `0.00` would look exact.
+        // A cost that was not measured, or was within the noise, is exactly 0, and printed as `0`.
         let ns = if ns == 0.0 {
             "0".to_owned()
         } else {

@@ -217,11 +217,11 @@ pub struct Common {
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
     pub all: bool,
 
-    /// Reserved: the processes of a cgroup.
+    /// Reserved, and refused: the processes of a cgroup.
     #[arg(long, value_name = "PATH", hide = true)]
     pub cgroup: Option<PathBuf>,
 
-    /// Reserved: follow children.
+    /// Reserved, and refused: forked children of the target.
     #[arg(short = 'f', long = "follow", hide = true)]
     pub follow: bool,
 

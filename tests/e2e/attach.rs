@@ -97,7 +97,7 @@ fn attaches_to_functions_hot_in_64_threads() {
     let mut process = Process::waiting(&program, &["64", "0"]);
     let site = Site::new(process.pid(), &program, "choose");
     process.go();
-    for _ in 0..scaled(500) {
+    for _ in 0..scaled(250) {
         let run = Probe::new(HOT)
             .with(&["--duration", "0.05"])
             .attach_and_wait(&[process.pid()]);

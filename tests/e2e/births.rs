@@ -83,7 +83,7 @@ fn threads_that_are_born_all_the_time_survive_attach_and_detach() {
 fn children_that_share_memory_survive_attach_and_detach() {
     let process = start("spawner", &["4"]);
     let all = instruments("started", "over");
-    attach_often(&process, &all[..4], scaled(1000));
+    attach_often(&process, &all[..4], scaled(500));
     ends_well(process);
 }
 

@@ -192,9 +192,7 @@ fn another_build() -> Vec<u8> {
     // The no-operation before the code to which signal handlers return, which is never executed.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
-    let found: Vec<usize> = (0..bytes.len() - NOP.len())
-        .filter(|at| bytes[*at..].starts_with(&NOP))
-        .collect();
+    let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
     assert!(!found.is_empty(), "no agent");
     for at in found {
         bytes[at] = 0xcc;

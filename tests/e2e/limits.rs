@@ -19,7 +19,7 @@ fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) ->
     assert_eq!(
         held(waiting.pid),
         before,
-        "what the attempt took it gave back"
+        "the attempt must release what it took"
     );
     let report = waiting.count(&Probe::new(functions), functions);
     assert_eq!(report.via("kernel"), functions.len(), "{:#}", report.value);
@@ -32,8 +32,8 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// Returns a process's descriptors, and whether its address space grew. The agent's image is
-/// excluded, because it stays.
+/// Returns the number of a process's descriptors, and whether tiptoe's segments are mapped. The
+/// agent's image is not checked, because it stays.
 fn held(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
@@ -65,7 +65,7 @@ fn the_address_space_is_limited() {
     assert_eq!(report.via("agent"), FUNCTIONS.len(), "{:#}", report.value);
 }
 
-/// A traced command has tiptoe's own limits.
+/// A traced command inherits tiptoe's limits.
 #[test]
 fn tiptoes_own_address_space_is_limited() {
     let output = Command::new("prlimit")
@@ -120,8 +120,7 @@ fn as_many_threads_are_free_as_the_program_starts() {
     by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
 }
 
-/// With mlockall(MCL_FUTURE) the program's later mappings are locked as well. None of the agent's
-/// must be.
+/// mlockall(MCL_FUTURE) locks the program's later mappings as well. The agent's must stay unlocked.
 #[test]
 fn all_memory_is_locked() {
     let waiting = Waiting::through(&["env"], &target("locked"), &["5000"]);
@@ -129,7 +128,7 @@ fn all_memory_is_locked() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Below a limit that has no room for whole segments; they are mapped in pieces.
+/// The limit has no room for whole segments, so they must be mapped in pieces.
 #[test]
 fn little_more_memory_may_be_locked() {
     if !is_root() {
@@ -227,7 +226,7 @@ fn a_full_disk() {
     waiting.end();
 }
 
-/// The command's own status must come first, if it has failed.
+/// If the command failed, tiptoe must exit with the command's status.
 #[test]
 fn a_command_and_a_full_device() {
     for (script, status) in [("exit 7", 7), ("exit 0", 2)] {

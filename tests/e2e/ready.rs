@@ -70,7 +70,7 @@ while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     assert_eq!(ran.stdout, b"then\nready\n", "{ran:?}");
 }
 
-/// `stat` must count from the signal on. Other instruments are tested where they attach.
+/// `stat` must count from the signal on. The tests of other instruments' attach check this, too.
 #[test]
 fn a_process_is_counted_from_the_signal_on() {
     if !is_root() {

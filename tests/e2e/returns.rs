@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use tiptoe_tests::truth::{Room, Truth};
-use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, target, target_with};
+use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, symbols, target, target_with};
 
 use crate::returns_unwind::everything;
 
@@ -110,7 +110,7 @@ pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site>
     let known = symbols(program);
     let functions = functions
         .iter()
-        .filter(|name| known.iter().any(|known| known == *name));
+        .filter(|name| known.iter().any(|(known, _)| known == *name));
     let sites: Vec<Site> = functions
         .map(|name| Site::new(process.pid(), program, name))
         .collect();
@@ -120,16 +120,6 @@ pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site>
         program.display()
     );
     sites
-}
-
-fn symbols(program: &Path) -> Vec<String> {
-    let table = |flags: &[&str]| {
-        let output = Command::new("nm").args(flags).arg(program).output();
-        text(&output.expect("nm runs").stdout)
-    };
-    let tables = table(&[]) + &table(&["-D"]);
-    let names = tables.lines().filter_map(|line| line.rsplit(' ').next());
-    names.map(str::to_owned).collect()
 }
 
 #[test]

@@ -80,8 +80,8 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// In a run with at most this number of waits all may be joins: in a short run no two threads may
-/// have met at the lock.
+/// A run with at most this number of waits may have only joins, because in a short run no two
+/// threads may have met at the lock.
 const JOINS: u64 = 4;
 
 /// Asserts that all calls are in the right rows and none was dropped.
@@ -94,7 +94,8 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         report.value
     );
     let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
-    // Each call has its own lock there. A wait whose end was missed has none.
+    // Each call of `once` has a lock of its own, so there may be no room for some. A missed end
+    // causes other drops.
     let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
         kind == "once" || !drops.iter().any(is_amiss),
@@ -177,7 +178,7 @@ fn the_cost_is_measured() {
     );
 }
 
-/// The waiter, the lock, the time and the holder, with and without a libc to look up.
+/// The report must name the waiter, the lock, the time and the holder, also in a static program.
 #[test]
 fn a_slow_holder_is_named() {
     if !is_possible() {
@@ -201,7 +202,7 @@ fn a_slow_holder_is_named() {
         let holder = format!("{name}:slow_holder+");
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
-        // The program's own clock is read before each call and after it.
+        // The program reads its clock before each call and after it, so its time is longer.
         let told = row["total_ns"].as_u64().unwrap_or(0);
         assert!(told > 0 && told <= own, "{told} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
@@ -223,7 +224,7 @@ fn a_slow_holder_has_most_of_the_time() {
     assert!(told <= own && told > own / 2, "{told} of {own}");
 }
 
-/// The lock by its variable, and the libc function that releases it.
+/// The report must name the lock by its variable, and the libc function that releases it.
 #[test]
 fn musl_programs_are_seen_started_or_running() {
     if !is_possible() {
@@ -251,7 +252,8 @@ fn musl_programs_are_seen_started_or_running() {
     assert!(notes(report).contains("musl"), "{}", notes(report));
 }
 
-/// Threads of Go's runtime, by its functions, with a note on what they wait for.
+/// Threads of Go's runtime are reported by the runtime's functions, with a note on what they wait
+/// for.
 #[test]
 fn threads_of_go_are_seen() {
     if !is_possible() {

@@ -116,7 +116,7 @@ pub(crate) fn culprit(report: &Report) -> &Value {
     culprit
 }
 
-/// Watches a target that stores all the time within 1%. The target must continue at its speed.
+/// Watches, with a budget of 1%, a target that stores all the time. It must keep its speed.
 pub(crate) fn check_hot(form: &[&str]) {
     let watched = Probe::watch_within("1%").with(&["stats.hits"]).with(form);
     let run = watched.run(&target("watched"), &["hot", "1000"]);
@@ -230,8 +230,8 @@ fn every_access_has_a_line() {
     assert_eq!(counts, [rounds, rounds]);
 }
 
-/// Within one tick lines are in order, and ticks follow each other, except for lines that are still
-/// in flight.
+/// A line may be at most one tick (10 ms) older than one before it, because it may have been in
+/// flight when that one was read.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -274,8 +274,8 @@ fn a_hot_variable_does_not_stop_its_program() {
         number("windows") > 0 && number("used_up") > 0,
         "{allowance:#}"
     );
-    // The allowance of each window that began, and of the first one; each other CPU may have one
-    // hit more.
+    // Each window, and one that is not counted yet, has its allowance, and one hit more for each
+    // CPU.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
@@ -318,7 +318,7 @@ fn it_ends_with_what_it_watches() {
         "{:#}",
         report.value["notes"]
     );
-    // Reported once: in the report, which is in a file.
+    // Only the report, which is in a file, says so.
     assert!(!exec.stderr.contains("called exec"), "{}", exec.stderr);
 }
 
@@ -435,7 +435,7 @@ fn a_debugger_keeps_its_registers() {
         run.stderr
     );
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
-    // One register is left, which does not disturb gdb.
+    // One register is left. Its use does not disturb gdb.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
+
+use object::{Object as _, ObjectSymbol as _};
 
 use crate::process::wait_until;
 
@@ -148,21 +149,21 @@ fn base(pid: u32, program: &Path) -> u64 {
     if start < 0x1000_0000 { 0 } else { start }
 }
 
-/// Reads the symbol table, or the dynamic one if the program is stripped.
 fn symbol_value(program: &Path, symbol: &str) -> u64 {
-    let tables: [&[&str]; 2] = [&[], &["-D"]];
-    let find = |flags: &&[&str]| {
-        let output = Command::new("nm")
-            .args(*flags)
-            .arg(program)
-            .output()
-            .expect("nm runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text
-            .lines()
-            .find(|line| line.ends_with(&format!(" {symbol}")))?;
-        u64::from_str_radix(line.split(' ').next()?, 16).ok()
-    };
-    let value = tables.iter().find_map(find);
+    let all = symbols(program);
+    let found = all.into_iter().find(|(name, _)| name == symbol);
+    let value = found.map(|(_, value)| value);
     value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
+}
+
+/// Returns the names and values of a program's symbol table, and then of its dynamic one, without
+/// those that it imports.
+pub fn symbols(program: &Path) -> Vec<(String, u64)> {
+    let bytes = std::fs::read(program).expect("a program");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let defined = file.symbols().chain(file.dynamic_symbols());
+    defined
+        .filter(|symbol| !symbol.is_undefined())
+        .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address())))
+        .collect()
 }

@@ -1,5 +1,5 @@
-// inner CALLS [wait]: calls the second instruction of a function, like a thread that was
-// interrupted there before its window was patched.
+// inner CALLS [wait]: calls the second instruction of a function, as a thread resumes there that
+// was interrupted before the function was patched.
 #include "common.h"
 
 __asm__(".globl inner\n.type inner, @function\n.balign 16\ninner:\n"

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// loading PLUGIN [wait]: a thread is inside the loader, and holds its lock until the next line of
-// stdin; one works and one waits, until stdin closes.
+// loading PLUGIN [wait]: one thread loads PLUGIN, whose constructor may keep the loader's lock; one
+// works, and the main thread waits until stdin closes.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Phrases of the dialect that the words of the field replace.
+/// Phrases that must be replaced by words of the field.
 const DIALECT: &[&str] = &[
     "told",
     "tells",
@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// What the comments of one crate add up to.
+/// The counts of one crate's comments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordCount {
     words: usize,
@@ -138,7 +138,8 @@ fn occurrences(words: &[String], phrase: &str) -> usize {
         .count()
 }
 
-/// Returns the words of all comments in lower case, without examples; an empty one between two comments.
+/// Returns the words of all comments in lower case, without examples. An empty word separates
+/// comments.
 fn comment_words(source: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -148,7 +149,7 @@ fn comment_words(source: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Names of code, between backticks, are words that only renaming could change.
+            // Names of code, in backticks, do not count, because only renaming could change them.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
@@ -164,7 +165,7 @@ fn comment_words(source: &str) -> Vec<String> {
     words
 }
 
-/// Returns the text of all comments. An empty line is between two that have code between them.
+/// Returns the text of all comments. An empty line separates two that have code between them.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);

@@ -65,8 +65,9 @@ fn link(archive: &Path, library: &Path) {
     let script = library.with_extension("map");
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
-    // Each mapping makes each fork of a traced program slower, so the image has only three: code with what is only
-    // read, data that the loader relocates, and all other data. Zeroed data would be a fourth if it were not in the file.
+    // Each mapping slows each fork of a traced program, so the image has only three: code and
+    // constants, data that the loader relocates, and all other data. Zeroed data must be in the
+    // file, because otherwise it would be a fourth.
     let zeroed = library.with_extension("ld");
     std::fs::write(
         &zeroed,

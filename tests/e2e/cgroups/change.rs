@@ -41,13 +41,12 @@ fn a_running_task_is_moved() {
     both_ways(|more| moved_while_it_runs(more, has_time));
 }
 
-/// The CPU time of a moved task is the one in cpu.stat.
+/// The CPU time of a moved task must be that of cpu.stat.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // The difference may be one tick of the kernel's, between the move and the event that
-        // reports it.
+        // The difference may be one kernel tick, from the move to the event that reports it.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });
@@ -58,7 +57,7 @@ fn has_time(counted: f64, _: f64, cgroup: &str) {
     assert!(counted > 0.0, "{cgroup}: {counted}");
 }
 
-/// Asserts that both are large and differ by at most `most`.
+/// Asserts that both times are large and differ by at most `most`.
 fn assert_near(counted: f64, kernel: f64, most: f64, cgroup: &str) {
     let off = (counted - kernel).abs();
     assert!(off <= most, "{cgroup}: {counted}, off by {off}");
@@ -139,7 +138,7 @@ fn nothing_is_amiss_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // It ends when its parent changes, which means that this process has ended.
+    // The script ends when its parent changes, which means that this process has ended.
     let forks = "echo 0 > $0/cgroup.procs; \
                  while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
@@ -193,7 +192,7 @@ fn ends(more: Option<&str>) {
     check(counted, Cgroup::usage_ns(&path), "all that ended");
 }
 
-/// A process whose many threads run all the time is moved as a whole, to and fro.
+/// A process with many busy threads is moved to another cgroup and back.
 #[test]
 #[ignore = "nightly: moves threads for a minute"]
 fn threads_are_moved_with_their_process() {
@@ -219,8 +218,8 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // Moves each time the cgroup has used 100 ms more. The program ends when its stdin closes,
-    // which happens when tiptoe ends.
+    // The program is moved each time its cgroup has used 100 ms more. It ends when its stdin
+    // closes, which happens when tiptoe ends.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \

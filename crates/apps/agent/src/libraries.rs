@@ -11,9 +11,9 @@
 //! | likewise, without probes | nothing |
 //! | closed | its traps are no longer ours ([`Libraries::is_gone`]); counts stay |
 //!
-//! No wait but that for an unwinder is longer than [`PATIENCE_NS`]. After that the library runs without probes until
-//! tiptoe has made them, which tiptoe reports. There is no wait for a tiptoe that is dead or did not answer the last
-//! time.
+//! A wait takes at most [`PATIENCE_NS`], and more only as long as the session's [`RESERVE_NS`] lasts, or for an
+//! unwinder. After that the library runs without probes until tiptoe has made them, which tiptoe reports. There is no
+//! wait for a tiptoe that is dead or did not answer the last time.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -31,6 +31,9 @@ use crate::thread;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread for the probes of its library.
 const PATIENCE_NS: u64 = 20_000_000;
+/// The time by which all waits of a session together may be longer, because on a busy machine tiptoe itself may get a
+/// CPU only after [`PATIENCE_NS`].
+const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait if the library is an unwinder, which must not see return thunks. It is loaded once at most, so
 /// the wait may be longer.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
@@ -72,6 +75,8 @@ pub struct Libraries {
     tasks: AtomicU32,
     /// The number of served changes when a thread last stopped waiting, plus 1.
     given_up: AtomicU64,
+    /// The part of [`RESERVE_NS`] that was used.
+    reserve_used: AtomicU64,
     /// The number of the change that reported an unwinder.
     unwinder: AtomicU64,
 }
@@ -101,6 +106,7 @@ impl Libraries {
             walks: AtomicU64::new(0),
             tasks: AtomicU32::new(0),
             given_up: AtomicU64::new(0),
+            reserve_used: AtomicU64::new(0),
             unwinder: AtomicU64::new(0),
         }
     }
@@ -117,6 +123,7 @@ impl Libraries {
         self.walks.store(0, Relaxed);
         self.tasks.store(0, Relaxed);
         self.given_up.store(0, Relaxed);
+        self.reserve_used.store(0, Relaxed);
         self.unwinder.store(0, Relaxed);
     }
 
@@ -309,11 +316,13 @@ impl Libraries {
         }
         // Relaxed, here and below: the loader's lock orders these accesses.
         let unwinder = self.unwinder.load(Relaxed) > data.served();
+        let used = self.reserve_used.load(Relaxed);
         let patience = match unwinder {
             true => UNWINDER_PATIENCE_NS,
-            false => PATIENCE_NS,
+            false => PATIENCE_NS + RESERVE_NS.saturating_sub(used),
         };
-        let until = raw::monotonic_ns() + patience;
+        let begin = raw::monotonic_ns();
+        let until = begin + patience;
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
@@ -326,10 +335,13 @@ impl Libraries {
             if !patching && self.stale(data) {
                 ring(data);
             }
+            let now = raw::monotonic_ns();
+            let longer = now.saturating_sub(begin + PATIENCE_NS);
+            self.reserve_used.store(used + longer, Relaxed);
             if !patching && data.served() >= data.told() {
                 return;
             }
-            let left = until.saturating_sub(raw::monotonic_ns());
+            let left = until.saturating_sub(now);
             if left == 0 || !(patching || answers) {
                 break;
             } else if patching {

@@ -1,12 +1,14 @@
-//! A program that has all of its memory locked (mlockall): all but the agent's.
+//! Performs the program's mlockall without the agent's memory.
 //!
-//! The agent's segments and tables are sized for what may come, and the kernel would provide and lock each page of them:
-//! 260 MB to 1.5 GB. It also compares the whole address space with RLIMIT_MEMLOCK, pages without access included, so the
-//! program's call would fail. So the hook of libc's mlockall locks the program's mappings one by one, and answers as the
-//! kernel would without the agent. What the agent maps later it unlocks at once (`memory.rs`).
+//! The agent's segments and tables are sized for the largest program, and the kernel would provide
+//! and lock each page of them: 260 MB to 1.5 GB. It also compares the whole address space with
+//! RLIMIT_MEMLOCK, pages without access included, so the program's call would fail. So the hook of
+//! libc's mlockall locks the program's mappings one by one, and answers as the kernel would without
+//! the agent. What the agent maps later it unlocks at once (`memory.rs`).
 //!
-//! A mapping that another thread makes meanwhile is locked only if the call asks for future mappings, too; the kernel
-//! gives no other promise. A system call of the program's own (not libc's) is not seen: it locks the agent's memory, too.
+//! A mapping that another thread makes during the call is locked only if the call includes future
+//! mappings; the kernel promises no more. A system call of the program's own (not libc's) is not
+//! seen: it locks the agent's memory, too.
 
 use core::ops::Range;
 
@@ -24,10 +26,11 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call itself: it concerns no mapping that is there, or the
-/// list of mappings cannot be read.
+/// Performs mlockall(2). `None` if the program must make the call itself: it is invalid, or is for
+/// future mappings only, or the list of mappings cannot be read.
 ///
-/// Never inlined: it needs 3 KiB of stack, which other hooks must not take of a thread with a small one.
+/// Never inlined, because it needs 3 KiB of stack: the caller's other paths must not use that much
+/// of a small stack.
 #[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
@@ -41,7 +44,7 @@ pub fn lock_all(flags: u32) -> Option<i64> {
         return Some(if limit == 0 { EPERM } else { ENOMEM });
     }
     let future = match flags & FUTURE {
-        // The kernel's call would end what an earlier one said of future mappings.
+        // Without FUTURE, mlockall(2) ends the locking of future mappings, as munlockall does.
         0 => lock(nr::MUNLOCKALL, 0, 0, 0),
         _ => lock(nr::MLOCKALL, (flags & !CURRENT) as usize, 0, 0),
     };
@@ -52,7 +55,7 @@ pub fn lock_all(flags: u32) -> Option<i64> {
         0 => (nr::MLOCK, 0),
         _ => (nr::MLOCK2, 1),
     };
-    // The kernel's call does not fail for pages that cannot be provided.
+    // Errors are ignored, because mlockall(2) does not fail for pages that cannot be provided.
     each_foreign(|range| {
         lock(number, range.start, range.len(), on_fault);
     })?;
@@ -77,8 +80,9 @@ fn limit() -> u64 {
     limits[0]
 }
 
-/// Whether the calling thread may lock more than the limit. Asked by a range that wraps around: the kernel compares its
-/// length with the limit first, and refuses the range as invalid only for those with the right (mlock(2): EINVAL).
+/// Returns whether the calling thread may lock more than the limit. It tries to lock a range that
+/// wraps around: the kernel checks the limit first, so only a thread with that right gets EINVAL
+/// (mlock(2)).
 fn may_exceed_limit() -> bool {
     const EINVAL: i64 = -22;
     lock(nr::MLOCK, PAGE, usize::MAX & !(PAGE - 1), 0) == EINVAL
@@ -95,7 +99,7 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     });
     for line in &mut lines {
         let (mut start, end) = (line.start as usize, line.end as usize);
-        // The list may name a page above the program's half, which is not the program's.
+        // The list may end with a page in the kernel's half, which is not the program's.
         if memory::is_far(start) || end > isize::MAX as usize {
             continue;
         }
@@ -110,7 +114,8 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// The first part of a range that is the agent's image or an arena; an empty one at the end if there is none.
+/// Returns the first part of a range that is in the agent's image or an arena; an empty range at
+/// its end if there is none.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

@@ -1,11 +1,11 @@
 //! Signals that ask tiptoe to end: Ctrl-C, SIGTERM and SIGHUP.
 //!
 //! A signal ends the trace, not tiptoe: it sets a flag, and the driver's loop then detaches and
-//! reports. But the driver may never reach its loop, because a target can make files that are read
-//! without end; or it may not finish after the trace. So a thread ends tiptoe if a phase takes too
-//! long after a signal. The agents then restore their targets by themselves.
+//! reports. But the driver may hang before the loop, because reading a target's file may never end,
+//! or after it. So a thread ends tiptoe if a phase takes too long after a signal. The agents then
+//! restore their targets by themselves.
 //!
-//! | phase | tiptoe ends after the first signal | after the last one |
+//! | phase | time from the first signal until tiptoe ends | from the last of several |
 //! |---|---|---|
 //! | preparing | [`PREPARING`] | at once |
 //! | counting | [`COUNTING`] | - |
@@ -90,8 +90,8 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
     Ok((stop, hand_on))
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as `nohup` does. It must stay
-/// ignored, for the command too.
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup`. Such a signal must
+/// stay ignored, for the command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))
@@ -107,8 +107,8 @@ fn end_if_stuck(mut signals: Signals) {
         }
         let phase = Phase::now();
         for (received, patience) in received.into_iter().zip(patience(phase)) {
-            // Ctrl-C during the report may be meant for the command, so it counts only once the
-            // command has exited.
+            // Ctrl-C during the report may be meant for the command, so it ends tiptoe only once
+            // the command has exited.
             if let (Some((at, signal)), Some(patience)) = (received, patience)
                 && at.elapsed() > patience
                 && (signal != SIGINT || phase != Phase::Ending || has_no_command())

@@ -1,6 +1,6 @@
-//! Options that follow a call from its entry to its return, and the checks of `probe`'s options.
+//! Options about calls that are followed from entry to return, and the checks of `probe`'s options.
 //!
-//! The checks must run before the command is started, so that a mistyped option never runs it.
+//! The checks must run before the command is started, because a wrong option must not start it.
 
 use clap::Args;
 use tiptoe_collector::By;
@@ -54,8 +54,7 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
         .try_for_each(|spec| check_spec(&spec, args))
 }
 
-/// Returns an option that only code in the target can serve, because the kernel's probes only
-/// count.
+/// Returns a given option that needs the agent, because the kernel's probes only count.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     let options = [
         (args.timing.latency, "--latency"),
@@ -98,7 +97,7 @@ fn check_under(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option needs an entry or arguments, and the event has none.
+/// Fails if an option needs an entry or arguments, which the event does not have.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
         let what = format!("'{spec}' is not an entry, and --latency times from entry to return");
@@ -115,7 +114,7 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         Some(option) if spec.kind == Kind::Uretprobe => {
             let what = match option {
                 "--by scope" => format!("'{spec}' is a return, and {option} needs an entry"),
-                // By then the function may have overwritten the registers.
+                // At its return the function may have overwritten the arguments' registers.
                 _ => format!("'{spec}' is a return, which has no arguments for {option}"),
             };
             let entry = Spec::uprobe(spec.binary, spec.function);

@@ -18,7 +18,7 @@ pub struct Terminal {
     to_stdout: bool,
     json: bool,
     options: Options,
-    /// The output of recorded calls and accesses, which the report follows.
+    /// Recorded calls and accesses are written here, before the report.
     calls: Box<dyn Write>,
     /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
     /// or the disk is full.
@@ -26,8 +26,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Returns the observer for a report that goes to `output`. Interval lines never go into the
-    /// report's file. Fails if the descriptor of `output` cannot be duplicated.
+    /// Returns the observer for a report to `output`. Interval lines never go to the report's file.
+    /// Fails if the descriptor of `output` cannot be duplicated.
     pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
         let terminal = match to_stdout {

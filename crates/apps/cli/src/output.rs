@@ -30,8 +30,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens a file for a report. If the report `has_values` of the program, a new file is readable
-    /// only for its owner.
+    /// Opens a file for a report. With `has_values`, a new file is readable only for its owner,
+    /// because the report contains values of the program.
     pub fn file(path: &Path, has_values: bool) -> Result<Output, Failure> {
         let opened = Destination::open(path, has_values).map_err(|why| refused(path, &why))?;
         Ok(match opened {
@@ -78,7 +78,7 @@ impl Output {
     }
 }
 
-/// Returns the form of text: without colour and a limit of width unless the output is a terminal.
+/// Returns the form of a text report. Only a terminal has colour and a limit of width.
 pub fn terminal_options(top: Option<usize>, is_terminal: bool) -> Options {
     if !is_terminal {
         return Options {

@@ -1,7 +1,6 @@
 //! `tiptoe probe`: hands its events to the driver, and prints the session that the driver returns.
 //!
-//! What the other instruments share is here, too: the target, the output, the report and the exit
-//! status.
+//! It also has what all instruments share: the target, the output, the report and the exit status.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -120,8 +119,8 @@ fn without_repeats(pids: &[u32]) -> Vec<u32> {
     pids
 }
 
-/// Opens the output of the report. With `has_values`, the report has values of the program, such as
-/// arguments, so that a new file is readable only for its owner.
+/// Opens the output of the report. With `has_values`, a new file is readable only for its owner,
+/// because the report contains values of the program, such as arguments.
 pub fn open_output(
     common: &Common,
     target: &RequestTarget,
@@ -163,8 +162,8 @@ pub fn report(
     output.write(&report)
 }
 
-/// Returns the command's own status unless that is 0. Otherwise returns [`FAILED`] if the report
-/// was lost, because a lost report is tiptoe's failure.
+/// Returns the command's own status. If that is 0 and the report was lost, returns [`FAILED`],
+/// because a lost report is tiptoe's failure.
 pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);

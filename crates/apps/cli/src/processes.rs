@@ -33,7 +33,8 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Returns whether a process runs a program; `true` if this user may not read which one.
+/// Returns whether a process runs a program, as zombies and kernel threads do not; `true` if this
+/// user may not read which program it is.
 fn runs_a_program(proc: &Path, pid: u32) -> bool {
     let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)

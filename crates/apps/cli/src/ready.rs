@@ -1,4 +1,4 @@
-//! Reports that counting has begun: a line on stderr, and one for the program that waits for it
+//! Reports that counting has begun: a line on stderr, and one to a program that waits for it
 //! (`--ready-fd`).
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::terminal;
 pub enum Talk {
     /// The line as it is.
     Plain,
-    /// A comment, because fields for a script may go to stderr.
+    /// A comment, because a script may read fields from stderr.
     Comment,
     /// No line, because the JSON on stderr must stay valid.
     Silent,
@@ -32,8 +32,8 @@ impl Talk {
     }
 }
 
-/// Returns the notice that the driver gives when counting has begun. Takes over the descriptor `fd`
-/// of the program that waits, if there is one. Fails if `fd` was not inherited for writing.
+/// Returns what the driver calls when counting has begun. Takes ownership of the descriptor `fd`,
+/// from which another program reads. Fails if `fd` was not inherited for writing.
 pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
     let taken = fd.map(|fd| {
         let failed = |error| {
@@ -51,7 +51,7 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
             Talk::Silent => {}
         }
         if let Some(mut waits) = waits {
-            // An error means that the program has ended, so it does not wait.
+            // A failed write is ignored, because then no program waits any more.
             let _ = waits.write_all(b"ready\n");
         }
     }))

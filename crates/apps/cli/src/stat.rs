@@ -287,8 +287,8 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e`, the clock is that of the CPUs with `-a`; otherwise it
-/// is that of tasks, because it must show how long tasks or cgroups ran.
+/// Returns the lists of events. Without `-e` they begin with a clock: that of tasks, which shows
+/// how long tasks or cgroups ran, or with `-a` alone that of the CPUs.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
@@ -321,7 +321,7 @@ struct Printer {
     to: Box<dyn Write>,
     form: Form,
     per_cpu: bool,
-    /// Whether the heading was printed. It must precede the first interval only.
+    /// Whether the heading, which only the first interval has, was printed.
     has_heading: bool,
     /// Set to end the counting when a line cannot be written, because its reader has closed the
     /// pipe or the disk is full.

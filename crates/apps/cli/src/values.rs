@@ -5,7 +5,7 @@ use std::time::Duration;
 use tiptoe_collector::Budget;
 use tiptoe_event::duration_ns;
 
-/// The shortest time that tiptoe itself can keep.
+/// The shortest time that tiptoe's own loops can meet.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest time: ten years. Longer ones are refused, so that no sum of times can overflow.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);

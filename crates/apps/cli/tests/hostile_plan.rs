@@ -59,7 +59,7 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Makes `tid` the segment's owner, as a running tiptoe does; 0 releases the segment, so that the
+    /// Makes `tid` the segment's owner, as a running tiptoe does. With 0 it has none, so that the
     /// agent restores the program.
     fn own(&self, tid: u32) {
         let owner = self.data.owner().expect("the owner word");
@@ -145,7 +145,7 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// The agent wrote code to any address that a plan named, and called functions at any address.
+/// The agent used to write code to any address that a plan named, and to call any address.
 #[test]
 fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
@@ -184,13 +184,13 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     // The program is position-independent, so the file's addresses begin at 0.
     let at = |name| address_of(&exe, name) + start;
 
-    // Only the begin of a resolver may be called: no other function, and not the middle of one.
+    // Only the first instruction of a resolver may be called.
     assert_eq!(segments.resolve(at("resolve")), at("chosen"));
     for address in [at("chosen"), at("main"), at("resolve") + 1, 0, start] {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
     }
 
-    // The agent read a file's tables again for each of its resolvers; libc has over a hundred.
+    // The agent used to read a file's tables for each resolver, and libc has over a hundred.
     const MANY: usize = 100;
     let thread = segments.data.thread();
     let one = reads(pid, thread, || {

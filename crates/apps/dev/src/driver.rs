@@ -1,4 +1,4 @@
-//! Runs the driver concurrently with the measurement, until it is stopped.
+//! Runs the driver in a thread of its own beside the measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -146,7 +146,7 @@ impl Tracing {
     /// Starts to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
         let request = WatchRequest {
-            // No agent is needed, because benches may watch from outside.
+            // No agent is needed, because benches have the right to watch from outside.
             agent: &[],
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
@@ -195,7 +195,7 @@ impl Tracing {
         Ok(())
     }
 
-    /// Returns whether it has ended by itself.
+    /// Returns whether the trace has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -235,7 +235,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // The first error is already being returned; what matters is that the driver has detached.
+        // An earlier error is already being returned. The driver must have detached before that.
         let _ = self.end();
     }
 }

@@ -1,10 +1,10 @@
-// The program that `tiptoe bench` traces: functions of every first instruction, called in loops. It reads one
-// question a line from stdin and answers with one line.
+// The program that `tiptoe bench` traces: loops that call functions, with a site for each kind of
+// first instruction. It reads one question a line from stdin and answers each with one line.
 //
-//   measure SITE DEPTH THREADS MS   ns of CPU time a call; the calls
-//   probed SITE                     how many of the site's functions are not as they were at the start
-//   gap MS OTHERS                   the longest time, in ns, that a thread which never waits did not run beside
-//                                   others that wait, less the time that it waited for a CPU
+//   measure SITE DEPTH THREADS MS   CPU time of a call in ns, and the number of calls
+//   probed SITE                     how many of the site's functions are patched now
+//   gap MS OTHERS                   the longest time in ns for which a busy thread was stopped,
+//                                   without its waits for a CPU, beside OTHERS threads that sleep
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static long probed(const struct site *site) {
 
 struct work { const struct site *site; int deep; double limit, ns; long calls; };
 
-// Runs rounds in growing batches until the time is spent; ns of the thread's own CPU time.
+// Runs rounds in growing batches until the thread has used `limit` seconds of CPU time.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     long batch = 1;

@@ -92,7 +92,7 @@ mod tests {
         let lock = RwLock::new();
         let (one, two) = (lock.try_read(1), lock.try_read(1));
         assert!(one.is_some() && two.is_some());
-        assert!(lock.try_write(3).is_none(), "readers are in");
+        assert!(lock.try_write(3).is_none(), "readers hold the lock");
         drop((one, two));
         let alone = lock.try_write(3).expect("free");
         assert!(lock.try_read(3).is_none() && lock.try_write(3).is_none());

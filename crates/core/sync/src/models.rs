@@ -39,7 +39,7 @@ fn speculate(writer: Option<Edge>, reader: Option<Edge>) {
                 };
                 let [one, two] = pair.read();
                 if !pair.sequence.retry(begun) {
-                    assert_eq!([one, two], [begun / 2; 2], "what is accepted is whole");
+                    assert_eq!([one, two], [begun / 2; 2], "an accepted read is whole");
                 }
             }
         });
@@ -59,25 +59,25 @@ fn an_accepted_read_is_whole() {
 }
 
 #[test]
-#[should_panic(expected = "what is accepted is whole")]
+#[should_panic(expected = "an accepted read is whole")]
 fn mutant_begin_without_fence() {
     speculate(Some(Edge::Fence(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "what is accepted is whole")]
+#[should_panic(expected = "an accepted read is whole")]
 fn mutant_end_without_release() {
     speculate(Some(Edge::Access(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "what is accepted is whole")]
+#[should_panic(expected = "an accepted read is whole")]
 fn mutant_retry_without_fence() {
     speculate(None, Some(Edge::Fence(Acquire)));
 }
 
 #[test]
-#[should_panic(expected = "what is accepted is whole")]
+#[should_panic(expected = "an accepted read is whole")]
 fn mutant_try_begin_without_acquire() {
     speculate(None, Some(Edge::Access(Acquire)));
 }
@@ -97,14 +97,14 @@ fn locked(writer: Option<Edge>, reader: Option<Edge>) {
         lose(reader);
         if let Some(_guard) = pair.lock.try_read(2) {
             let [one, two] = pair.read();
-            assert_eq!(one, two, "a writer is alone");
+            assert_eq!(one, two, "a writer excludes all others");
         }
         lose(None);
         let mine = write(&pair).is_some();
         let theirs = thread.join().expect("wrote or not");
         let count = u64::from(mine) + u64::from(theirs);
-        assert_eq!(pair.read(), [count; 2], "a writer is alone");
-        assert!(pair.lock.try_write(1).is_some(), "all was given back");
+        assert_eq!(pair.read(), [count; 2], "a writer excludes all others");
+        assert!(pair.lock.try_write(1).is_some(), "the lock is free again");
     });
 }
 
@@ -114,25 +114,25 @@ fn a_writer_is_alone() {
 }
 
 #[test]
-#[should_panic(expected = "a writer is alone")]
+#[should_panic(expected = "a writer excludes all others")]
 fn mutant_read_without_acquire() {
     locked(None, Some(Edge::Access(Acquire)));
 }
 
 #[test]
-#[should_panic(expected = "a writer is alone")]
+#[should_panic(expected = "a writer excludes all others")]
 fn mutant_write_guard_without_release() {
     locked(Some(Edge::Access(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "all was given back")]
+#[should_panic(expected = "the lock is free again")]
 fn mutant_read_in_two_steps() {
     locked(None, Some(Edge::Exchange));
 }
 
 #[test]
-#[should_panic(expected = "all was given back")]
+#[should_panic(expected = "the lock is free again")]
 fn mutant_write_in_two_steps() {
     locked(Some(Edge::Exchange), None);
 }

@@ -76,7 +76,7 @@ impl Shared {
     }
 
     fn add_one(&self, index: usize) {
-        let _one = self.shards().one(index).expect("there");
+        let _one = self.shards().one(index).expect("the shard exists");
         self.add(index);
     }
 
@@ -91,7 +91,7 @@ impl Shared {
         let counts = [1, 3].map(|at| self.words[at].load(Relaxed));
         assert_eq!(counts, expected, "each hold was exclusive");
         let is_free = self.shards().try_all().is_some();
-        assert!(is_free, "all was given back");
+        assert!(is_free, "all shards are free at the end");
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
         let (one, two) = (shards.try_one(0), shards.try_one(2));
         assert!(one.is_some() && two.is_some());
         assert!(shards.try_one(2).is_none() && shards.try_all().is_none());
-        assert!(shards.try_one(1).is_some(), "what gave up holds nothing");
+        assert!(shards.try_one(1).is_some(), "a failed try holds nothing");
         assert!(shards.try_one(3).is_none(), "there is no such shard");
         drop((one, two));
         let all = shards.try_all().expect("free");

@@ -142,7 +142,7 @@ fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
         });
         lose(tiptoe);
         if data.acknowledged() == 1 {
-            assert_eq!(data.counter(0, 0), 1, "the last count");
+            assert_eq!(data.counter(0, 0), 1, "the last count is read");
         }
         thread.join().expect("buried");
     });
@@ -164,8 +164,8 @@ fn shared(lost: Option<Edge>) {
         data.add(0, 0);
         thread.join().expect("counted");
         lose(None);
-        assert_eq!(data.counter(0, 0), 3, "every count");
-        assert_eq!(data.counter(1, 0), 7, "the greatest");
+        assert_eq!(data.counter(0, 0), 3, "every count is added");
+        assert_eq!(data.counter(1, 0), 7, "the greatest value is kept");
     });
 }
 
@@ -182,9 +182,9 @@ fn a_credit_is_never_overdrawn() {
         });
         data.set_credit(1, 1);
         let spent = thread.join().expect("spent");
-        assert!(spent <= 2 && data.credit(1) <= 2 - spent, "overdrawn");
+        assert!(spent <= 2 && data.credit(1) <= 2 - spent, "no overdraft");
         data.set_credit(1, 1);
-        assert!(spend(&data) && !spend(&data), "the next one arrives");
+        assert!(spend(&data) && !spend(&data), "the next credit arrives");
     });
 }
 
@@ -202,13 +202,13 @@ fn the_last_reading_has_every_count() {
 }
 
 #[test]
-#[should_panic(expected = "the last count")]
+#[should_panic(expected = "the last count is read")]
 fn mutant_bury_without_release() {
     buried(None, Some(Edge::Access(Release)));
 }
 
 #[test]
-#[should_panic(expected = "the last count")]
+#[should_panic(expected = "the last count is read")]
 fn mutant_last_reading_without_acquire() {
     buried(Some(Edge::Access(Acquire)), None);
 }
@@ -219,7 +219,7 @@ fn counts_that_threads_share_are_all_there() {
 }
 
 #[test]
-#[should_panic(expected = "every count")]
+#[should_panic(expected = "every count is added")]
 fn mutant_torn_add() {
     shared(Some(Edge::Exchange));
 }

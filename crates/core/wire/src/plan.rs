@@ -446,7 +446,7 @@ mod tests {
         let words: Vec<AtomicU64> = (0..RECORDS + 64).map(|_| AtomicU64::new(0)).collect();
         let plan = Plan::new(Words::new(&words));
         assert_eq!(plan.geometry(), None);
-        assert!(!plan.allows_trap_bytes(), "before tiptoe has said so");
+        assert!(!plan.allows_trap_bytes(), "not allowed by default");
         plan.format(
             Geometry {
                 slots: 3,

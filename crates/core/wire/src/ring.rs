@@ -349,12 +349,12 @@ mod tests {
         let mut reader = Reader::default();
         let hole = ring.reserve().unwrap();
         assert!(ring.push(&call(1)));
-        assert_eq!(read(&mut reader, &ring), (Vec::new(), 0), "waits");
+        assert_eq!(read(&mut reader, &ring), (Vec::new(), 0), "it waits first");
         assert_eq!(read(&mut reader, &ring), (std::vec![1], 1));
         for number in 2..CELLS as u64 {
             assert!(ring.push(&call(number)));
         }
-        assert!(ring.push(&call(0)), "where the hole was");
+        assert!(ring.push(&call(0)), "the hole has room again");
         let (calls, lost) = read(&mut reader, &ring);
         assert_eq!((calls.len(), lost), (CELLS - 2, 1), "{hole}");
     }
@@ -366,7 +366,7 @@ mod tests {
         let mut reader = Reader::default();
         for head in [u64::MAX, 1 << 40, 0] {
             slab[slab::HEAD].store(head, Relaxed);
-            assert!(reader.read(&ring, 1, |_| panic!("nothing there")) > 0);
+            assert!(reader.read(&ring, 1, |_| panic!("no record was written")) > 0);
         }
     }
 }

@@ -128,8 +128,8 @@ mod tests {
         let moved = |slabs: [u32; 2], number| same_value(&data, slot, slabs, number);
         assert_eq!(moved([1, 2], OTHERS), OTHERS);
         assert_eq!(moved([1, 2], ZERO), ZERO);
-        assert_eq!(moved([1, 2], FIRST), OTHERS, "a set without a key");
-        assert_eq!(moved([1, 2], u8::MAX), u8::MAX, "no set of ours");
+        assert_eq!(moved([1, 2], FIRST), OTHERS, "the set has no key");
+        assert_eq!(moved([1, 2], u8::MAX), u8::MAX, "there is no such set");
         for value in 1..=u64::from(ROOM) {
             let key = KEYS + value as u32 - 1;
             data.add_many(1, slot + key, value);
@@ -137,7 +137,7 @@ mod tests {
         let mut taken = Vec::new();
         for number in FIRST..SETS {
             let own = moved([1, 2], number);
-            assert_eq!(moved([1, 2], number), own, "it stays there");
+            assert_eq!(moved([1, 2], number), own, "the same set again");
             if own == OTHERS {
                 continue;
             }

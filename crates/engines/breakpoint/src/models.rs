@@ -90,7 +90,7 @@ impl Shared {
             .map(|note| note.fetch_add(0, Relaxed))
             .max();
         let sum = tasks.unwrap_or(0) + cpus.unwrap_or(0);
-        assert!(sum <= self.slots, "no slot is given twice");
+        assert!(sum <= self.slots, "no slot is granted twice");
     }
 
     fn reserve(&self, request: &Request) -> bool {
@@ -153,7 +153,7 @@ fn pairs(one: Request, two: Request, lost: [Option<Edge>; 2]) {
         shared.pair(two);
         lose(None);
         let failed = thread.join().is_err();
-        assert!(!failed, "no slot is given twice");
+        assert!(!failed, "no slot is granted twice");
         shared.check_end();
     });
 }
@@ -219,7 +219,7 @@ fn a_slot_is_never_free_during_modify() {
         let (old, beside) = (task(0, None), task(OTHER, Some(1)));
         assert!(shared.reserve(&old) && shared.reserve(&beside));
         let other = run(&shared, None, |shared| {
-            assert!(!shared.reserve(&wide(0)), "the slot is taken all the while");
+            assert!(!shared.reserve(&wide(0)), "modify never frees the slot");
         });
         let moved = task(0, Some(0));
         let ours = shared.ours();
@@ -279,7 +279,7 @@ fn all_or_nothing_beside_a_task() {
             assert_eq!(ours.held(set[1].target, Kind::Data), 1);
             ours.release_all(&set).expect("held");
         } else {
-            assert_eq!(ours.held(set[0].target, Kind::Data), 0, "nothing of it");
+            assert_eq!(ours.held(set[0].target, Kind::Data), 0, "no part is held");
         }
         other.join().expect("a pair");
         shared.check_end();

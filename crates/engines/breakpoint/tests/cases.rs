@@ -334,9 +334,9 @@ fn impossible_requests_are_refused() {
     ours.reserve(&one).expect("free");
     let two = Request { holder: 2, ..one };
     assert_eq!(ours.reserve(&two), Err(Error::Full));
-    assert_eq!(ours.release(&two), Err(Error::NotHeld), "another's");
+    assert_eq!(ours.release(&two), Err(Error::NotHeld), "not its holder");
     ours.release(&one).expect("held");
-    assert_eq!(ours.release(&one), Err(Error::NotHeld), "twice");
+    assert_eq!(ours.release(&one), Err(Error::NotHeld), "it was released");
     ours.reserve(&two).expect("there is room again");
     let few = &words[1..];
     assert!(tiptoe_breakpoint::Accounting::new(geometry, few, &common::Yields).is_none());

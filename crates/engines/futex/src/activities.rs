@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(on(&waits), [1000, 900, 800]);
         assert_eq!(waits.pop(800), Some(wait(800)));
         assert_eq!(waits.pop(800), None);
-        assert_eq!(waits.pop(950), None, "none began there");
+        assert_eq!(waits.pop(950), None, "no wait began there");
         assert_eq!(waits.pop(900), Some(wait(900)));
         assert_eq!(waits.pop(1000), Some(wait(1000)));
         assert_eq!(on(&waits), [0; 0]);
@@ -264,7 +264,7 @@ mod tests {
         waits.push(&wait(1000 + STACK));
         assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
         assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));
-        assert_eq!(waits.pop(1000), Some(wait(1000)), "out of its handlers");
+        assert_eq!(waits.pop(1000), Some(wait(1000)), "its handlers have ended");
         assert_eq!(on(&waits), [0; 0]);
         waits.push(&wait(1000));
         assert_eq!(on(&waits), [1000], "the inner waits have ended");

@@ -92,9 +92,9 @@ mod tests {
         assert_eq!(
             board.waker(0x7000, board.seen(0x7000)),
             None,
-            "before the wait"
+            "all wakes precede the wait"
         );
-        assert_eq!(board.waker(0x7004, 0), None, "another one");
+        assert_eq!(board.waker(0x7004, 0), None, "another address");
         // Another wake from the same call site.
         let last = board.seen(0x7000);
         board.note(0x7000, 2, 21);

@@ -191,17 +191,17 @@ mod tests {
         holds.turn(Takes, LOCK, &from(1), 10);
         waited(1, 40);
         waited(9, 45); // for another lock
-        let held = holds.turn(Leaves, LOCK, &from(2), 50).expect("until then");
+        let held = holds.turn(Leaves, LOCK, &from(2), 50).expect("first hold");
         assert_eq!((held.site, held.ticks), (1, 10));
         assert_eq!(holds.turn(Gives, LOCK, &from(2), 51), None);
         waited(2, 90);
-        let held = holds.turn(Gives, LOCK, &from(3), 95).expect("again");
+        let held = holds.turn(Gives, LOCK, &from(3), 95).expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
         // The condition held at once, so the beginning of the new hold is unknown.
         holds.turn(Leaves, LOCK, &from(2), 100);
         assert_eq!(holds.turn(Gives, LOCK, &from(3), 110), None);
         holds.turn(Takes, LOCK, &from(1), 120);
-        let held = holds.turn(Gives, LOCK, &from(3), 130).expect("anew");
+        let held = holds.turn(Gives, LOCK, &from(3), 130).expect("third hold");
         assert_eq!((held.site, held.ticks), (1, 10));
     }
 }

@@ -141,7 +141,7 @@ pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'sta
         missed = found.load(std::sync::atomic::Ordering::SeqCst);
         nth += 1;
     }
-    assert!(nth > 8, "it had only {nth} accesses");
+    assert!(nth > 8, "the thread made only {nth} accesses");
 }
 
 /// A handler waits while its thread pushes or pops a wait. Each must find its own wait.

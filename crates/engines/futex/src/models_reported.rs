@@ -61,9 +61,9 @@ fn a_reported_wait_counts_once(place: u64) {
         reported(own, shared, place);
         let missed = was_missed();
         let counts = [5, 6, 7].map(|site| calls(own, site));
-        assert_eq!(counts[..2], [1, 0], "the lock's wait is one");
+        assert_eq!(counts[..2], [1, 0], "only the lock's wait counts");
         assert!(counts[2] <= 1, "{counts:?}");
-        assert_eq!(Activities::new(own).iter().count(), 0, "all are over");
+        assert_eq!(Activities::new(own).iter().count(), 0, "all have ended");
         missed
     });
 }
@@ -76,7 +76,7 @@ fn model_a_reported_wait_counts_once() {
 /// The start of the library's own frame, as its callees see it, must not be used: futex calls made
 /// from that frame have the same position.
 #[test]
-#[should_panic(expected = "the lock's wait is one")]
+#[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {
     a_reported_wait_counts_once(970);
 }

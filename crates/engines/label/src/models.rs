@@ -56,7 +56,7 @@ fn numbers_are_of_one_label([first, second]: [&'static [u64]; 2], lost: [Option<
                 let number = slab.number(*label);
                 assert!(
                     number == OTHERS || slab.name(number) == *label,
-                    "whose it is"
+                    "a number has one label"
                 );
                 (*label, number)
             });
@@ -69,8 +69,8 @@ fn numbers_are_of_one_label([first, second]: [&'static [u64]; 2], lost: [Option<
         lose(None);
         for (label, number) in found.into_iter().chain(other) {
             if number != OTHERS {
-                assert_eq!(slab.number(label), number, "one number");
-                assert!(node(&slab.plain(), number).is_some(), "complete");
+                assert_eq!(slab.number(label), number, "a label has one number");
+                assert!(node(&slab.plain(), number).is_some(), "a whole record");
             }
         }
     });
@@ -89,13 +89,13 @@ fn model_two_threads_enter_two_new_scopes() {
 }
 
 #[test]
-#[should_panic(expected = "whose it is")]
+#[should_panic(expected = "a number has one label")]
 fn mutant_number_without_release() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Access(Ordering::AcqRel)), None]);
 }
 
 #[test]
-#[should_panic(expected = "whose it is")]
+#[should_panic(expected = "a number has one label")]
 fn mutant_number_without_acquire() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Access(Ordering::Acquire)), None]);
 }

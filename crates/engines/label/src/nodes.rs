@@ -147,10 +147,10 @@ mod tests {
         assert_eq!(nodes.number(0x2000, OTHERS, || unreachable!()), OTHERS);
         assert_eq!(nodes.number(0x2001, 0, || unreachable!()), OTHERS);
         let words = plain(&table);
-        let found = node(&words, inner).expect("it was described");
+        let found = node(&words, inner).expect("a record");
         assert_eq!((found.parent, found.is_cut), (outer, false));
         assert_eq!(found.name().len(), 56);
-        assert_eq!(node(&words, alone).expect("this too").name(), b"inner");
+        assert_eq!(node(&words, alone).expect("a record").name(), b"inner");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let mut own: Vec<u32> = numbers.iter().copied().filter(|n| *n != OTHERS).collect();
         let count = own.len();
         own.dedup();
-        assert_eq!(own.len(), count, "no number twice");
+        assert_eq!(own.len(), count, "each label has its own number");
         assert!(count as u32 >= many.min(NODES / 2), "{count}");
         assert!(own.iter().all(|n| (1..OTHERS).contains(n)));
     }

@@ -38,7 +38,7 @@ unsafe impl<T> RawMutex for Raw<T> {
 
     fn lock(&self) {
         while !self.try_lock() {
-            assert_ne!(self.0.load(Relaxed), BROKEN, "broken");
+            assert_ne!(self.0.load(Relaxed), BROKEN, "the lock is broken");
             yield_now();
         }
     }
@@ -103,7 +103,7 @@ impl Recorder {
             .expect("never poisoned")
             .push((this, what));
         let panics = *RECORDED.panics.lock().expect("never poisoned");
-        assert_ne!(panics, Some(what), "the event at which it panics");
+        assert_ne!(panics, Some(what), "the hook panics at this event");
     }
 }
 
@@ -398,7 +398,7 @@ fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
         let expected = |lock| locks.iter().filter(|other| **other == lock).count() as u64;
         assert!(
             locks.iter().all(|&lock| sum(lock) == expected(lock)),
-            "nothing is lost"
+            "no time is lost"
         );
         assert_eq!(table.missed(), 0);
     });

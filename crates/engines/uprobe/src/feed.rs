@@ -1,5 +1,5 @@
-//! Keeps the address space up to date: which of the program's calls change what code of a file is
-//! mapped where, and when the kernel's list must be read again.
+//! Keeps the address space up to date: by the program's calls that map or unmap code of files, and
+//! by the kernel's list where these do not suffice.
 //!
 //! The coordination removed: the program's threads map and unmap concurrently, as the kernel lets
 //! them. None of them ever waits for the reader of the whole list.

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(
             thunks.get(1, &thunk(0x1000), false),
             Some(seen[0]),
-            "those stay"
+            "known thunks are still found"
         );
     }
 

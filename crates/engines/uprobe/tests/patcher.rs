@@ -165,7 +165,7 @@ fn mutants_run_a_mix() {
         ("tail restored before the trap", mixes(5, true, swapped(0))),
         ("heads restored before the tail", mixes(5, true, swapped(1))),
     ] {
-        assert!(!found.is_empty(), "{what}: nothing noticed");
+        assert!(!found.is_empty(), "{what}: no mix was found");
     }
 }
 
@@ -179,9 +179,9 @@ fn mutants_of_pairs_run_a_mix() {
             let unsynced = |phases: &mut Vec<Vec<Step>>| drop(phases[phase].pop());
             let swapped = |phases: &mut Vec<Vec<Step>>| phases.swap(phase, phase + 1);
             let found = mixes(6, disarms, unsynced);
-            assert!(!found.is_empty(), "no refetch after {phase}, {disarms}");
+            assert!(!found.is_empty(), "no mix: no refetch, {phase}, {disarms}");
             let found = mixes(6, disarms, swapped);
-            assert!(!found.is_empty(), "{phase} and the next, {disarms}");
+            assert!(!found.is_empty(), "no mix: {phase} swapped, {disarms}");
         }
     }
 }
@@ -244,7 +244,7 @@ fn jumps() -> impl Iterator<Item = Shape> {
 fn a_foreign_trap_on_top_survives_disarming() {
     for shape in jumps() {
         let (memory, mut cores) = with_foreign_trap(shape);
-        assert!(!rearm(&memory, &shape.site), "not while it is there");
+        assert!(!rearm(&memory, &shape.site), "the foreign trap remains");
         assert_eq!(disarm(&memory, &[shape.site])[0], Outcome::ForeignOnTop);
         cores
             .run(&[shape], &memory.take_steps())
@@ -252,7 +252,9 @@ fn a_foreign_trap_on_top_survives_disarming() {
         assert_eq!(memory.get(AT, 1), [INT3]);
         memory.put(AT, &shape.site.original[..1]);
         let last = [Step::Write(AT, vec![shape.site.original[0]]), Step::Sync];
-        cores.run(&[shape], &last).expect("it goes");
+        cores
+            .run(&[shape], &last)
+            .expect("the foreign trap is removed");
         assert!(holds(&memory, &shape.site, &shape.site.original));
         assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Done);
         cores
@@ -308,7 +310,10 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
         disarm(&memory, &[shape.site]);
         let mut steps = memory.take_steps();
         let is_guard = |step: &Step| matches!(step, Step::Write(at, _) if *at == AT + 1);
-        let guard = steps.iter().position(is_guard).expect("it is put back");
+        let guard = steps
+            .iter()
+            .position(is_guard)
+            .expect("the guard is restored");
         let guard = steps.remove(guard);
         steps.insert(1, guard); // after the refetch of the first phase
         uncovered(&shape, &cores, &steps, true)

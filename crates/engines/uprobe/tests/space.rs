@@ -176,9 +176,9 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(
         space.find(PAGE + 6),
         Lookup::Unsure,
-        "a miss does, and the writer is in"
+        "a miss needs the lock, which the writer holds"
     );
-    assert!(space.write(9).is_none(), "the writer is in");
+    assert!(space.write(9).is_none(), "the writer holds the lock");
     drop(writer);
     assert_eq!(space.find(PAGE + 6), Lookup::Locked(None));
     assert_eq!(space.find(2 * PAGE + 5), Lookup::Locked(None));
@@ -208,7 +208,7 @@ fn a_refused_change_leaves_all_as_it_was() {
         probes: 2,
     };
     let words = storage(shape);
-    assert!(Space::new(&words[1..], shape).is_none(), "a word short");
+    assert!(Space::new(&words[1..], shape).is_none(), "one word too few");
     let space = Space::new(&words, shape).expect("long enough");
     let change = |change| apply(&space, &change);
     let far = 1 << 33;
@@ -224,15 +224,15 @@ fn a_refused_change_leaves_all_as_it_was() {
     assert_eq!(
         change(Change::Map(20..90, 1, 0)),
         Ok(()),
-        "there is a table"
+        "the table exists"
     );
-    assert_eq!(change(Change::Unmap(0..far)), Ok(()), "gives four back");
+    assert_eq!(change(Change::Unmap(0..far)), Ok(()), "four tables freed");
     assert_eq!(
         change(Change::Map(0..far / 2 - 1, 1, 0)),
         Ok(()),
-        "in few entries"
+        "few entries suffice"
     );
-    assert_eq!(change(Change::Unmap(500..501)), full, "in two parts");
+    assert_eq!(change(Change::Unmap(500..501)), full, "it needs a table");
     let writer = space.write(1).expect("no other writer");
     let odd = Mapping {
         end: 3 * PAGE - 1,
@@ -307,7 +307,7 @@ fn lookups_beside_changes() {
                     Lookup::Speculative(probe) | Lookup::Locked(Some(probe)) => {
                         assert_eq!(u64::from(probe), at)
                     }
-                    Lookup::Locked(None) => panic!("it was there all the time"),
+                    Lookup::Locked(None) => panic!("the mapping never changed"),
                     Lookup::Unsure => {}
                 }
             }

@@ -1,7 +1,8 @@
 //! Waits for the kernel's locks: a driver's loop around BPF programs in the kernel.
 //!
 //! There is no agent, no patch and no process to follow. The kernel's tracepoints are hit by every
-//! process, and the BPF programs filter by process. Only sums are read, at the end.
+//! process, and the BPF programs filter by process. Rows are read at the end, intervals only their
+//! number of waits.
 
 use std::process::Child;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Assigns slots to functions of files, so that a library that is loaded again, here or elsewhere,
+//! Assigns slots to functions of files, so that a library that is loaded again, at any address,
 //! continues its counts.
 
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ pub struct ProbeRow {
 }
 
 impl ProbeRow {
-    /// Returns where a probe counts.
+    /// Returns the row of a probe.
     pub fn of(probe: &Probe) -> ProbeRow {
         ProbeRow {
             file: probe.object.key,

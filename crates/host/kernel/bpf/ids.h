@@ -8,7 +8,7 @@
 const volatile u64 namespace_dev = 0;
 const volatile u64 namespace_ino = 0;
 
-/* Returns the thread's id, with the process's above it, in tiptoe's namespace; 0 for other namespaces. */
+/* Returns process id << 32 | thread id, as in tiptoe's namespace; 0 for a thread of another one. */
 INLINE u64 current_ids(void)
 {
 	struct ns_ids ids;

@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-/* A row's distinct values, and its callers. */
+/* The most distinct values, callers, words of stack and registers in a row. */
 enum { VALUES = 8, CALLERS = 16, STACK_WORDS = 128, REGISTERS = 16 };
 
 /* A watched variable; the map's key is its address. */
@@ -12,9 +12,9 @@ struct tiptoe_variable {
 	u32 index;
 	u32 len;
 	u32 is_signed;
-	/* Code is watched, which has no value. */
+	/* The variable is code, so it has no value. */
 	u32 is_code;
-	/* The event that serves it. */
+	/* The index of its event. */
 	u32 slot;
 };
 
@@ -92,7 +92,7 @@ struct tiptoe_access {
 	struct tiptoe_watch_key key;
 };
 
-/* Where an instruction's value is. */
+/* Where the value that an instruction stores is. */
 enum source { UNKNOWN, REGISTER, IMMEDIATE, EXCHANGED, COMPARED, ADDED };
 
 /* No register. */
@@ -110,7 +110,7 @@ struct tiptoe_store {
 	u32 base;
 	u32 index;
 	u32 scale;
-	/* The address is unknown, because a segment is added. */
+	/* The address is unknown, because the instruction adds a segment's base. */
 	u32 is_elsewhere;
 	u64 displacement;
 	u64 immediate;

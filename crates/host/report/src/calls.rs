@@ -19,7 +19,7 @@ pub fn call(call: &Call) -> String {
     printable_lines(&format!("{at}  {who:<23}  {event}  {arg0} {arg1}"))
 }
 
-/// Formats a small number as decimal, and a larger one, which may be an address or flags, as hexadecimal.
+/// Formats a small number as decimal; a larger one, which may be an address, as hexadecimal.
 fn argument(value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {

@@ -20,7 +20,7 @@ pub fn cost_line(cost: &Cost) -> String {
     line(cost, "the target's CPU time")
 }
 
-/// Returns the same line, with a name for the CPU time that the cost is a share of.
+/// Returns the line of [`cost_line`]; `of` names the CPU time that the cost is a share of.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
@@ -55,8 +55,8 @@ fn forks(cost: &Cost) -> String {
     })
 }
 
-/// Returns the line for a cost that the kernel measured: the time of our BPF programs for the target, and for all
-/// processes if that is more.
+/// Returns the line for a cost that the kernel measured: the time of our BPF programs for the
+/// target, and for all processes if there were runs for others.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
     let (runs, noun) = (grouped(programs.runs), plural(programs.runs, "run"));

@@ -26,7 +26,7 @@ fn restrictions(session: &Session) -> impl Iterator<Item = String> {
 /// An event whose calls were followed to their return, and how they ended.
 type Followed<'a> = (&'a Event, Ends);
 
-/// Returns notes on the calls without an observed return, by their end.
+/// Returns a note for each way in which calls ended without an observed return.
 fn without_return(session: &Session) -> impl Iterator<Item = String> {
     let events = session.events.iter();
     let followed: Vec<Followed> = events
@@ -49,7 +49,7 @@ fn without_return(session: &Session) -> impl Iterator<Item = String> {
     sentences.into_iter().flatten()
 }
 
-/// Returns the possible reasons. Which one applied to how many calls is not counted separately.
+/// Returns all possible reasons, because calls are not counted by reason.
 fn why_not_followed(budget: Option<f64>) -> String {
     let calls =
         "they were nested too deeply, or called from too many places or from generated code";

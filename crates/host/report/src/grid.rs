@@ -1,9 +1,9 @@
 //! Tables whose columns are as wide as their cells.
 //!
-//! A row has numbers, words, a name, and remarks or a tail, which describe the name. A row that is wider than the
-//! terminal shrinks in this order: the tail moves to a line below, remarks are cut, spare columns are left out. The
-//! name is cut last, because the user requested it; `--json` and a wider terminal show the rest. A name that does not
-//! fit alone loses its middle, because names of C++ and Rust differ at both ends.
+//! A row has numbers, words, a name, and remarks or a tail, which describe the name. A row that is
+//! wider than the terminal shrinks in this order: the tail moves to a line below, remarks are cut,
+//! spare columns are left out. The name is cut last, because the user needs it to know what a row
+//! is about. A name loses its middle, because names of C++ and Rust differ at both ends.
 
 use crate::number::counted;
 use crate::{Options, printable};
@@ -17,7 +17,7 @@ const LEAST_REMARKS: usize = 8;
 /// The indent of lines below a row.
 pub(crate) const BELOW: &str = "         ";
 
-/// A table: its columns and its rows.
+/// A table.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
     /// Headings of right-aligned columns.
@@ -36,7 +36,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// A sum in the first column, and a name for the rows that it adds up.
+    /// A sum in the first column, and a name for the rows that it sums.
     Sum(String, String),
 }
 
@@ -74,7 +74,7 @@ impl Grid {
         self
     }
 
-    /// Sets the columns that are left out until all names fit, in this order.
+    /// Sets the spare columns.
     pub(crate) fn with_spare(mut self, spare: &'static [&'static str]) -> Grid {
         self.spare = spare;
         self

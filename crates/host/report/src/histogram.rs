@@ -10,7 +10,7 @@ use crate::{Options, event_name};
 const ROWS: i64 = 16;
 /// Columns before the bars.
 const LABELS: usize = 43;
-/// The columns of a row, if the terminal has more or if its width is unknown.
+/// The most columns of a row, and their number if the terminal's width is unknown.
 const WIDTH: usize = 100;
 /// The last cell of a bar, by the number of its filled eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -22,7 +22,7 @@ struct TimeRange {
     count: u64,
 }
 
-/// Returns a histogram for each event with calls that were timed, the events with the most time first.
+/// Returns the histograms of events with timed calls, those with the most time first.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let mut timed = worst_first(session);
     timed.retain(|(_, calls)| calls.histogram.total() > 0);

@@ -2,9 +2,10 @@
 //!
 //! A report must read only the session, so that sessions of other machines and versions print here.
 //!
-//! Names and comms come from the traced program, so they may contain escape sequences that a terminal obeys. Each row
-//! escapes its own fields, because an escaped name has another width. [`printable_lines`] must be the last step of
-//! each text, because otherwise a field that a row forgot would reach the terminal.
+//! Names and comms come from the traced program, so they may contain escape sequences that a
+//! terminal obeys. Each row must escape its fields before it aligns them, because an escaped name
+//! is wider. [`printable_lines`] must be the last step of each text, because otherwise a field that
+//! a row forgot would reach the terminal.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

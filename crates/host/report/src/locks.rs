@@ -55,7 +55,8 @@ fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
             true => format!(">={}", time(hold.total_ns as f64)),
             false => time(hold.total_ns as f64),
         };
-        // In another process the lock may have another name; then the row has it.
+        // A row has its lock's name only if that differs, because each process may name the
+        // lock in its own way.
         let other_lock = match hold.lock == *lock {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),
@@ -79,7 +80,7 @@ fn durations(histogram: Option<&Histogram>) -> [String; 3] {
     times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
 }
 
-/// Returns the histograms of the locks with the most waiting time.
+/// Returns at most three histograms, of the locks with the most waiting time.
 pub(crate) fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let rows = session.locks.iter().flat_map(|locks| &locks.rows);
     let timed = rows.filter(|row| !row.idle && row.slept >= FEW);

@@ -1,4 +1,4 @@
-//! The table of threads that wait for each other at one moment, and their deadlocks.
+//! The tables of threads that wait at one moment, and their deadlocks.
 
 use tiptoe_session::{Now, Waiting};
 
@@ -29,7 +29,7 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns a thread's number, and its name if the thread waits, because only waiting threads have one here.
+/// Returns a thread's number, and its name if the thread waits, because [`Now`] names no others.
 fn thread(now: &Now, tid: u32) -> String {
     let wait = now.waits.iter().find(|wait| wait.tid == tid);
     wait.map_or_else(|| tid.to_string(), waiter)

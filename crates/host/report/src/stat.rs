@@ -133,8 +133,8 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-/// Returns a value and its unit: hundredths for a value with a unit, otherwise a whole number. Instead of a value
-/// that was not counted it returns the reason.
+/// Returns a value and its unit: hundredths for a value with a unit, otherwise a whole number. An
+/// event that was not counted has the reason in place of a value.
 fn shown(
     count: &Count,
     whole: impl Fn(f64) -> String,
@@ -171,7 +171,7 @@ fn running_percent(count: &Count) -> f64 {
 }
 
 /// Returns all counts as lines of fields:
-/// `value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
+/// `[CPU,]value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
     let counts = stat.counts.iter();
@@ -231,7 +231,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     };
     let part = |count: u64, noun: &str, ns: f64| {
         let (count, noun) = (grouped(count), plural(count, noun));
-        // Without decimals: a cost of 0 was within the noise of its measurement, or was not measured.
+        // A cost that was not measured, or was within the noise, is exactly 0, and printed as `0`.
         let ns = if ns == 0.0 {
             "0".to_owned()
         } else {

@@ -36,7 +36,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// What all rows have in common. The heading has it once, so that rows are narrower.
+/// What all rows have in common. Only the heading has it, so that rows are narrower.
 struct Shared<'a> {
     /// The beginning of all events' names, such as `uprobe:redis-server:`.
     prefix: &'a str,
@@ -94,8 +94,8 @@ fn add_event(grid: &mut Grid, event: &Event, total: u64, session: &Session, shar
     );
 }
 
-/// Returns the wall time for an event's rate. An event of several processes has the sum of their times, which may be
-/// longer than the trace.
+/// Returns the wall time for an event's rate: at most the trace's, because an event of several
+/// processes has the sum of their times.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,

@@ -11,8 +11,8 @@ use crate::{
 /// The number of processes that the first line names.
 const PROCESSES: usize = 3;
 
-/// Returns the whole report. Its last line is the cost of tracing, except that a session of one moment
-/// ([`Session::now`]) has none.
+/// Returns the whole report. Its last line is the cost of tracing, which a session of one moment
+/// ([`Session::now`]) does not have.
 pub fn text(session: &Session, options: &Options) -> String {
     printable_lines(&report(session, options))
 }

@@ -51,7 +51,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // A single row keeps its thread in the column.
+    // If several rows have one thread, the heading has it, not the column.
     let shared = threads.first().filter(|first| {
         let is_shared = threads.iter().all(|thread| thread == *first);
         threads.len() > 1 && is_shared
@@ -236,7 +236,7 @@ fn placement(form: &Placement) -> Option<String> {
     ))
 }
 
-/// Returns a note on the reservations of debug registers for each side of the lock.
+/// Returns a note for each side of the lock of debug registers: CPUs and threads.
 fn reservations(watch: &Watch) -> Vec<String> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {
@@ -261,7 +261,7 @@ fn reservations(watch: &Watch) -> Vec<String> {
     sides.map(line).collect()
 }
 
-/// Returns notes on how the numbers were taken and what they leave out, one sentence each.
+/// Returns notes on how the accesses were counted and what the counts leave out.
 pub(crate) fn notes(watch: &Watch) -> Vec<String> {
     let mut notes: Vec<String> = placement(&watch.form).into_iter().collect();
     if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {

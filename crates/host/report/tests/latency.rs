@@ -95,7 +95,7 @@ fn eventful() -> Session {
     session
 }
 
-/// Checks the report from the table of times on.
+/// Checks the report without its first two blocks, the summary and the table of counts.
 #[track_caller]
 fn shows(session: &Session, options: &Options, expected: &str) {
     let shown = text(session, options);

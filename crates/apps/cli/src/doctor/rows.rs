@@ -425,7 +425,7 @@ fn cgroups(can: &Capabilities) -> CheckRow {
     }
 }
 
-/// Returns the row of a system call that only newer kernels have. It is never `NO`, because nothing
+/// Returns the row of a system call that only newer kernels have: never `NO`, because nothing
 /// depends on the call.
 fn system_call(name: &'static str, check: Check) -> CheckRow {
     match check {

@@ -1,6 +1,6 @@
 //! `tiptoe stat --by scope`: counts for each scope that a program enters.
 //!
-//! The driver of probes runs it, because only an agent in the program sees its scopes.
+//! The driver of probes counts them, because only an agent in the program sees its scopes.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         true => vec![DEFAULT.to_owned()],
         false => args.events,
     };
-    // Only for its error, which has a hint with the nearest names: the driver gets the text.
+    // Checked here because this error has a hint with the nearest names; the driver parses again.
     counters::groups(&events)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;

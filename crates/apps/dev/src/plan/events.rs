@@ -19,10 +19,11 @@ pub struct PlanEvent {
     pub name: String,
     /// Whether it needs one of the CPU's counters.
     pub needs_slot: bool,
-    /// Whether `stat --for-each-cgroup` must read it at switches, because the kernel does not keep
-    /// it for each task.
+    /// Whether `stat --for-each-cgroup` must read the event at switches, because the kernel does
+    /// not count it for each task.
     pub is_read: bool,
-    /// Whether it costs time at switches there: if it is read, or if it counts switches.
+    /// Whether `stat --for-each-cgroup` spends time on the event at switches: it reads the event,
+    /// or the event counts switches.
     pub is_at_switches: bool,
 }
 

@@ -44,8 +44,8 @@ impl Setting<'_> {
         Ok(Some((rows, row)))
     }
 
-    /// Returns the time that a switch takes. It is 0 if the kernel keeps all these events for each
-    /// task, because nothing runs at switches then.
+    /// Returns the time that a switch takes: 0 if the kernel counts all these events for each task,
+    /// because then nothing runs at switches.
     pub(super) fn switch_ns(&self) -> u64 {
         let events = || self.groups.iter().flat_map(|group| &group.events);
         let reads = events().filter(|event| event.is_read).count();
@@ -68,8 +68,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the result of an event that the kernel keeps for each task. It is exact, whatever its
-/// group does.
+/// Returns the result of an event that the kernel counts for each task: exact, even if its group
+/// has no slot.
 fn exact(fate: Fate) -> Fate {
     let mut exact = Fate {
         count: fate.work,

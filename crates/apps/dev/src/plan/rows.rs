@@ -33,13 +33,13 @@ pub struct EventRow {
     /// `cgroups` or `system`.
     #[serde(rename = "for")]
     pub of: &'static str,
-    /// The share of its possible time that it counted.
+    /// The share of its enabled time in which it counted.
     pub counted_percent: Option<f64>,
     /// This share in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
     /// How many cgroups ran without being counted at all.
     pub not_counted: usize,
-    /// In how many cgroups it is pinned and has no slot.
+    /// The number of cgroups in which it is pinned and has no slot.
     pub in_error: usize,
     /// The error of its scaled count, as the median over cgroups.
     pub error_percent: Option<f64>,
@@ -67,8 +67,7 @@ pub struct PolicyRow {
     /// Events that are read at a switch.
     pub reads: u64,
     pub cost_percent: f64,
-    /// The share of time in which the system's events were removed within switches that added them
-    /// again.
+    /// The share of time that the system's events lost in switches that removed and re-added them.
     pub blind_percent: Option<f64>,
 }
 

@@ -41,7 +41,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // The root stands in for tasks outside the counted cgroups, which run too.
+        // Tasks outside the counted cgroups run too; the root represents them.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -141,8 +141,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the rows from the results of the groups. `of` derives an event's result from its
-    /// group's.
+    /// Returns the events' rows. `of` derives an event's result from that of its group.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],

@@ -7,7 +7,7 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::Failure;
 
-/// The most CPUs of a trace. The number in a line sizes an allocation, so it must be bounded.
+/// CPU numbers in a trace must be below this, because they size an allocation.
 const MOST_CPUS: usize = 4096;
 
 /// Recorded switches. Times count from the first line.
@@ -33,7 +33,7 @@ pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     })
 }
 
-/// Parses a trace. Fails with the number of a line, and what is wrong in that line.
+/// Parses a trace. Fails with the number of the first bad line, and what is wrong in it.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     let mut trace = Trace::default();
     let mut first_ns = None;

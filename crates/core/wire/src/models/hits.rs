@@ -33,10 +33,10 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
             take_turn();
             let left = reader.read(&hits, is_end, |read| {
                 let number = read.bytes();
-                assert!(number > 0, "a whole hit");
+                assert!(number > 0, "each hit is whole");
                 seen.push(number);
             });
-            assert_eq!(left, 0, "nothing is stepped over");
+            assert_eq!(left, 0, "no hit is skipped");
         };
         look(false);
         let second = push(2);
@@ -47,7 +47,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
         seen.sort_unstable();
         let taken = [(first, 1), (second, 2)].into_iter();
         let taken: Vec<u64> = taken.filter(|(is, _)| *is).map(|(_, n)| n).collect();
-        assert_eq!(seen, taken, "every hit");
+        assert_eq!(seen, taken, "every hit is read once");
     });
 }
 
@@ -57,19 +57,19 @@ fn hits_are_read_whole_and_once() {
 }
 
 #[test]
-#[should_panic(expected = "a whole hit")]
+#[should_panic(expected = "each hit is whole")]
 fn mutant_hit_without_release() {
     written_and_read([Some(Edge::Access(Release)), None]);
 }
 
 #[test]
-#[should_panic(expected = "a whole hit")]
+#[should_panic(expected = "each hit is whole")]
 fn mutant_hit_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
 
 #[test]
-#[should_panic(expected = "every hit")]
+#[should_panic(expected = "every hit is read once")]
 fn mutant_torn_reserve() {
     written_and_read([Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
@@ -94,14 +94,14 @@ fn rested_and_woken([agent, thread]: [Option<Edge>; 2]) {
         match (epoch.is_gap, epoch.number) {
             (true, _) | (false, 0) => {}
             (false, number) => {
-                assert_eq!(number, 2, "no time between a rest and its end");
-                assert_eq!(all_on.load(0), 1, "all events are on");
+                assert_eq!(number, 2, "no epoch begins during a rest");
+                assert_eq!(all_on.load(0), 1, "all events are enabled");
             }
         }
-        waker.join().expect("they are on");
+        waker.join().expect("the events are enabled");
         lose(None);
         let last = hits.epoch();
-        assert_eq!((last.number, last.is_gap), (2, false), "the last time");
+        assert_eq!((last.number, last.is_gap), (2, false), "the last epoch");
     });
 }
 
@@ -111,13 +111,13 @@ fn no_epoch_is_reported_while_events_are_disabled() {
 }
 
 #[test]
-#[should_panic(expected = "no time between a rest and its end")]
+#[should_panic(expected = "no epoch begins during a rest")]
 fn mutant_rest_and_wake_without_release() {
     rested_and_woken([Some(Edge::Access(AcqRel)), None]);
 }
 
 #[test]
-#[should_panic(expected = "no time between a rest and its end")]
+#[should_panic(expected = "no epoch begins during a rest")]
 fn mutant_epoch_without_acquire() {
     rested_and_woken([None, Some(Edge::Access(Acquire))]);
 }

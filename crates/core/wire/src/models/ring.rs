@@ -35,7 +35,7 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
     let lost = reader.read(ring, patience, |entry| match entry {
         Entry::Call(record) => {
             let number = record.at.wrapping_sub(100);
-            assert_eq!(record, call(number), "a whole record");
+            assert_eq!(record, call(number), "each record is whole");
             numbers.push(number);
         }
         Entry::Thread { .. } => panic!("no thread was announced"),
@@ -62,12 +62,12 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
             take_turn();
             let (numbers, lost) = read(&ring, &mut reader, 1000);
             seen.extend(numbers);
-            assert_eq!(lost, 0, "nothing is given up");
+            assert_eq!(lost, 0, "no cell is given up");
         }
         let written = thread.join().expect("written");
         lose(None);
         seen.extend(read(&ring, &mut reader, 1000).0);
-        assert_eq!(seen, written, "each once, in order");
+        assert_eq!(seen, written, "each record is read once, in order");
     });
 }
 
@@ -77,13 +77,13 @@ fn records_are_read_whole_and_once() {
 }
 
 #[test]
-#[should_panic(expected = "a whole record")]
+#[should_panic(expected = "each record is whole")]
 fn mutant_cell_without_release() {
     written_and_read([Some(Edge::Access(Release)), None]);
 }
 
 #[test]
-#[should_panic(expected = "a whole record")]
+#[should_panic(expected = "each record is whole")]
 fn mutant_cell_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
@@ -119,7 +119,7 @@ fn interrupted(lost: Option<Edge>) {
         taken.extend(handled.lock().expect("no panic").iter());
         let (mut seen, given_up) = read(&ring, &mut Reader::default(), 0);
         (seen.sort_unstable(), taken.sort_unstable());
-        assert_eq!((seen, given_up), (taken, 0), "every record");
+        assert_eq!((seen, given_up), (taken, 0), "every record is read once");
         came
     });
 }
@@ -130,7 +130,7 @@ fn a_handler_may_record_at_any_step() {
 }
 
 #[test]
-#[should_panic(expected = "every record")]
+#[should_panic(expected = "every record is read once")]
 fn mutant_torn_reserve() {
     interrupted(Some(Edge::Exchange));
 }

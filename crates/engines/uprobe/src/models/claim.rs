@@ -38,7 +38,7 @@ fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
         claims.end();
         thread.join().expect("opened or not");
         let descriptor = claims.descriptor(0).expect("the only one");
-        assert_eq!(descriptor.slab.load(Relaxed), 0, "nothing stays open");
+        assert_eq!(descriptor.slab.load(Relaxed), 0, "no slab stays open");
     });
 }
 
@@ -48,13 +48,13 @@ fn no_slab_stays_open() {
 }
 
 #[test]
-#[should_panic(expected = "nothing stays open")]
+#[should_panic(expected = "no slab stays open")]
 fn mutant_open_without_fence() {
     open_against_end(Some(Edge::Fence(SeqCst)), None);
 }
 
 #[test]
-#[should_panic(expected = "nothing stays open")]
+#[should_panic(expected = "no slab stays open")]
 fn mutant_end_without_fence() {
     open_against_end(None, Some(Edge::Fence(SeqCst)));
 }
@@ -109,9 +109,9 @@ fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
         };
         let other = spawn(move || claim(2));
         let (one, two) = (claim(1), other.join().expect("claimed"));
-        assert!(one.is_none() || one != two, "one owner each");
+        assert!(one.is_none() || one != two, "a descriptor has one owner");
         let got = [one, two].into_iter().flatten().count();
-        assert!(got == room.min(2), "each claim gets one");
+        assert!(got == room.min(2), "each claim gets a descriptor");
     });
 }
 
@@ -122,7 +122,7 @@ fn fresh_descriptors_have_one_owner() {
 }
 
 #[test]
-#[should_panic(expected = "one owner each")]
+#[should_panic(expected = "a descriptor has one owner")]
 fn mutant_torn_count() {
     two_claim(0, 2, Some(Edge::Exchange));
 }
@@ -135,7 +135,7 @@ fn a_dead_thread_has_one_heir() {
 }
 
 #[test]
-#[should_panic(expected = "one owner each")]
+#[should_panic(expected = "a descriptor has one owner")]
 fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
@@ -156,7 +156,7 @@ fn born_again(claimant: Option<Edge>) {
         lose(claimant);
         let one = claims.claim(1, false, usize::MAX, alive);
         let two = again.join().expect("claimed");
-        assert!(one.is_none() || one != two, "one owner each");
+        assert!(one.is_none() || one != two, "a descriptor has one owner");
     });
 }
 
@@ -166,7 +166,7 @@ fn a_number_born_again_shares_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "one owner each")]
+#[should_panic(expected = "a descriptor has one owner")]
 fn mutant_take_over_without_acquire() {
     born_again(Some(Edge::Access(Acquire)));
 }
@@ -186,7 +186,7 @@ fn an_heir_counts_on() {
         });
         let alive = |_, owner| owner != DEAD || dead.load(Acquire) == 0;
         if claims.claim(1, false, usize::MAX, alive).is_some() {
-            assert_eq!(count.load(Relaxed), 1, "the dead thread's count");
+            assert_eq!(count.load(Relaxed), 1, "it sees the dead thread's count");
         }
         dying.join().expect("counted");
     });

@@ -59,12 +59,12 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
         let thread = spawn(move || {
             lose(mapper);
             unmap(feed, kernel);
-            assert!(!is_found(feed, place), "it was unmapped");
+            assert!(!is_found(feed, place), "an unmapped file is not found");
         });
         lose(agent);
         read(feed, kernel);
         thread.join().expect("a call");
-        assert!(!is_found(feed, place), "it was unmapped");
+        assert!(!is_found(feed, place), "an unmapped file is not found");
     });
 }
 
@@ -78,7 +78,7 @@ fn asked_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
         feed.end_unseen();
         let thread = spawn(move || {
             lose(asker);
-            assert!(!is_found(feed, place), "it was unmapped");
+            assert!(!is_found(feed, place), "an unmapped file is not found");
         });
         lose(agent);
         read(feed, kernel);
@@ -97,25 +97,25 @@ fn a_mapping_in_doubt_is_not_found_before_the_reading() {
 }
 
 #[test]
-#[should_panic(expected = "it was unmapped")]
+#[should_panic(expected = "an unmapped file is not found")]
 fn mutant_end_without_release() {
     unmapped_beside_a_reading([Some(Edge::Access(Release)), None]);
 }
 
 #[test]
-#[should_panic(expected = "it was unmapped")]
+#[should_panic(expected = "an unmapped file is not found")]
 fn mutant_reading_without_acquire() {
     unmapped_beside_a_reading([None, Some(Edge::Access(Acquire))]);
 }
 
 #[test]
-#[should_panic(expected = "it was unmapped")]
+#[should_panic(expected = "an unmapped file is not found")]
 fn mutant_settle_without_release() {
     asked_beside_a_reading([None, Some(Edge::Access(Release))]);
 }
 
 #[test]
-#[should_panic(expected = "it was unmapped")]
+#[should_panic(expected = "an unmapped file is not found")]
 fn mutant_question_without_acquire() {
     asked_beside_a_reading([Some(Edge::Access(Acquire)), None]);
 }

@@ -125,7 +125,7 @@ impl Thread {
         let found = found.map(|frame| (frame.thunk, frame.entered));
         assert!(
             entered.is_none() || found == entered.map(|entered| (probe, entered)),
-            "its own frame"
+            "a return finds its own frame"
         );
     }
 
@@ -185,7 +185,7 @@ fn at_each_step(handler: fn(&Thread), program: fn(&Thread) -> i64, lost: Option<
             return;
         }
     }
-    panic!("it never ends");
+    panic!("the program never ends");
 }
 
 /// f calls g, whose frame is below f's.
@@ -194,7 +194,7 @@ fn f_calls_g(thread: &Thread) -> i64 {
     thread.enter(800, 1, 20);
     thread.returns(800, 1, Some(20));
     thread.returns(900, 0, Some(10));
-    assert_eq!(thread.end(), 1, "back where it was");
+    assert_eq!(thread.end(), 1, "all frames are released");
     0
 }
 
@@ -278,7 +278,7 @@ fn a_handler_may_jump_out_of_a_call() {
 
 /// A frame that is written before its position is reserved: a handler overwrites it.
 #[test]
-#[should_panic(expected = "its own frame")]
+#[should_panic(expected = "a return finds its own frame")]
 fn mutant_write_before_reserve() {
     let program = |thread: &Thread| {
         thread.enter(900, 0, 10);
@@ -337,7 +337,7 @@ fn moved(lost: Option<Edge>) {
         let other = spawn(move || {
             lose(lost);
             let found = second.returns_slowly(800, 0, Some(&first));
-            assert!(found.is_none_or(|f| f.entered == 10), "its own time");
+            assert!(found.is_none_or(|f| f.entered == 10), "the time is its own");
         });
         first.enter_slowly(900, 1, 20);
         first.returns(900, 1, Some(20));

@@ -70,7 +70,7 @@ fn find_against(
                 Lookup::Locked(found) => found,
                 Lookup::Unsure => return,
             };
-            assert!(allowed.contains(&found), "what is or was there: {found:?}");
+            assert!(allowed.contains(&found), "old or new mapping: {found:?}");
         });
         lose(writer);
         change(space);
@@ -101,31 +101,31 @@ fn a_mapping_that_stays_is_never_missed() {
 }
 
 #[test]
-#[should_panic(expected = "what is or was there")]
+#[should_panic(expected = "old or new mapping")]
 fn mutant_change_without_fence() {
     reused([Some(Edge::Fence(Release)), None]);
 }
 
 #[test]
-#[should_panic(expected = "what is or was there")]
+#[should_panic(expected = "old or new mapping")]
 fn mutant_change_without_release() {
     reused([Some(Edge::Access(Release)), None]);
 }
 
 #[test]
-#[should_panic(expected = "what is or was there")]
+#[should_panic(expected = "old or new mapping")]
 fn mutant_look_without_fence() {
     reused([None, Some(Edge::Fence(Acquire))]);
 }
 
 #[test]
-#[should_panic(expected = "what is or was there")]
+#[should_panic(expected = "old or new mapping")]
 fn mutant_look_without_acquire() {
     reused([None, Some(Edge::Access(Acquire))]);
 }
 
 #[test]
-#[should_panic(expected = "what is or was there")]
+#[should_panic(expected = "old or new mapping")]
 fn mutant_fallback_without_lock() {
     split([None, Some(Edge::Exchange)]);
 }

@@ -50,9 +50,9 @@ fn find_against_insert(trapped: u64, agent: Option<Edge>, reader: Option<Edge>) 
             match table.find(trapped) {
                 Some(found) => {
                     assert_eq!(found.site, site(trapped), "the record is whole");
-                    assert_eq!(found.resume, trapped * 100 + 7, "the way out");
+                    assert_eq!(found.resume, trapped * 100 + 7, "the site's resume");
                 }
-                None => assert_ne!(trapped, 20, "it was there before"),
+                None => assert_ne!(trapped, 20, "a known site is found"),
             }
         });
         lose(agent);
@@ -78,25 +78,25 @@ fn mutant(agent: Option<Edge>, reader: Option<Edge>) {
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_insert_without_release() {
     mutant(Some(Edge::Access(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_find_without_acquire() {
     mutant(None, Some(Edge::Access(Acquire)));
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_merge_without_fence() {
     mutant(Some(Edge::Fence(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
@@ -116,17 +116,17 @@ fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
         table.insert(1, |_| Some(second)).expect("room");
         let thread = spawn(move || {
             lose(reader);
-            let found = table.find(20).expect("it was there before");
+            let found = table.find(20).expect("a known site is found");
             assert_eq!(found.site.address, 20, "the record is whole");
             assert!([FIRST, SECOND].contains(&found.site.trampoline));
-            assert_eq!(found.resume, found.site.trampoline + 7, "the way out");
+            assert_eq!(found.resume, found.site.trampoline + 7, "the site's resume");
         });
         insert(table, 10);
         lose(agent);
         table.recall(|site| site.trampoline == FIRST);
         thread.join().expect("found");
-        let found = table.find(20).expect("it was there before");
-        assert_eq!(found.site.trampoline, FIRST, "it was recalled");
+        let found = table.find(20).expect("a known site is found");
+        assert_eq!(found.site.trampoline, FIRST, "the recalled record is found");
     });
 }
 
@@ -136,19 +136,19 @@ fn a_site_is_found_while_it_is_recalled() {
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_recall_without_release() {
     find_against_recall(Some(Edge::Access(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_recall_without_fence() {
     find_against_recall(Some(Edge::Fence(Release)), None);
 }
 
 #[test]
-#[should_panic(expected = "it was there before")]
+#[should_panic(expected = "a known site is found")]
 fn mutant_find_meets_recall_without_acquire() {
     find_against_recall(None, Some(Edge::Access(Acquire)));
 }

@@ -63,7 +63,7 @@ fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
             lose(looker);
             if let Some(address) = look_up(entries, places[0]) {
                 assert_ne!(address, 0, "an entry is whole");
-                assert_eq!(thunks.at(address), Some(thunk(places[0])), "led back");
+                assert_eq!(thunks.at(address), Some(thunk(places[0])), "its own place");
             }
         });
         lose(lost);
@@ -71,11 +71,11 @@ fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
         let others = other.join().expect("got").expect("room");
         third.join().expect("looked");
         lose(None);
-        assert_eq!(thunks.at(own), Some(thunk(places[0])), "led back");
-        assert_eq!(thunks.at(others), Some(thunk(places[1])), "led back");
+        assert_eq!(thunks.at(own), Some(thunk(places[0])), "its own place");
+        assert_eq!(thunks.at(others), Some(thunk(places[1])), "its own place");
         for place in places {
             let found = look_up(entries, place).and_then(|at| thunks.at(at));
-            assert_eq!(found, Some(thunk(place)), "found again");
+            assert_eq!(found, Some(thunk(place)), "the thunk is found again");
         }
     });
 }
@@ -93,7 +93,7 @@ fn threads_from_two_places_are_not_mixed_up() {
 }
 
 #[test]
-#[should_panic(expected = "led back")]
+#[should_panic(expected = "its own place")]
 fn mutant_torn_number() {
     two_come(PLACES, [Some(Edge::Exchange), None]);
 }

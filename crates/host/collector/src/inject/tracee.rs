@@ -2,8 +2,8 @@
 //!
 //! Only PTRACE_INTERRUPT stops are made. If the tracer dies, such a stop ends without a signal.
 //! Single steps and system call stops would leave a SIGTRAP that kills the target, so they must
-//! never be used. The thread that seizes must be the one that detaches; when it ends, so does every
-//! hold of its.
+//! never be used. The thread that seizes must be the one that detaches; when it ends, the kernel
+//! detaches all that it seized.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -57,7 +57,8 @@ impl Stopping {
         let mut looks = PollBackoff::new();
         loop {
             match stops::look(thread, false)? {
-                // waitid reports the end of a first thread only with that of its process.
+                // waitid reports the end of a process's first thread only when its last thread
+                // ends.
                 Stop::None if Instant::now() > until => match has_ended(thread) {
                     true => return Err(StopFailure::Gone),
                     false => return Err(StopFailure::Late),
@@ -132,7 +133,7 @@ impl StoppedThread {
         Ok(ptrace::getregs(self.tid)?)
     }
 
-    /// Returns the signal mask that the program set, also inside a call with a mask of its own.
+    /// Returns the signal mask that the program set, also inside a call with a temporary mask.
     pub(super) fn signal_mask(&self) -> Result<u64, StopFailure> {
         let mut mask = 0u64;
         // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.

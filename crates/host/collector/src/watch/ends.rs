@@ -1,8 +1,8 @@
-//! Ends a watch before its process ends: because it runs another program, or the watched variable
-//! no longer exists.
+//! Ends a watch before its process ends, because the process runs another program or the watched
+//! variable no longer exists.
 //!
-//! Only the report says so. It is printed at once, or for a command that continues, once that is
-//! said. If one of several variables no longer exists, the others are still watched.
+//! Only the report says why. It is printed at once, or when the command has ended. If one of
+//! several variables no longer exists, a note says so, and the others are still watched.
 
 use std::time::Duration;
 
@@ -13,16 +13,15 @@ use super::begin::Target;
 use super::place::WatchedVariable;
 use crate::request::{Error, Observer};
 
-/// An address where, for a page's length, no program has memory: unused breakpoints are moved
-/// there.
+/// The address of a page that no program may map: unused breakpoints are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;
 
 /// Whether a variable still exists.
 #[derive(Default)]
 pub(super) struct Life {
-    /// When it was last seen, from the start.
+    /// When it was last seen, since the start.
     seen: Duration,
-    /// The last look did not find it.
+    /// Whether the last look did not find it.
     is_missed: bool,
     /// For how long it was watched, if its watch has ended.
     ended: Option<u64>,
@@ -43,8 +42,8 @@ impl Life {
         if is_there {
             self.seen = now;
         }
-        // An exec removes memory and threads just before it is reported, so that one miss is no
-        // proof.
+        // An exec removes memory and threads just before it is reported, so one miss proves
+        // nothing.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }
@@ -64,7 +63,8 @@ impl Run<'_> {
     /// none is left.
     pub(super) fn end_gone(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         for index in 0..self.places.len() {
-            // The time must be taken first, because what is seen existed before the look.
+            // The time must be taken before the look, because a variable that the look finds
+            // existed at that time, but maybe not later.
             let now = self.start.elapsed();
             let place = &self.places[index];
             let why = match place.life.has_ended() {
@@ -92,8 +92,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns a note about a thread's variable that was watched after its thread was last seen. Stacks
-/// are reused, so that its memory may at once belong to another thread.
+/// Returns a note if a thread's variable was accessed by others after its thread was last seen. Its
+/// memory may then belong to another thread, because stacks are reused.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<String> {
     let owner = place.of_thread()?;
     let is_first = owner.tid == target.process.pid();

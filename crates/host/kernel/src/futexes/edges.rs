@@ -7,7 +7,7 @@ use rustix::thread::futex;
 
 use super::{Calls, Futexes, FutexesWanted};
 
-/// Tests of one process would count each other's calls.
+/// Held by each test, because tests of one process would count each other's calls.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Counts what this process does in `act`; `None` if that is not permitted.

@@ -5,12 +5,12 @@ use tiptoe_session::{Count, CountState, Counts, Stat};
 use super::metric::{Metric, Shared};
 use crate::printable;
 
-/// Returns the line of the columns' names.
+/// Returns the heading: a line with the columns' names.
 pub fn csv_heading() -> &'static str {
     "seconds,cgroup,cpu,event,value,unit,state,counted_ns,wanted_ns,spread_percent,metric,metric_unit\n"
 }
 
-/// Returns the line of names, then a line for each count.
+/// Returns the heading, then a line for each count.
 pub fn stat_csv(stat: &Stat) -> String {
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
     let counts = stat.counts.iter();
@@ -18,7 +18,7 @@ pub fn stat_csv(stat: &Stat) -> String {
     csv_heading().to_owned() + &lines.collect::<String>()
 }
 
-/// Returns a line for each count of one interval, without the line of names.
+/// Returns a line for each count of one interval, without the heading.
 pub fn counts_csv(counts: &Counts) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
     let lines = counts.counts.iter();
@@ -66,8 +66,7 @@ fn value(count: &Count) -> String {
     }
 }
 
-/// Returns the cell, in quotes if it contains the separator or a quote. A line end is escaped, so that a cell never
-/// has one.
+/// Returns the cell, in quotes if it contains the separator or a quote. Line ends are escaped.
 pub(super) fn quoted(cell: &str, separator: &str) -> String {
     let cell = printable(cell);
     match cell.contains(separator) || cell.contains('"') {

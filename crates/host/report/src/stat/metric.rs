@@ -18,7 +18,7 @@ impl fmt::Display for Metric {
     }
 }
 
-/// All counts, to find those that a metric compares. Only counts of one cgroup on one CPU are compared.
+/// All counts, by cgroup and CPU. A metric compares only counts of one cgroup on one CPU.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
     groups: BTreeMap<GroupKey, Vec<&'a Count>>,
@@ -34,7 +34,7 @@ fn group_key(count: &Count) -> GroupKey {
     (count.cgroup.clone(), count.is_removed, count.cpu)
 }
 
-/// An event, the event whose part it counts, and the unit of the share.
+/// An event, the event that it is a part of, and the unit of the share.
 const PARTS: &[(&str, &str, &str)] = &[
     ("branch-misses", "branches", "of all branches"),
     ("cache-misses", "cache-references", "of all cache refs"),
@@ -63,7 +63,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("stalled-cycles-backend", "cycles", "backend cycles idle"),
 ];
 
-/// Other names of events, and the names in [`PARTS`].
+/// Other names of events, and the names used here.
 const ALIASES: &[(&str, &str)] = &[
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),
@@ -71,8 +71,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// Returns an event's name without an alias, and its modifiers. Only counts with the same modifiers may be compared,
-/// because a modifier such as `:u` restricts what is counted.
+/// Returns an event's name, with aliases resolved, and its modifiers. Only counts with the same
+/// modifiers may be compared, because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
     let alias = ALIASES.iter().find(|(other, _)| *other == name);
@@ -113,7 +113,7 @@ impl<'a> Shared<'a> {
         self.cgroup_columns.unwrap_or(0)
     }
 
-    /// Returns all counts of the same cgroup and CPU.
+    /// Returns the counts of this count's cgroup and CPU.
     fn same_group(&self, count: &Count) -> impl Iterator<Item = &'a Count> {
         let group = self.groups.get(&group_key(count));
         group.into_iter().flatten().copied()
@@ -163,7 +163,8 @@ impl<'a> Shared<'a> {
         Some(number(scaled, prefix))
     }
 
-    /// Returns the count of another event of the same group with the same modifiers; `None` if it is missing or 0.
+    /// Returns the count of event `name` for the same cgroup, CPU and modifiers; `None` if it is
+    /// missing or 0.
     fn count_of(&self, count: &Count, name: &str) -> Option<f64> {
         let wanted = (name, plain(&count.event).1);
         let is_wanted =

@@ -122,7 +122,7 @@ fn fields_are_in_perfs_order() {
     );
 }
 
-/// A cgroup's name may contain separators and quotes, so that it would be read as several fields.
+/// A separator in a cgroup's name would split the name into several fields.
 #[test]
 fn a_field_that_holds_the_separator_is_quoted() {
     let mut stat = stat();

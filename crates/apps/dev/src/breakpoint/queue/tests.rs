@@ -48,6 +48,7 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
 /// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine each waits for `hold * load
 /// / (2 * (1 - load))`, whatever the order of service.
 #[test]
+#[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
     for (load, cpus) in [(0.3, 2_000), (0.5, 2_000), (0.7, 2_000)] {
         let hold = (1e6 * load / f64::from(cpus)) as Ps;
@@ -63,6 +64,7 @@ fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
 
 /// If no CPU does anything else, one of them always holds the lock, and all others wait.
 #[test]
+#[ignore = "nightly: a simulation of seconds"]
 fn a_lock_that_all_want_is_always_held() {
     for cpus in [2, 8, 64] {
         let seen = one_lock(&FREE, cpus, 1_000_000, |_| 0);

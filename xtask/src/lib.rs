@@ -11,6 +11,7 @@ pub mod layers;
 pub mod metadata;
 pub mod pages;
 pub mod pairs;
+pub mod pictures;
 pub mod sbom;
 pub mod shared_object;
 pub mod sources;

@@ -2,9 +2,10 @@
 //! of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{keep, sbom, tests, words};
+use xtask::{keep, pictures, sbom, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | words | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str =
+    "usage: xtask sbom | words | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +17,16 @@ fn main() {
         }
         ["words"] => {
             print!("{}", words::table());
+            0
+        }
+        ["picture", kind @ ("terminal" | "bars")] => {
+            let lines = std::io::read_to_string(std::io::stdin()).expect("text");
+            let draw = if *kind == "bars" {
+                pictures::bars
+            } else {
+                pictures::terminal
+            };
+            print!("{}", draw(&lines));
             0
         }
         ["tests", options @ ..] => match tests::Options::parse(options) {

@@ -46,9 +46,6 @@ mod resolve;
 mod rows;
 mod run;
 mod scopes;
-#[cfg(test)]
-#[path = "../../../../tests/support/skipped.rs"]
-mod skipped;
 mod stat;
 mod stops;
 mod totals;

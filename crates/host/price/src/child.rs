@@ -15,7 +15,7 @@ use crate::own;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A child, which is killed when this value is dropped.
-pub(crate) struct Child {
+pub struct Child {
     pid: i32,
     line: UnixStream,
 }
@@ -25,7 +25,7 @@ impl Child {
     ///
     /// # Safety
     /// `answer` must do only what a signal handler may: no allocation, no lock, no panic.
-    pub(crate) unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
+    pub unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
         // SAFETY: the child only closes, reads, writes, calls `answer` and ends, all
@@ -43,7 +43,7 @@ impl Child {
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) fn ask(&mut self, question: u8) -> io::Result<f64> {
+    pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;
         self.line.read_exact(&mut answer)?;

@@ -18,6 +18,8 @@ pub struct Terminal {
     to_stdout: bool,
     json: bool,
     options: Options,
+    /// The form of recorded calls and accesses.
+    calls_options: Options,
     /// Recorded calls and accesses are written here, before the report.
     calls: Box<dyn Write>,
     /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
@@ -38,6 +40,7 @@ impl Terminal {
             to_stdout,
             json,
             options: output::terminal_options(None, terminal),
+            calls_options: output.options(None),
             calls: output.stream()?,
             stop,
         })
@@ -55,13 +58,13 @@ impl Terminal {
         &self,
         all: &[T],
         json: impl Fn(&T) -> serde_json::Result<String>,
-        text: impl Fn(&T) -> String,
+        text: impl Fn(&T, &Options) -> String,
     ) -> io::Result<String> {
         let mut lines = String::new();
         for one in all {
             lines += &match self.json {
                 true => json(one)?,
-                false => text(one),
+                false => text(one, &self.calls_options),
             };
             lines.push('\n');
         }

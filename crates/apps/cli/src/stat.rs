@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
+use tiptoe_report::Options;
 use tiptoe_session::{Call, Counts, Interval, Session};
 
 use crate::counters;
@@ -212,6 +213,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let ready = ready::ready(args.ready_fd, talk)?;
     let mut printer = Printer {
         to: output.stream()?,
+        options: output.options(None),
         form: form.clone(),
         per_cpu: args.per_cpu,
         has_heading: false,
@@ -319,6 +321,7 @@ fn form(args: &StatArgs) -> Result<Form, Failure> {
 /// The observer that prints intervals to the output of the report.
 struct Printer {
     to: Box<dyn Write>,
+    options: Options,
     form: Form,
     per_cpu: bool,
     /// Whether the heading, which only the first interval has, was printed.
@@ -344,7 +347,7 @@ impl Printer {
                 if !std::mem::replace(&mut self.has_heading, true) {
                     text += &tiptoe_report::counts_heading(self.per_cpu);
                 }
-                text += &tiptoe_report::counts(counts);
+                text += &tiptoe_report::counts(counts, &self.options);
             }
         }
         Ok(text)

@@ -8,11 +8,13 @@
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
-use tiptoe_event::Printable;
+use crate::output;
 
-/// Prints one line, escaped.
+/// Prints one line, escaped; on a terminal that is narrower, as several.
 pub fn say(line: &str) {
-    let line = format!("{}\n", Printable(line));
+    // A comment in a table for a script stays one line.
+    let options = output::terminal_options(None, is_terminal() && !line.starts_with('#'));
+    let line = tiptoe_report::message(line, &options) + "\n";
     // There is no other place to report that stderr cannot be written.
     let _ = io::stderr().write_all(line.as_bytes());
 }

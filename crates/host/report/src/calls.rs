@@ -2,21 +2,28 @@
 
 use tiptoe_session::{Call, Event, Records, Session};
 
+use crate::columns::{joined, left};
 use crate::number::{counted, short_percent, since_start};
-use crate::{event_name, printable, printable_json, printable_lines};
+use crate::{Options, event_name, printable, printable_json, printable_lines};
 
 /// Returns one call as JSON without a line end. Its keys are the fields of [`Call`].
 pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(call))
 }
 
-/// Returns one call as a line: seconds since the start, the thread, the event, two arguments.
-pub fn call(call: &Call) -> String {
+/// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, two
+/// arguments.
+pub fn call(call: &Call, options: &Options) -> String {
     let at = since_start(call.at_ns);
     let who = format!("{}/{}", printable(call.comm), call.tid);
-    let event = event_name(call.event);
+    let event = joined(&event_name(call.event));
     let [arg0, arg1] = [call.arg0, call.arg1].map(argument);
-    printable_lines(&format!("{at}  {who:<23}  {event}  {arg0} {arg1}"))
+    let who = left(&who, 23);
+    let lines = options.wrapped(
+        &format!("{at}  {who}  "),
+        &format!("{event}  {arg0} {arg1}"),
+    );
+    printable_lines(&lines.join("\n"))
 }
 
 /// Formats a small number as decimal; a larger one, which may be an address, as hexadecimal.
@@ -54,7 +61,7 @@ fn sentence(session: &Session, number: fn(&Records) -> u64, what: &str) -> Optio
     let sum = concerned
         .iter()
         .fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
-    let event = event_name(&most.event);
+    let event = joined(&event_name(&most.event));
     let whose = match sum == *most_number {
         true => format!("of {event}"),
         false => format!("(most of {event})"),
@@ -80,7 +87,7 @@ mod tests {
             arg0: u64::MAX,
             arg1: 0x7fff_1234_5678,
         };
-        let line = call(&one);
+        let line = call(&one, &Options::default());
         assert_eq!(
             line,
             "     1.002003004  a\\nb/42                  redis-server:dictFind  -1 0x7fff12345678"

@@ -2,6 +2,7 @@
 
 use tiptoe_session::{Ends, Event, Session};
 
+use crate::columns::joined;
 use crate::event_name;
 use crate::number::{counted, short_percent, time};
 
@@ -65,7 +66,7 @@ fn sentence(followed: &[Followed], number: fn(&Ends) -> u64, what: &str) -> Opti
     let sum = followed
         .iter()
         .fold(0_u64, |sum, (_, ends)| sum.saturating_add(number(ends)));
-    let event = event_name(&most.event);
+    let event = joined(&event_name(&most.event));
     let whose = match number(ends) == sum {
         true => format!("of {event}"),
         false => format!("(most of {event})"),

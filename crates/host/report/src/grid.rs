@@ -5,25 +5,25 @@
 //! spare columns are left out. The name is cut last, because the user needs it to know what a row
 //! is about. A name loses its middle, because names of C++ and Rust differ at both ends.
 
+use crate::columns::{columns, cut, joined, left, right, shortened};
 use crate::number::counted;
 use crate::{Options, printable};
-
-/// The least columns of a name. If fewer are left, the row is cut at its end instead.
-const LEAST_NAME: usize = 12;
 
 /// The least columns for remarks. If fewer are left, remarks are left out.
 const LEAST_REMARKS: usize = 8;
 
 /// The indent of lines below a row.
 pub(crate) const BELOW: &str = "         ";
+/// The indent of stacks and values below a row.
+pub(crate) const BELOW_STACK: &str = "        ";
 
 /// A table.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
     /// Headings of right-aligned columns.
-    numbers: Vec<&'static str>,
+    numbers: Vec<String>,
     /// Headings of left-aligned columns between the numbers and the name.
-    words: Vec<&'static str>,
+    words: Vec<String>,
     name: String,
     /// The heading of the column after the name; empty without such a column.
     tail: &'static str,
@@ -48,23 +48,36 @@ pub(crate) struct Cells {
     pub(crate) name: String,
     pub(crate) remarks: String,
     pub(crate) tail: String,
-    /// Lines below the row.
-    pub(crate) below: Vec<String>,
+    pub(crate) below: Vec<Below>,
+}
+
+/// A line below a row: the text up to where further lines begin, and the rest.
+#[derive(Debug)]
+pub(crate) struct Below {
+    pub(crate) label: String,
+    pub(crate) text: String,
+}
+
+impl Below {
+    pub(crate) fn new(label: impl Into<String>, text: String) -> Below {
+        let label = label.into();
+        Below { label, text }
+    }
 }
 
 impl Grid {
     /// Returns a table with these right-aligned columns, then the name's.
-    pub(crate) fn new(numbers: &[&'static str], name: String) -> Grid {
+    pub(crate) fn new(numbers: &[&str], name: String) -> Grid {
         Grid {
-            numbers: numbers.to_vec(),
+            numbers: numbers.iter().map(|&head| head.to_owned()).collect(),
             name,
             ..Grid::default()
         }
     }
 
     /// Adds left-aligned columns before the name.
-    pub(crate) fn with_words(mut self, words: &[&'static str]) -> Grid {
-        self.words = words.to_vec();
+    pub(crate) fn with_words(mut self, words: &[&str]) -> Grid {
+        self.words = words.iter().map(|&head| head.to_owned()).collect();
         self
     }
 
@@ -109,18 +122,18 @@ impl Grid {
     pub(crate) fn lines(&self, options: &Options) -> Vec<String> {
         let (widths, left_out) = self.widths(options.width);
         let name_width = self.name_width_if_tails_fit(&widths, options.width);
-        let heads: Vec<String> = self.heads().map(str::to_owned).collect();
-        let mut heading = self.aligned(&heads, &widths) + &self.name;
-        if let Some(name) = name_width {
-            heading += &pad(&self.name, name);
-            heading += self.tail;
-        }
+        let heads: Vec<String> = self.heads().cloned().collect();
+        let mut heading = self.aligned(&heads, &widths);
+        heading += &match name_width {
+            Some(name) => left(&self.name, name + 2) + self.tail,
+            None => self.name.clone(),
+        };
         let mut lines = vec![options.heading(&options.fit(&heading))];
         for row in &self.rows {
             match row {
                 GridRow::Sum(number, of) => {
                     let width = widths.first().copied().unwrap_or_default();
-                    lines.push(options.fit(&format!("{number:>width$}  {of}")));
+                    lines.extend(options.wrapped(&(right(number, width) + "  "), of));
                 }
                 GridRow::Cells(row) => {
                     self.row_lines(row, &widths, name_width, options, &mut lines)
@@ -128,8 +141,8 @@ impl Grid {
             }
         }
         if !left_out.is_empty() {
-            let left_out = left_out.join(", ");
-            lines.push(options.fit(&format!("({left_out}: on a wider terminal, or --json)")));
+            let left_out = format!("{}: on a wider terminal, or --json)", left_out.join(", "));
+            lines.extend(options.wrapped("(", &left_out));
         }
         lines
     }
@@ -150,34 +163,32 @@ impl Grid {
             below,
         } = row;
         let mut line = self.aligned(cells, widths);
-        let room = options
-            .width
-            .map(|width| width.saturating_sub(chars(&line)));
-        line += &room.map_or_else(|| name.clone(), |room| shortened(name, room));
+        let room = |line: &str| {
+            let width = options.width.unwrap_or(usize::MAX);
+            width.saturating_sub(columns(line))
+        };
+        let name = shortened(name, room(&line));
         match name_width {
-            Some(width) => line += &(pad(name, width) + tail),
-            None if options
-                .width
-                .is_none_or(|width| width >= chars(&line) + LEAST_REMARKS) =>
-            {
-                line += remarks;
+            Some(width) => line += &(left(&name, width + 2) + tail),
+            None => {
+                line += &name;
+                if room(&line) >= LEAST_REMARKS {
+                    line += &cut(remarks, room(&line));
+                }
             }
-            None => {}
         }
         lines.push(options.fit(&line));
         if name_width.is_none() && !tail.is_empty() {
             let line = format!("{BELOW}{} ", self.tail);
-            let room = options
-                .width
-                .map(|width| width.saturating_sub(chars(&line)));
-            let tail = room.map_or_else(|| tail.clone(), |room| shortened(tail, room));
+            let tail = shortened(tail, room(&line));
             lines.push(options.fit(&(line + &tail)));
         }
-        lines.extend(below.iter().map(|below| options.fit(below)));
+        let below = below.iter();
+        lines.extend(below.flat_map(|below| options.wrapped(&below.label, &below.text)));
     }
 
-    fn heads(&self) -> impl Iterator<Item = &'static str> {
-        self.numbers.iter().chain(&self.words).copied()
+    fn heads(&self) -> impl Iterator<Item = &String> {
+        self.numbers.iter().chain(&self.words)
     }
 
     fn cells(&self) -> impl Iterator<Item = &Cells> + Clone {
@@ -190,24 +201,24 @@ impl Grid {
     /// Returns the width of each column, and the headings of the spare columns that do not fit. A width of 0 leaves
     /// its column out: all its cells are empty, or it does not fit.
     fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
-        let width = |(at, head): (usize, &str)| {
+        let width = |(at, head): (usize, &String)| {
             let cells = self.cells().filter_map(|row| row.cells.get(at));
             let sums = self.rows.iter().filter_map(|row| match row {
                 GridRow::Sum(number, _) if at == 0 => Some(number),
                 _ => None,
             });
-            match cells.chain(sums).map(|cell| chars(cell)).max() {
+            match cells.chain(sums).map(|cell| columns(cell)).max() {
                 None | Some(0) => 0,
-                Some(widest) => widest.max(chars(head)),
+                Some(widest) => widest.max(columns(head)),
             }
         };
         let mut widths: Vec<usize> = self.heads().enumerate().map(width).collect();
-        let longest = self.cells().map(|row| chars(&row.name)).max();
-        let needed = longest.unwrap_or_default().max(chars(&self.name));
+        let longest = self.cells().map(|row| columns(&row.name)).max();
+        let needed = longest.unwrap_or_default().max(columns(&self.name));
         let mut left_out = Vec::new();
         for spare in self.spare {
             let fits = terminal.is_none_or(|width| taken(&widths) + needed <= width);
-            let at = self.heads().position(|head| head == *spare);
+            let at = self.heads().position(|head| head == spare);
             if let Some(at) = at.filter(|at| !fits && widths[*at] > 0) {
                 widths[at] = 0;
                 left_out.push(*spare);
@@ -222,10 +233,10 @@ impl Grid {
         if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
             return None;
         }
-        let names = self.cells().map(|row| chars(&row.name));
-        let name = names.fold(chars(&self.name), usize::max);
-        let tails = self.cells().map(|row| chars(&row.tail));
-        let tail = tails.fold(chars(self.tail), usize::max);
+        let names = self.cells().map(|row| columns(&row.name));
+        let name = names.fold(columns(&self.name), usize::max);
+        let tails = self.cells().map(|row| columns(&row.tail));
+        let tail = tails.fold(columns(self.tail), usize::max);
         let row = taken(widths) + name + 2 + tail;
         terminal.is_none_or(|width| row <= width).then_some(name)
     }
@@ -236,8 +247,8 @@ impl Grid {
         columns
             .filter(|(_, (_, width))| **width > 0)
             .map(|(at, (cell, width))| match at < self.numbers.len() {
-                true => format!("{cell:>width$}  "),
-                false => format!("{cell:<width$}  "),
+                true => right(cell, *width) + "  ",
+                false => left(cell, *width + 2),
             })
             .collect()
     }
@@ -260,25 +271,15 @@ fn taken(widths: &[usize]) -> usize {
     widths.map(|width| width + 2).sum()
 }
 
-/// Returns the spaces from the end of a name to the next column.
-fn pad(name: &str, width: usize) -> String {
-    " ".repeat((width + 2).saturating_sub(chars(name)))
-}
-
-/// Returns the name, without its middle if it has more columns than `room`.
-fn shortened(name: &str, room: usize) -> String {
-    let count = chars(name);
-    if count <= room || room < LEAST_NAME {
-        return name.to_owned();
-    }
-    let end = (room - 1) / 2;
-    let begin = name.chars().take(room - 1 - end);
-    let end = name.chars().skip(count - end);
-    begin.chain(std::iter::once('…')).chain(end).collect()
-}
-
-fn chars(text: &str) -> usize {
-    text.chars().count()
+/// Returns `<- CALLER <- CALLER`, the nearest first. A line may end before an arrow.
+pub(crate) fn arrows(callers: &[&String]) -> String {
+    let callers = callers
+        .iter()
+        .map(|caller| format!("<- {}", printable(caller)));
+    callers
+        .map(|caller| joined(&caller))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.
@@ -383,7 +384,8 @@ mod tests {
             "         mostly from item_g…+0x12",
             "1.00s  20us  rwlock  lru_locks[3]",
             "         mostly from item_g…+0x12",
-            "(p50: on a wider terminal, or --…",
+            "(p50: on a wider terminal, or",
+            " --json)",
         ];
         assert_eq!(two_locks(33), narrower);
     }

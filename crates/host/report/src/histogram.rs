@@ -42,11 +42,10 @@ pub(crate) fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<
     let rows = rows(histogram);
     let total = histogram.total();
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
-    let heading = options.fit(name);
+    let heading = options.sentence(name);
+    let heading = heading.iter().map(|line| options.heading(line));
     let lines = rows.iter().map(|row| line(row, most, total, options));
-    std::iter::once(options.heading(&heading))
-        .chain(lines)
-        .collect()
+    heading.chain(lines).collect()
 }
 
 /// Returns the rows from the shortest to the longest time, without a gap. Each joins `joined` buckets, the smallest

@@ -2,6 +2,7 @@
 
 use tiptoe_session::{CountPart, Interval};
 
+use crate::columns::joined;
 use crate::number::{rate, seconds};
 use crate::{Options, event_name, printable_json, printable_lines};
 
@@ -13,25 +14,24 @@ pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(interval))
 }
 
-/// Returns one interval as a line: its end, the rate of all events, and the rates of the busiest events.
+/// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events, and the rates of the busiest events.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let total = parts.iter().map(|part| part.count).sum();
-    let mut line = format!(
-        "{:>10}  {:>14}/s",
-        seconds(interval.at_ns),
-        lower_bound_mark(parts.iter().any(|part| part.at_least))
-            + &rate(total, interval.duration_ns)
-    );
+    let at_least = parts.iter().any(|part| part.at_least);
+    let all = lower_bound_mark(at_least) + &rate(total, interval.duration_ns);
+    let label = format!("{:>10}  {all:>14}/s  ", seconds(interval.at_ns));
+    let mut rates: Vec<String> = Vec::new();
     for part in parts.iter().take(NAMED) {
         let rate = lower_bound_mark(part.at_least) + &rate(part.count, interval.duration_ns);
-        line += &format!("  {} {rate}/s", event_name(&part.key));
+        rates.push(joined(&format!("{} {rate}/s", event_name(&part.key))));
     }
     if parts.len() > NAMED {
-        line += &format!("  and {} more", parts.len() - NAMED);
+        rates.push(format!("and {} more", parts.len() - NAMED));
     }
-    printable_lines(&options.fit(&line))
+    let lines = options.wrapped(&label, &rates.join("  "));
+    printable_lines(lines.join("\n").trim_end())
 }
 
 /// Returns the mark before a lower bound; empty for an exact number.

@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod calls;
+mod columns;
 mod cost;
 mod ends;
 mod grid;
@@ -31,6 +32,7 @@ use tiptoe_event::{Printable, PrintableJson, is_unseen};
 use tiptoe_session::Session;
 
 pub use calls::{call, call_json};
+pub use columns::message;
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
 pub use stat::{
@@ -55,7 +57,8 @@ pub struct Options {
     /// The most events, parts of an event, and histograms; 0 shows all. `None`: [`DEFAULT_TOP`] and
     /// [`DEFAULT_HISTOGRAMS`].
     pub top: Option<usize>,
-    /// The columns of the terminal: longer rows are cut. `None` cuts nothing.
+    /// The columns of the terminal, which no line exceeds: rows lose what fits no more, sentences are wrapped. `None`
+    /// changes no line.
     pub width: Option<usize>,
     /// Whether headings are bold. The text must mean the same without.
     pub color: bool,
@@ -72,18 +75,8 @@ impl Options {
         at_most(self.top.unwrap_or(DEFAULT_HISTOGRAMS), len)
     }
 
-    /// Returns the row, cut with an ellipsis if it is wider than the terminal.
-    pub(crate) fn fit(&self, row: &str) -> String {
-        let row = row.trim_end();
-        let Some(width) = self.width.filter(|width| row.chars().count() > *width) else {
-            return row.to_owned();
-        };
-        let kept = row.chars().take(width.saturating_sub(1));
-        kept.chain(std::iter::once('…')).collect()
-    }
-
-    /// Returns the heading, bold with [`Options::color`]. It must already fit, because [`Options::fit`] counts escape
-    /// sequences as columns.
+    /// Returns the heading, bold with [`Options::color`]. It must already fit, because [`Options::fit`] may cut escape
+    /// sequences.
     pub(crate) fn heading(&self, heading: &str) -> String {
         match self.color {
             true => format!("{BOLD}{heading}{NOT_BOLD}"),

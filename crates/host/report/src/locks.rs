@@ -4,7 +4,8 @@
 
 use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
 
-use crate::grid::{self, BELOW, Cells, Grid};
+use crate::columns::{joined, whole};
+use crate::grid::{self, BELOW, Below, Cells, Grid};
 use crate::number::{grouped, plural, share, short_percent, time};
 use crate::{Options, histogram, now, printable};
 
@@ -31,18 +32,22 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
         blocks.push(table(heading, &idle, options));
     }
     blocks.extend(holds(locks, options));
-    blocks.extend(locks.deadlocks.iter().map(deadlock));
+    blocks.extend(locks.deadlocks.iter().map(|one| deadlock(one, options)));
     blocks
 }
 
 /// Returns a deadlock, and a hint that shows more of it.
-fn deadlock(deadlock: &Deadlock) -> Vec<String> {
+fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
     let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
     let hint = format!(
         "hint: `tiptoe lock --now -p {}` shows which thread waits for which",
         deadlock.pid
     );
-    vec![now::deadlock(&ring), hint]
+    let lines = [now::deadlock(&ring), hint];
+    lines
+        .iter()
+        .flat_map(|line| options.sentence(line))
+        .collect()
 }
 
 /// Returns the table of hold times of the lock of `--hold`, by the call site that took it.
@@ -65,11 +70,11 @@ fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
         let cells = cells.chain(durations(hold.histogram.as_ref()));
         grid.add(cells.collect(), printable(&hold.callsite), other_lock);
     }
-    let mut lines = vec![options.fit(&format!("{} was held", printable(lock)))];
+    let mut lines = options.sentence(&format!("{} was held", whole(lock)));
     lines.extend(grid.lines(options));
     if shown < locks.holds.len() {
         let more = locks.holds.len() - shown;
-        lines.push(format!("{more} more (--top 0 shows all)"));
+        lines.extend(options.sentence(&format!("{more} more (--top 0 shows all)")));
     }
     Some(lines)
 }
@@ -239,7 +244,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
 }
 
 /// Returns the line on waits that began before the trace.
-fn early(lock: &Lock) -> Option<String> {
+fn early(lock: &Lock) -> Option<Below> {
     let early = lock.early.as_ref()?;
     let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
     let before = time(early.before_ns as f64);
@@ -249,35 +254,33 @@ fn early(lock: &Lock) -> Option<String> {
         1 => ", and 1 was not over when the trace ended".to_owned(),
         some => format!(", and {} were not over when the trace ended", grouped(some)),
     };
-    Some(format!(
-        "{BELOW}{waits} began {before} or more before the trace{unfinished}"
-    ))
+    let text = format!("{waits} began {before} or more before the trace{unfinished}");
+    Some(Below::new(BELOW, text))
 }
 
 /// Returns the line on how many threads held a rwlock for reading while others waited for it.
-fn readers(lock: &Lock) -> Option<String> {
+fn readers(lock: &Lock) -> Option<Below> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
-    Some(format!(
-        "{BELOW}readers {average:.1} on average, {most} at most"
-    ))
+    let text = format!("readers {average:.1} on average, {most} at most");
+    Some(Below::new(BELOW, text))
 }
 
 /// Returns the line on the call sites that ended the waits, by their share of the waiting time.
-fn blame(lock: &Lock) -> Option<String> {
+fn blame(lock: &Lock) -> Option<Below> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);
     let mut wakers: Vec<String> = shown
         .map(|blame| {
             let share = share(blame.total_ns, lock.total_ns.max(ended));
-            format!("{share} {}", printable(&blame.callsite))
+            joined(&format!("{share} {}", printable(&blame.callsite)))
         })
         .collect();
     if lock.blame.len() > BLAMED {
         wakers.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!wakers.is_empty()).then(|| format!("{BELOW}woken by {}", wakers.join(", ")))
+    (!wakers.is_empty()).then(|| Below::new(format!("{BELOW}woken by "), wakers.join(", ")))
 }
 
 #[cfg(test)]

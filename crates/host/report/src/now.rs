@@ -2,6 +2,8 @@
 
 use tiptoe_session::{Now, Waiting};
 
+use crate::columns::joined;
+use crate::grid::{Cells, Grid};
 use crate::locks::with_mode;
 use crate::number::time;
 use crate::{Options, printable};
@@ -20,11 +22,11 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     let rings = now.deadlocks.iter();
     blocks.extend(rings.map(|ring| {
         let waits: Vec<&Waiting> = ring.iter().filter_map(wait).collect();
-        vec![deadlock(&waits)]
+        options.sentence(&deadlock(&waits))
     }));
     if now.waits.iter().any(|wait| wait.asleep_ns.is_some()) {
         const SINCE: &str = "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
-        blocks.push(vec![options.fit(SINCE)]);
+        blocks.push(options.sentence(SINCE));
     }
     blocks
 }
@@ -55,32 +57,25 @@ fn lock(wait: &Waiting) -> String {
 
 fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
     let shown = options.shown(waits.len());
-    let heading = ["thread", "waits", "type", heading, "held by", "from"].map(str::to_owned);
-    let rows = waits[..shown].iter().map(|wait| {
+    let mut grid = Grid::new(&[], heading.to_owned())
+        .with_words(&["thread", "waits", "type", "held by"])
+        .with_tail("from")
+        .with_spare(&["type"]);
+    for wait in &waits[..shown] {
         let asleep = wait.asleep_ns;
         let asleep = asleep.map_or("-".to_owned(), |ns| format!(">={}", time(ns as f64)));
-        let (kind, from) = (printable(&wait.kind), printable(&wait.callsite));
-        [
-            thread(now, wait.tid),
-            asleep,
-            kind,
-            lock(wait),
-            holders(now, wait),
-            from,
-        ]
-    });
-    let cells: Vec<[String; 6]> = std::iter::once(heading).chain(rows).collect();
-    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max();
-    let widths: [usize; 6] = std::array::from_fn(|at| width(at).unwrap_or(0));
-    let line = |row: &[String; 6]| {
-        let columns = row.iter().zip(widths);
-        let padded = columns.map(|(cell, width)| format!("{cell:<width$}"));
-        options.fit(&padded.collect::<Vec<_>>().join("  "))
-    };
-    let mut lines: Vec<String> = cells.iter().map(line).collect();
-    lines[0] = options.heading(&lines[0]);
+        let kind = printable(&wait.kind);
+        grid.add_row(Cells {
+            cells: vec![thread(now, wait.tid), asleep, kind, holders(now, wait)],
+            name: lock(wait),
+            tail: printable(&wait.callsite),
+            ..Cells::default()
+        });
+    }
+    let mut lines = grid.lines(options);
     if shown < waits.len() {
-        lines.push(format!("{} more (--top 0 shows all)", waits.len() - shown));
+        let more = format!("{} more (--top 0 shows all)", waits.len() - shown);
+        lines.extend(options.sentence(&more));
     }
     lines
 }
@@ -89,8 +84,12 @@ fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec
 pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));
+        let (what, next) = (joined(&what), joined(&next));
         match at {
-            0 => format!("{} waits for {what}, which {next} holds", waiter(wait)),
+            0 => format!(
+                "{} waits for {what}, which {next} holds",
+                joined(&waiter(wait))
+            ),
             _ => format!("who waits for {what}, which {next} holds"),
         }
     });
@@ -127,10 +126,10 @@ mod tests {
         };
         let text = blocks(&now, &Options::default()).concat();
         let want = [
-            "thread   waits    type   waits for  held by    from",
-            "7 one    >=1.50s  mutex  p:a        8 t\\two    p:f+0x9",
-            "8 t\\two  >=1.50s  mutex  p:b        7 one      p:f+0x9",
-            "9 w      -        mutex  p:rw       3 readers  p:f+0x9",
+            "thread   waits    type   held by    waits for  from",
+            "7 one    >=1.50s  mutex  8 t\\two    p:a        p:f+0x9",
+            "8 t\\two  >=1.50s  mutex  7 one      p:b        p:f+0x9",
+            "9 w      -        mutex  3 readers  p:rw       p:f+0x9",
             "deadlock: 7 one waits for p:a, which 8 t\\two holds, who waits for p:b, which 7 one holds",
             "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time",
         ];

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tiptoe_session::Refusal;
 
+use crate::columns::whole;
 use crate::number::grouped;
 use crate::{Options, printable};
 
@@ -22,19 +23,22 @@ pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
     let heading = format!("not traced: {}", grouped(refusals.len() as u64));
     let rows = reasons
         .iter()
-        .map(|(reason, events)| row(reason, events, options));
+        .flat_map(|(reason, events)| row(reason, events, options));
     std::iter::once(options.heading(&heading))
         .chain(rows)
         .collect()
 }
 
-fn row(reason: &str, events: &[&str], options: &Options) -> String {
-    let examples: Vec<String> = events.iter().take(EXAMPLES).map(|e| printable(e)).collect();
+fn row(reason: &str, events: &[&str], options: &Options) -> Vec<String> {
+    let examples: Vec<String> = events.iter().take(EXAMPLES).map(|e| whole(e)).collect();
     let more = match events.len() - examples.len() {
         0 => String::new(),
         more => format!(" and {} more", grouped(more as u64)),
     };
     let count = grouped(events.len() as u64);
     let (reason, examples) = (printable(reason), examples.join(", "));
-    options.fit(&format!("{count:>14}  {reason}: {examples}{more}"))
+    options.wrapped(
+        &format!("{count:>14}  "),
+        &format!("{reason}: {examples}{more}"),
+    )
 }

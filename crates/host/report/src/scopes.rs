@@ -2,6 +2,7 @@
 
 use tiptoe_session::{Scope, Scopes};
 
+use crate::grid::Grid;
 use crate::number::{grouped, share, time};
 use crate::{Options, printable};
 
@@ -13,28 +14,21 @@ pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
     let all: u64 = scopes.rows.iter().filter_map(|row| row.cpu_ns).sum();
     let (shown, rest) = scopes.rows.split_at(options.shown(scopes.rows.len()));
     let fixed = ["entries", "CPU time", "share", "CPU/entry", "wall time"];
-    let events = scopes.events.iter().map(|event| printable(event));
-    let heading: Vec<String> = fixed.map(str::to_owned).into_iter().chain(events).collect();
-    let mut cells = vec![heading];
-    cells.extend(shown.iter().map(|row| numbers(row, scopes, all)));
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..cells[0].len()).filter_map(width).collect();
-    let names =
-        std::iter::once("scope".to_owned()).chain(shown.iter().map(|row| printable(&row.name)));
-    let line = |(row, name): (&Vec<String>, String)| {
-        let numbers = row.iter().zip(&widths);
-        let numbers: String = numbers
-            .map(|(cell, width)| format!("{cell:>width$}  "))
-            .collect();
-        options.fit(&(numbers + &name))
-    };
-    let mut lines: Vec<String> = cells.iter().zip(names).map(line).collect();
-    lines[0] = options.heading(&lines[0]);
+    let events: Vec<String> = scopes.events.iter().map(|event| printable(event)).collect();
+    let heads = fixed.into_iter().chain(events.iter().map(|event| &**event));
+    let mut grid = Grid::new(&heads.collect::<Vec<_>>(), "scope".to_owned())
+        .with_spare(&["wall time", "CPU/entry"]);
+    for row in shown {
+        grid.add(
+            numbers(row, scopes, all),
+            printable(&row.name),
+            String::new(),
+        );
+    }
+    let mut lines = grid.lines(options);
     if !rest.is_empty() {
-        lines.push(format!(
-            "{} more: --top 0 shows all",
-            grouped(rest.len() as u64)
-        ));
+        let more = grouped(rest.len() as u64);
+        lines.extend(options.sentence(&format!("{more} more: --top 0 shows all")));
     }
     lines
 }

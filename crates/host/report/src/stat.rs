@@ -2,8 +2,9 @@
 
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
+use crate::columns::{columns, joined, left, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
-use crate::{cost, printable, printable_json, printable_lines};
+use crate::{Options, cost, printable, printable_json, printable_lines};
 
 mod csv;
 mod metric;
@@ -15,36 +16,38 @@ use metric::{Metric, Shared};
 
 /// The columns of a value.
 const VALUE: usize = 18;
-/// The columns of an event's name.
+/// The columns of an event's name where rows have no limit.
 const NAME: usize = 32;
-/// The columns of a metric, if a spread or a share of time follows it.
+/// The columns of a metric where rows have no limit, if a spread or a share of time follows it.
 const METRIC: usize = 32;
 
 /// Returns the whole report for people. With intervals it has no table, because each interval was already printed.
-pub(crate) fn text(session: &Session, stat: &Stat) -> String {
+pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String {
     let mut text = String::new();
     if stat.intervals.is_none() {
-        text += &table(stat);
+        text += &table(stat, options);
     }
-    for note in &session.notes {
-        text += &format!("note: {}\n", printable(note));
-    }
-    if let Some(own) = cost::own_line(session) {
-        text += &format!("{own}\n");
-    }
-    text + &stat_cost(session, stat) + "\n"
+    let notes = session.notes.iter();
+    let notes = notes.map(|note| format!("note: {}", printable(note)));
+    let own = cost::own_line(session);
+    let last = notes.chain(own).chain([stat_cost(session, stat)]);
+    let lines = last.flat_map(|line| options.sentence(&line));
+    text + &lines.map(|line| line + "\n").collect::<String>()
 }
 
-fn table(stat: &Stat) -> String {
+fn table(stat: &Stat, options: &Options) -> String {
     let runs = match stat.runs {
         0 | 1 => String::new(),
         runs => format!(" ({runs} runs)"),
     };
-    let mut text = format!(
-        "\n Performance counter stats for {}{runs}:\n\n",
+    let heading = format!(
+        "Performance counter stats for {}{runs}:",
         printable(&stat.whom)
     );
+    let heading = options.wrapped(" ", &heading).join("\n");
+    let mut text = format!("\n{heading}\n\n");
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let layout = Layout::of(&stat.counts, &shared, options);
     let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
     let mut last = stat.counts.first().map(of);
     for count in &stat.counts {
@@ -53,7 +56,7 @@ fn table(stat: &Stat) -> String {
             last = Some(of(count));
             text.push('\n');
         }
-        text += &row("", count, &shared);
+        text += &row("", count, &shared, &layout);
     }
     text.push('\n');
     text += &elapsed(stat);
@@ -91,12 +94,40 @@ pub fn counts_heading(per_cpu: bool) -> String {
 }
 
 /// Returns the lines of one interval.
-pub fn counts(counts: &Counts) -> String {
+pub fn counts(counts: &Counts, options: &Options) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let layout = Layout::of(&counts.counts, &shared, options);
     let at = format!("{:16.9} ", counts.at_ns as f64 / 1e9);
     let rows = counts.counts.iter();
-    let lines: String = rows.map(|count| row(&at, count, &shared)).collect();
+    let lines: String = rows
+        .map(|count| row(&at, count, &shared, &layout))
+        .collect();
     printable_lines(&lines)
+}
+
+/// The widths of the columns of a table.
+struct Layout<'a> {
+    name: usize,
+    metric: usize,
+    options: &'a Options,
+}
+
+impl Layout<'_> {
+    /// Returns perf's widths, or those of the widest cells if a terminal limits the rows.
+    fn of<'a>(counts: &[Count], shared: &Shared, options: &'a Options) -> Layout<'a> {
+        let names = counts.iter().map(|count| columns(&printable(&count.event)));
+        let metrics = counts.iter().filter_map(|count| shared.metric(count));
+        let metrics = metrics.map(|metric| columns(&format!("# {metric}")));
+        let (name, metric) = match options.width {
+            None => (NAME, METRIC),
+            Some(_) => (names.max().unwrap_or(0), metrics.max().unwrap_or(0)),
+        };
+        Layout {
+            name,
+            metric,
+            options,
+        }
+    }
 }
 
 /// Returns one interval as a JSON object on one line.
@@ -104,33 +135,45 @@ pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
-fn row(at: &str, count: &Count, shared: &Shared) -> String {
+/// Returns a row. If it is too wide, its name and what follows are wrapped below the name.
+fn row(at: &str, count: &Count, shared: &Shared, layout: &Layout) -> String {
     let cpu = count
         .cpu
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
     let width = VALUE.saturating_sub(cpu.len());
     let (value, unit) = shown(count, |value| grouped(value.round() as u64), hundredths);
-    let name = printable(&count.event);
-    let cgroup = shared.cgroup(count).map_or_else(String::new, |cgroup| {
-        let width = shared.cgroup_columns();
-        format!("{:width$} ", printable(&cgroup))
-    });
     let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
+    let name = left(&whole(&count.event), layout.name) + " ";
+    let cgroup = shared.cgroup(count).map_or_else(String::new, |cgroup| {
+        left(&whole(&cgroup), shared.cgroup_columns()) + " "
+    });
     let metric = shared
         .metric(count)
-        .map_or_else(String::new, |metric| format!("# {metric}"));
+        .map_or_else(String::new, |metric| joined(&format!("# {metric}")));
+    let end = row_end(count);
+    let metric = match end.is_empty() {
+        true => metric,
+        false => left(&metric, layout.metric) + &end,
+    };
+    let rest = name + &cgroup + &metric;
+    let lines = layout.options.wrapped(&head, rest.trim_end());
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}
+
+/// Returns the spread of several runs and the share of the time, if there are any.
+fn row_end(count: &Count) -> String {
     let mut end = String::new();
     if let Some(spread) = count.spread {
-        end += &format!("  ( +- {:>5.2}% )", spread * 100.0);
+        end += "  ";
+        end += &joined(&format!("( +- {:>5.2}% )", spread * 100.0));
     }
     if count.time_running_ns < count.time_enabled_ns && count.state == CountState::Counted {
         end += &format!("  ({:.1}%)", running_percent(count));
     }
-    let line = match end.is_empty() {
-        true => format!("{head}{name:<NAME$} {cgroup}{metric}"),
-        false => format!("{head}{name:<NAME$} {cgroup}{metric:<METRIC$}{end}"),
-    };
-    line.trim_end().to_owned() + "\n"
+    end
 }
 
 /// Returns a value and its unit: hundredths for a value with a unit, otherwise a whole number. An

@@ -2,6 +2,7 @@
 
 use tiptoe_session::{Now, Process, Session};
 
+use crate::columns::whole;
 use crate::number::{grouped, plural, seconds};
 use crate::{
     Options, calls, cost, ends, histogram, latency, locks, now, printable, printable_lines,
@@ -22,9 +23,9 @@ fn report(session: &Session, options: &Options) -> String {
         return now_report(session, now, options);
     }
     if let Some(stat) = &session.stat {
-        return stat::text(session, stat);
+        return stat::text(session, stat, options);
     }
-    let mut blocks = vec![vec![options.fit(&summary(session))]];
+    let mut blocks = vec![options.sentence(&summary(session))];
     if let Some(waits) = &session.waits {
         blocks.push(waits::rows(waits, options));
     } else if let Some(watch) = &session.watch {
@@ -56,7 +57,7 @@ fn report(session: &Session, options: &Options) -> String {
     };
     let own = cost::own_line(session);
     let last = notes.chain(own).chain([cost::line(&session.cost, of)]);
-    blocks.push(last.collect());
+    blocks.push(last.flat_map(|line| options.sentence(&line)).collect());
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }
@@ -64,7 +65,8 @@ fn report(session: &Session, options: &Options) -> String {
 /// Returns the report of one moment, without a cost, because nothing is patched and no thread is stopped.
 fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     let targets: Vec<String> = session.targets.iter().map(process).collect();
-    let mut blocks = vec![vec![options.fit(&format!("{}: now", targets.join(", ")))]];
+    let heading = format!("{}: now", targets.join(", "));
+    let mut blocks = vec![options.sentence(&heading)];
     blocks.extend(now::blocks(now, options));
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
@@ -100,5 +102,5 @@ fn summary(session: &Session) -> String {
 }
 
 fn process(process: &Process) -> String {
-    format!("{} (pid {})", printable(&process.comm), process.pid)
+    whole(&format!("{} (pid {})", process.comm, process.pid))
 }

@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
-use crate::grid::{Cells, Grid};
+use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
 use crate::number::{counted, grouped, time};
 use crate::{Options, printable};
 
@@ -87,10 +87,9 @@ fn place(wait: &Wait) -> String {
     }
 }
 
-fn callers(wait: &Wait) -> Option<String> {
-    let callers = wait.callers.iter().take(CALLERS);
-    let callers: Vec<String> = callers.map(|caller| printable(caller)).collect();
-    (!callers.is_empty()).then(|| format!("        <- {}", callers.join(" <- ")))
+fn callers(wait: &Wait) -> Option<Below> {
+    let callers: Vec<&String> = wait.callers.iter().take(CALLERS).collect();
+    (!callers.is_empty()).then(|| Below::new(BELOW_STACK, arrows(&callers)))
 }
 
 /// Returns notes on what the table leaves out, one sentence each.

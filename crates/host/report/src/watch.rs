@@ -2,7 +2,8 @@
 
 use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
 
-use crate::grid::{Cells, Grid};
+use crate::columns::{joined, left, whole};
+use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
 use crate::number::{counted, grouped, plural, since_start, time};
 use crate::{Options, printable, printable_json, printable_lines};
 
@@ -18,20 +19,21 @@ pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(access))
 }
 
-/// Returns one access as a line: seconds since the start, the thread, the variable, its values, the instruction.
-pub fn access(access: &Access) -> String {
+/// Returns one access as a line, or as several on a narrow terminal: seconds since the start, the thread, the variable,
+/// its values, the instruction.
+pub fn access(access: &Access, options: &Options) -> String {
     let at = since_start(access.at_ns);
-    let who = format!("{}/{}", printable(access.comm), access.tid);
-    let variable = printable(access.variable);
-    let [old, new, place] = [&*access.old, &*access.new, access.at].map(printable);
+    let who = left(&format!("{}/{}", printable(access.comm), access.tid), 23);
+    let variable = whole(access.variable);
+    let [old, new, place] = [&*access.old, &*access.new, access.at].map(whole);
     let call = if access.in_kernel {
         "system call of "
     } else {
         ""
     };
     let racy = if access.racy { "; racy" } else { "" };
-    let line = format!("{at}  {who:<23}  {variable}  {old} -> {new}  {call}{place}{racy}");
-    printable_lines(&line)
+    let text = format!("{variable}  {old}\u{a0}->\u{a0}{new}  {call}{place}{racy}");
+    printable_lines(&options.wrapped(&format!("{at}  {who}  "), &text).join("\n"))
 }
 
 /// Returns a block for each variable: its summary and the table of its accesses.
@@ -43,7 +45,7 @@ pub(crate) fn blocks(watch: &Watch, options: &Options) -> Vec<Vec<String>> {
 }
 
 fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
-    let mut lines = vec![options.fit(&summary(variable))];
+    let mut lines = options.sentence(&summary(variable));
     let rows = watch.rows.iter();
     let rows: Vec<&Accesses> = rows.filter(|row| row.variable == variable.name).collect();
     if rows.is_empty() {
@@ -100,7 +102,7 @@ fn summary(variable: &Variable) -> String {
     };
     let least = if variable.at_least { "at least " } else { "" };
     let bytes = plural(u64::from(*len), "byte");
-    let name = printable(name);
+    let name = whole(name);
     let hits = grouped(*hits);
     let matching = match count == &variable.hits {
         true => String::new(),
@@ -143,33 +145,36 @@ fn place(row: &Accesses) -> String {
 }
 
 /// Returns the lines below a row: the values, then a line for each stack.
-fn below(row: &Accesses) -> Vec<String> {
+fn below(row: &Accesses) -> Vec<Below> {
     let mut lines = values(row).into_iter().collect::<Vec<_>>();
     let stacks = row.stacks.iter();
     let stacks = stacks.filter(|stack| !stack.callers.is_empty() || stack.is_partial);
     let stacks: Vec<&Stack> = stacks.collect();
     for stack in stacks.iter().take(STACKS) {
-        let callers = stack.callers.iter().take(CALLERS);
-        let callers: Vec<String> = callers.map(|caller| printable(caller)).collect();
-        let more = stack.callers.len() > CALLERS || stack.is_partial;
-        let more = match (more, callers.is_empty()) {
-            (true, false) => " <- …",
-            (true, true) => "… (callers not known yet)",
-            (false, _) => "",
-        };
         let share = match stacks.len() {
-            1 => String::new(),
-            _ => format!("{} ", grouped(stack.count)),
+            1 => BELOW_STACK.to_owned(),
+            _ => format!("{BELOW_STACK}{} ", grouped(stack.count)),
         };
-        lines.push(format!("        {share}<- {}{more}", callers.join(" <- ")));
+        lines.push(Below::new(share, callers(stack)));
     }
     if let Some(more) = stacks.len().checked_sub(STACKS).filter(|more| *more > 0) {
-        lines.push(format!("        and from {}", counted(more, "more place")));
+        let more = format!("and from {}", counted(more, "more place"));
+        lines.push(Below::new(BELOW_STACK, more));
     }
     lines
 }
 
-fn values(row: &Accesses) -> Option<String> {
+fn callers(stack: &Stack) -> String {
+    let callers: Vec<&String> = stack.callers.iter().take(CALLERS).collect();
+    let is_cut = stack.callers.len() > CALLERS || stack.is_partial;
+    match (is_cut, callers.is_empty()) {
+        (true, true) => "<- … (callers not known yet)".to_owned(),
+        (true, false) => arrows(&callers) + " <-\u{a0}…",
+        (false, _) => arrows(&callers),
+    }
+}
+
+fn values(row: &Accesses) -> Option<Below> {
     if row.values.is_empty() {
         return None;
     }
@@ -178,8 +183,8 @@ fn values(row: &Accesses) -> Option<String> {
         .iter()
         .take(VALUES)
         .map(|value| match value.count {
-            1 => printable(&value.value),
-            count => format!("{} ({})", printable(&value.value), grouped(count)),
+            1 => whole(&value.value),
+            count => joined(&format!("{} ({})", printable(&value.value), grouped(count))),
         })
         .collect();
     let shown_count: u64 = row
@@ -198,19 +203,16 @@ fn values(row: &Accesses) -> Option<String> {
         racy if racy == row.count => "; racy".to_owned(),
         racy => format!("; {} racy", grouped(racy)),
     };
-    if row.count == 1 {
-        let (old, new) = (printable(&row.last_old), printable(&row.last_new));
-        return Some(format!("        value {old} -> {new}{racy}"));
-    }
-    let last = format!(
-        "last {} -> {}",
+    let last = joined(&format!(
+        "{} -> {}",
         printable(&row.last_old),
         printable(&row.last_new)
-    );
-    Some(format!(
-        "        values {}{others}; {last}{racy}",
-        shown.join(", ")
-    ))
+    ));
+    if row.count == 1 {
+        return Some(Below::new(format!("{BELOW_STACK}value "), last + &racy));
+    }
+    let text = format!("{}{others}; last {last}{racy}", shown.join(", "));
+    Some(Below::new(format!("{BELOW_STACK}values "), text))
 }
 
 /// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
@@ -409,7 +411,7 @@ count  changed   first   last  thread    at
             racy: true,
         };
         assert_eq!(
-            access(&one),
+            access(&one, &Options::default()),
             "     1.002003004  wor\\nker/7               prog:state  1 -> 2  system call of libc.so.6:read+0xd; racy"
         );
         assert!(access_json(&one).expect("JSON").contains("\"new\":\"2\""));

@@ -174,10 +174,14 @@ redis-server:call
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deeply, or called from too many places or from generated code
-note: 5 calls of redis-server:call were left without a return: by longjmp, an exception, or the end of their thread
+note: 12,444 calls (most of redis-server:call) were not followed to their
+      return: the budget of 1% was spent, or they were nested too deeply, or
+      called from too many places or from generated code
+note: 5 calls of redis-server:call were left without a return: by longjmp, an
+      exception, or the end of their thread
 note: 1 call of redis-server:call was still running when the trace ended
-cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
+cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0
+                 hits x 0.00 ns, calibrated on this machine)
 ",
     );
 }
@@ -266,9 +270,7 @@ fn nothing_is_wider_than_the_terminal() {
                 ..Options::default()
             };
             let shown = text(&session, &options);
-            let sentence = |line: &&str| line.starts_with("note: ") || line.starts_with("cost of ");
-            let drawn = shown.lines().filter(|line| !sentence(line));
-            let widest = drawn.map(|line| line.chars().count()).max();
+            let widest = shown.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(width), "{widest:?} of {width}\n{shown}");
         }
     }

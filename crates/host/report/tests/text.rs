@@ -115,7 +115,10 @@ fn many_events_are_cut_to_the_top_and_to_the_width() {
         width: Some(76),
         color: false,
     };
-    shows(&session(), &options, "\
+    shows(
+        &session(),
+        &options,
+        "\
 redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
     count   rate/s  share   cost  event (uprobe:redis-server:…, via agent)
@@ -123,8 +126,10 @@ redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
   500,000  in 1 more event (--top 0 shows all)
         0  in 1 event never hit
 
-cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
-");
+cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated
+                 from 2000000 hits x 1.50 ns, calibrated on this machine)
+",
+    );
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::fmt;
 
 use tiptoe_session::{Count, CountState};
 
+use crate::columns::columns;
+use crate::printable;
+
 /// A number and its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metric {
@@ -96,7 +99,7 @@ impl<'a> Shared<'a> {
         }
         let names = counts.iter().filter_map(cgroup);
         Shared {
-            cgroup_columns: names.map(|name| name.chars().count()).max(),
+            cgroup_columns: names.map(|name| columns(&printable(&name))).max(),
             groups,
             elapsed_ns,
         }

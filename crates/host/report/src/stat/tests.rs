@@ -42,7 +42,7 @@ fn stat() -> Stat {
 
 #[test]
 fn a_table_looks_like_perfs() {
-    let text = table(&stat());
+    let text = table(&stat(), &Options::default());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines,
@@ -74,7 +74,7 @@ fn runs_have_their_spread() {
     stat.elapsed_spread = Some(0.001_067);
     stat.counts.truncate(1);
     stat.counts[0].spread = Some(0.0187);
-    let text = table(&stat);
+    let text = table(&stat, &Options::default());
     assert!(text.contains("for 'x' (3 runs):\n"), "{text}");
     assert!(
         text.contains("CPUs utilized          ( +-  1.87% )\n"),
@@ -117,7 +117,7 @@ fn fields_are_in_perfs_order() {
         "     0.100193130;CPU1;3;;cs;1000000;100.00;;\n"
     );
     assert_eq!(
-        counts(&interval),
+        counts(&interval, &Options::default()),
         "     0.100193130 CPU1             3      cs\n"
     );
 }

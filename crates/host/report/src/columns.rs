@@ -1,0 +1,240 @@
+//! Text in the columns of a terminal: how wide it is, where its lines end, and what is left out of a row.
+//!
+//! All widths are those of [`columns`]: escape sequences take none, and characters of East Asian scripts take two.
+//! No other module measures text, because a table that counted otherwise would not be aligned.
+
+use textwrap::core::display_width;
+use textwrap::{WordSplitter, WrapAlgorithm};
+
+use crate::{Options, printable};
+
+/// A space inside a name: no line ends here while the name fits on one line. [`Options::wrapped`] prints a space.
+const JOINED: char = '\u{a0}';
+
+/// The least columns of a shortened name.
+pub(crate) const LEAST_NAME: usize = 12;
+
+/// The indent of further lines of a text without a label.
+const INDENT: usize = 2;
+
+/// The beginnings of sentences below which further lines are indented.
+const LABELS: [&str; 5] = [
+    "note: ",
+    "hint: ",
+    "error: ",
+    "deadlock: ",
+    "cost of tracing: ",
+];
+
+/// Returns how many columns the text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    display_width(text)
+}
+
+/// Returns text whose spaces end no line while it fits on one.
+pub(crate) fn joined(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
+}
+
+/// Returns a name from the traced program, escaped, that is not broken while it fits on a line.
+pub(crate) fn whole(name: &str) -> String {
+    joined(&printable(name))
+}
+
+/// Returns the text with spaces before it, so that it ends at a column.
+pub(crate) fn right(text: &str, width: usize) -> String {
+    spaces(width.saturating_sub(columns(text))) + text
+}
+
+/// Returns the text with spaces after it, so that the next column is aligned.
+pub(crate) fn left(text: &str, width: usize) -> String {
+    text.to_owned() + &spaces(width.saturating_sub(columns(text)))
+}
+
+fn spaces(count: usize) -> String {
+    " ".repeat(count)
+}
+
+/// Returns the name, without its middle if it takes more than `room` columns. A room below [`LEAST_NAME`] returns it
+/// whole, because nothing of it could be recognized.
+pub(crate) fn shortened(name: &str, room: usize) -> String {
+    if columns(name) <= room || room < LEAST_NAME {
+        return name.to_owned();
+    }
+    let end = last_columns(name, (room - 1) / 2);
+    format!("{}…{end}", first_columns(name, room - 1 - columns(end)))
+}
+
+/// Returns the text, without its end if it takes more than `room` columns.
+pub(crate) fn cut(text: &str, room: usize) -> String {
+    if columns(text) <= room {
+        return text.to_owned();
+    }
+    format!("{}…", first_columns(text, room.saturating_sub(1)))
+}
+
+fn first_columns(text: &str, room: usize) -> &str {
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let fits = |end: &usize| columns(&text[..*end]) <= room;
+    text.get(..ends.take_while(fits).last().unwrap_or(0))
+        .unwrap_or_default()
+}
+
+fn last_columns(text: &str, room: usize) -> &str {
+    let begins = text.char_indices().rev().map(|(at, _)| at);
+    let fits = |begin: &usize| columns(&text[*begin..]) <= room;
+    text.get(begins.take_while(fits).last().unwrap_or(text.len())..)
+        .unwrap_or_default()
+}
+
+/// Returns a message of one line, as lines that fit the terminal.
+pub fn message(text: &str, options: &Options) -> String {
+    options.sentence(&printable(text)).join("\n")
+}
+
+impl Options {
+    /// Returns the row without what the terminal has no room for.
+    pub(crate) fn fit(&self, row: &str) -> String {
+        let row = row.trim_end();
+        self.width
+            .map_or_else(|| row.to_owned(), |width| cut(row, width))
+    }
+
+    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits
+    /// on no line. Further lines begin below the text. Without a width there is one line.
+    pub(crate) fn wrapped(&self, label: &str, text: &str) -> Vec<String> {
+        let one = format!("{label}{text}");
+        match self.width {
+            Some(width) if columns(&one) > width => wrap(label, text, width),
+            _ => vec![one.replace(JOINED, " ")],
+        }
+    }
+
+    /// Returns a sentence as lines that fit the terminal.
+    pub(crate) fn sentence(&self, text: &str) -> Vec<String> {
+        let label = LABELS.iter().find(|label| text.starts_with(**label));
+        let label = label.copied().unwrap_or_default();
+        self.wrapped(label, text.strip_prefix(label).unwrap_or(text))
+    }
+}
+
+fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
+    // A label that leaves too little room is part of the text.
+    let (label, rest) = match columns(label) * 3 > width * 2 {
+        true => ("", format!("{label}{text}")),
+        false => (label, text.to_owned()),
+    };
+    let indent = match columns(label) {
+        0 => spaces(INDENT.min(width / 2)),
+        columns => spaces(columns),
+    };
+    let room = width.saturating_sub(indent.len());
+    let words = join_literals(&rest, room);
+    let words: Vec<String> = words.split(' ').map(|word| word_in(word, room)).collect();
+    let form = textwrap::Options::new(width)
+        .initial_indent(label)
+        .subsequent_indent(&indent)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    let text = words.join(" ");
+    let lines = textwrap::wrap(&text, form).into_iter();
+    lines.map(|line| line.replace(JOINED, " ")).collect()
+}
+
+/// Returns a word, or, if it fits on no line, its parts as words.
+fn word_in(word: &str, room: usize) -> String {
+    match columns(word) > room {
+        true => word.replace(JOINED, " "),
+        false => word.to_owned(),
+    }
+}
+
+/// Joins the words of each literal between backticks, such as a command, if they fit on a line.
+fn join_literals(text: &str, room: usize) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return text.to_owned();
+    }
+    let parts = parts.iter().enumerate().map(|(at, part)| {
+        let is_joined = at % 2 == 1 && columns(part) + 2 <= room;
+        if is_joined {
+            joined(part)
+        } else {
+            (*part).to_owned()
+        }
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(width: usize, label: &str, text: &str) -> Vec<String> {
+        let options = Options {
+            width: Some(width),
+            ..Options::default()
+        };
+        let lines = options.wrapped(label, text);
+        let widest = lines.iter().map(|line| columns(line)).max();
+        assert!(widest <= Some(width), "{widest:?} of {width}: {lines:#?}");
+        lines
+    }
+
+    #[test]
+    fn lines_end_at_words_and_begin_below_the_text() {
+        assert_eq!(
+            lines(24, "note: ", "2 waits were not over when the trace ended"),
+            [
+                "note: 2 waits were not",
+                "      over when the",
+                "      trace ended"
+            ]
+        );
+        assert_eq!(lines(24, "", "a b"), ["a b"]);
+        assert_eq!(lines(9, "", "one two three"), ["one two", "  three"]);
+        let unlimited = Options::default().wrapped("note: ", &joined("a b"));
+        assert_eq!(unlimited, ["note: a b"]);
+    }
+
+    /// A name with parameters was broken at its spaces, so that it could not be found by a search.
+    #[test]
+    fn a_name_is_broken_only_if_no_line_holds_it() {
+        let text = format!("by {}, x", whole("shop::add(int, int)"));
+        let whole_name = ["  <- by", "     shop::add(int, int),", "     x"];
+        assert_eq!(lines(25, "  <- ", &text), whole_name);
+        let narrow = lines(16, "  <- ", &text);
+        assert_eq!(narrow, ["  <- by", "     shop::add(i", "     nt, int), x"]);
+        let hint = "`tiptoe lock -p 7` shows it";
+        assert_eq!(
+            lines(26, "hint: ", hint),
+            ["hint: `tiptoe lock -p 7`", "      shows it"]
+        );
+    }
+
+    #[test]
+    fn any_text_fits_any_width() {
+        for width in 4..60 {
+            for text in [
+                "",
+                "word",
+                "many words of one text",
+                "aaaaaaaaaaaaaaaaaaaaaaaa名前名前名前 b",
+                "`a b` `c",
+            ] {
+                lines(width, "", text);
+                lines(width, "cost of tracing: ", text);
+            }
+        }
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        assert_eq!(columns("名a"), 3);
+        assert_eq!(columns("\u{1b}[1ma\u{1b}[0m"), 1);
+        assert_eq!(left("名", 3), "名 ");
+        assert_eq!(right("名", 3), " 名");
+        assert_eq!(cut("名前x", 4), "名…");
+        assert_eq!(shortened("名前名前名前名前", 12), "名前名…名前");
+    }
+}

@@ -198,6 +198,7 @@ fn foreign_probes_are_there_before_ours() {
 }
 
 #[test]
+#[ignore = "nightly: a storm of probes"]
 fn foreign_probes_change_while_ours_do() {
     let Some(load) = Load::start("while_ours_come_and_go") else {
         return;

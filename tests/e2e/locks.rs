@@ -19,7 +19,7 @@ fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
         program.go();
-        for _ in 0..scaled(1000) {
+        for _ in 0..scaled(500) {
             let ours = Probe::lock().with(&["--duration", "0.01"]);
             let run = ours.attach_and_wait(&[program.pid()]);
             assert!(run.good().value["locks"].is_object());

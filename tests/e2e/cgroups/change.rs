@@ -267,6 +267,7 @@ fn runs_have_their_own_cgroups() {
 /// More cgroups are made and removed than there is room for at a time. None may be missing from the
 /// sums.
 #[test]
+#[ignore = "nightly: thousands of cgroups"]
 fn thousands_come_and_go() {
     thousands(|counted, _, what| assert!(counted > 0.0, "{what}"));
 }

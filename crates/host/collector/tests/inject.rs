@@ -386,6 +386,7 @@ fn injector() {
 }
 
 #[test]
+#[ignore = "nightly: kills at any moment"]
 fn an_injector_may_be_killed_at_any_moment() {
     agent();
     let mut step = 0u64;

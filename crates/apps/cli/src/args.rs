@@ -59,8 +59,10 @@ In process, libraries that are loaded later are probed before their code runs. W
 -- CMD, a SPEC may name a library that is not loaded yet. With -p, it must match at once.
 
 Times: with --latency, from entry to return
-  --latency                  percentiles, histograms, total and self time (the total
-                             without callees that are probed too)
+  --latency                  percentiles, total and self time (the total without
+                             callees that are probed too); heat: the times from
+                             short to long, a fuller block for more of them
+  --latency --histograms     also a histogram of each event's times
   --latency --slower 1ms     only the calls that take longer
   --latency --by thread      also for each thread; --by comm: for each thread name;
                              --by arg0: for each value of the first argument

@@ -13,9 +13,13 @@ use crate::values;
 /// The options that time calls.
 #[derive(Debug, Args)]
 pub struct LatencyArgs {
-    /// Time calls from their entry to their return: percentiles and histograms
+    /// Time calls from their entry to their return: percentiles, and a line of blocks
     #[arg(long, conflicts_with = "count")]
     pub latency: bool,
+
+    /// Draw the histogram of each event's times above the tables
+    #[arg(long)]
+    pub histograms: bool,
 
     /// Time only calls that take longer than this (1ms, 500us, 2s)
     #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
@@ -30,9 +34,16 @@ pub struct LatencyArgs {
 pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
     let LatencyArgs {
         latency,
+        histograms,
         slower,
         under,
     } = &args.timing;
+    if *histograms && !latency {
+        return Err(
+            Failure::new("--histograms without --latency: no call is timed")
+                .hint("--latency --histograms draws the times of each event"),
+        );
+    }
     if slower.is_some() && !latency {
         return Err(Failure::new("--slower without --latency: no call is timed")
             .hint("--latency --slower 1ms times the calls that take longer than 1 ms"));

@@ -19,7 +19,8 @@ for a lock, and where it wakes waiters. A free lock runs the same code as before
   tiptoe lock --by callsite -- CMD      which code waits
   tiptoe lock --now -p 42               which threads wait for which now; deadlocks
   tiptoe lock --hold cache_lock -p 42   also how long cache_lock is held, by which code
-Rows: the time asleep (total, median, p99, longest), how many calls were contended, how
+Rows: the time asleep (total, median, p99, longest; heat: from short to long, a fuller block
+for more waits; --histograms draws it), how many calls were contended, how
 many waits slept, and how many returned at once because the lock had changed hands; the
 lock, by its variable or address; the call site that waited most. Below each row: the code
 that woke the waiters, by its share of the waiting time. That is the last holder, which may
@@ -77,7 +78,7 @@ that finds the lock free after all. A mutex counts from the moment that the thre
 Spinlocks are seen if the kernel queues for them. --mmap recognizes an mmap_lock by its
 address in the waiting task: a wait for that of another process (ptrace, /proc/PID) counts
 as rwsem. With -- CMD and -p, forked children do not count.
-Rows: the time waited (total, mean, median, p99, longest) and how often; type; mode (read,
+Rows: the time waited (total, mean, median, p99, longest; heat as above) and how often; type; mode (read,
 write, or - if there is only one; `failed` if a signal or a timeout ended the wait); call
 site: the first caller after the lock's own code. --by callsite shows its callers; --by
 process, thread, cgroup (of version 2) or lock groups by these, with the call site that
@@ -119,6 +120,10 @@ pub struct LockArgs {
     /// Also time how long this lock is held, by the code that takes it: a variable or an address, as in a report
     #[arg(long, value_name = "LOCK", conflicts_with_all = ["kernel", "now"])]
     pub hold: Option<String>,
+
+    /// Draw the histogram of each row's times above the tables
+    #[arg(long, conflicts_with = "now")]
+    pub histograms: bool,
 
     /// Patch in process even if tiptoe would let the kernel count (seccomp, small limits)
     #[arg(long)]

@@ -88,7 +88,12 @@ pub fn terminal_options(top: Option<usize>, is_terminal: bool) -> Options {
     }
     let width = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    Options { top, width, color }
+    Options {
+        top,
+        width,
+        color,
+        ..Options::default()
+    }
 }
 
 fn write_and_place(file: WholeFile, report: &str) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tiptoe_collector::{Outcome, Request, RequestTarget};
 use tiptoe_event::{Spec, Via};
+use tiptoe_report::Options;
 use tiptoe_session::Session;
 
 use crate::args::{Common, ProbeArgs};
@@ -73,7 +74,11 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    Ok(print_outcome(&outcome, output, &common, args.record))
+    let besides = Besides {
+        record: args.record,
+        histograms: args.timing.histograms,
+    };
+    Ok(print_outcome(&outcome, output, &common, besides))
 }
 
 /// Fails if a spec can never be traced. Must run before the command is started.
@@ -134,25 +139,43 @@ pub fn open_output(
     }
 }
 
+/// What a text report has besides its tables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Besides {
+    /// Whether lines of calls were printed before it.
+    pub record: bool,
+    /// Whether histograms are drawn.
+    pub histograms: bool,
+}
+
 /// Prints the session of a run. Returns the exit status.
-pub fn print_outcome(outcome: &Outcome, output: Output, common: &Common, record: bool) -> ExitCode {
-    let written = report(&outcome.session, output, common, record);
+pub fn print_outcome(
+    outcome: &Outcome,
+    output: Output,
+    common: &Common,
+    besides: Besides,
+) -> ExitCode {
+    let written = report(&outcome.session, output, common, besides);
     exit_code(outcome, written)
 }
 
-/// Prints a session. `record` says that lines of calls were printed before it.
+/// Prints a session.
 pub fn report(
     session: &Session,
     output: Output,
     common: &Common,
-    record: bool,
+    besides: Besides,
 ) -> Result<(), Failure> {
     let report = match common.json {
         true => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         false => {
-            let report = tiptoe_report::text(session, &output.options(common.top));
-            if record {
+            let options = Options {
+                histograms: besides.histograms,
+                ..output.options(common.top)
+            };
+            let report = tiptoe_report::text(session, &options);
+            if besides.record {
                 format!("\n{report}")
             } else {
                 report

@@ -11,7 +11,7 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::Terminal;
-use crate::probe;
+use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
 use crate::values;
 
@@ -152,5 +152,10 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::watch(&request, &mut observer)?;
-    Ok(probe::print_outcome(&outcome, output, &common, false))
+    Ok(probe::print_outcome(
+        &outcome,
+        output,
+        &common,
+        Besides::default(),
+    ))
 }

@@ -80,6 +80,7 @@ fn bad_options_are_refused() {
 fn options_that_no_event_can_serve_are_refused() {
     let refuses = |args: &[&str], what| refuses(&[&["probe", "-p", "1"], args].concat(), what);
     refuses(&["f", "--slower", "1ms"], "--slower without --latency");
+    refuses(&["f", "--histograms"], "--histograms without --latency");
     refuses(
         &["f", "--latency", "--slower", "1"],
         "not the time of a call",

@@ -1,9 +1,9 @@
 //! Tables whose columns are as wide as their cells.
 //!
-//! A row has numbers, words, a name, and remarks or a tail, which describe the name. A row that is
-//! wider than the terminal shrinks in this order: the tail moves to a line below, remarks are cut,
-//! spare columns are left out. The name is cut last, because the user needs it to know what a row
-//! is about. A name loses its middle, because names of C++ and Rust differ at both ends.
+//! A row has numbers, words, a name, and remarks or a tail, which describe the name. A row that is wider than the
+//! terminal shrinks in this order: the tail moves to a line below, remarks are cut, spare columns are left out or, with
+//! a legend, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal
+//! show the rest. A name that does not fit alone loses its middle, because names of C++ and Rust differ at both ends.
 
 use crate::columns::{columns, cut, joined, left, right, shortened};
 use crate::number::counted;
@@ -29,6 +29,8 @@ pub(crate) struct Grid {
     tail: &'static str,
     /// The columns that are left out until all names fit, in this order.
     spare: &'static [&'static str],
+    /// A column whose cells move to lines below the rows if they do not fit, and what explains it below the table.
+    legend: Option<(&'static str, String)>,
     rows: Vec<GridRow>,
 }
 
@@ -93,6 +95,13 @@ impl Grid {
         self
     }
 
+    /// Adds a line below the table that explains a column. Cells of this column are never left out: if it does not fit,
+    /// they are below their rows.
+    pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
+        self.legend = text.map(|text| (column, text));
+        self
+    }
+
     pub(crate) fn add(&mut self, cells: Vec<String>, name: String, remarks: String) {
         self.add_row(Cells {
             cells,
@@ -140,6 +149,9 @@ impl Grid {
                 }
             }
         }
+        if let Some((column, text)) = &self.legend {
+            lines.extend(options.wrapped(&format!("({column}: "), text));
+        }
         if !left_out.is_empty() {
             let left_out = format!("{}: on a wider terminal, or --json)", left_out.join(", "));
             lines.extend(options.wrapped("(", &left_out));
@@ -183,8 +195,23 @@ impl Grid {
             let tail = shortened(tail, room(&line));
             lines.push(options.fit(&(line + &tail)));
         }
+        if let Some((column, cell)) = self.legend_cell_without_room(cells, widths) {
+            lines.push(options.fit(&format!("{BELOW}{column} {cell}")));
+        }
         let below = below.iter();
         lines.extend(below.flat_map(|below| options.wrapped(&below.label, &below.text)));
+    }
+
+    /// Returns the heading and the row's cell of the column with a legend, if that column is left out.
+    fn legend_cell_without_room<'a>(
+        &self,
+        cells: &'a [String],
+        widths: &[usize],
+    ) -> Option<(&'static str, &'a str)> {
+        let (column, _) = self.legend.as_ref()?;
+        let at = self.heads().position(|head| head == column)?;
+        let cell = cells.get(at).filter(|cell| !cell.is_empty())?;
+        (widths.get(at) == Some(&0)).then_some((*column, cell))
     }
 
     fn heads(&self) -> impl Iterator<Item = &String> {
@@ -221,7 +248,8 @@ impl Grid {
             let at = self.heads().position(|head| head == spare);
             if let Some(at) = at.filter(|at| !fits && widths[*at] > 0) {
                 widths[at] = 0;
-                left_out.push(*spare);
+                let is_below = self.legend.iter().any(|(column, _)| column == spare);
+                left_out.extend((!is_below).then_some(*spare));
             }
         }
         (widths, left_out)

@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Histogram, Session};
 
-use crate::latency::{Timed, worst_first};
+use crate::latency::worst_first;
 use crate::number::{grouped, share, time};
 use crate::{Options, event_name};
 
@@ -22,23 +22,34 @@ struct TimeRange {
     count: u64,
 }
 
-/// Returns the histograms of events with timed calls, those with the most time first.
-pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
-    let mut timed = worst_first(session);
-    timed.retain(|(_, calls)| calls.histogram.total() > 0);
-    let drawn = options.drawn(timed.len());
-    timed[..drawn]
+/// Formats the median, the 99th percentile and the longest time.
+pub(crate) fn durations(histogram: Option<&Histogram>) -> [String; 3] {
+    let times = histogram.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
+    times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
+}
+
+/// Returns the histograms of timed calls, the events with the most time first.
+pub(crate) fn of_calls(session: &Session, options: &Options) -> Vec<Vec<String>> {
+    let timed = worst_first(session).into_iter();
+    let timed = timed.map(|(event, calls)| (event_name(&event.event), &calls.histogram));
+    draw_all(timed, options)
+}
+
+/// Returns the first histograms that have times, as many as the options ask for.
+pub(crate) fn draw_all<'a>(
+    histograms: impl Iterator<Item = (String, &'a Histogram)>,
+    options: &Options,
+) -> Vec<Vec<String>> {
+    let timed: Vec<_> = histograms.filter(|(_, times)| times.total() > 0).collect();
+    let drawn = &timed[..options.drawn(timed.len())];
+    drawn
         .iter()
-        .map(|timed| block(timed, options))
+        .map(|(name, times)| draw(name, times, options))
         .collect()
 }
 
-fn block((event, calls): &Timed, options: &Options) -> Vec<String> {
-    draw(&event_name(&event.event), &calls.histogram, options)
-}
-
 /// Returns the name and the bars of one histogram.
-pub(crate) fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
+fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     let rows = rows(histogram);
     let total = histogram.total();
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use tiptoe_session::{CountPart, Ends, Event, Latency, Session};
 
 use crate::grid::{self, Grid, common_prefix};
+use crate::heat::{HEAT, HeatScale};
 use crate::number::{counted, grouped, time};
 use crate::{Options, printable};
 
@@ -34,7 +35,7 @@ const TIMES: [Column; 7] = [
     }),
 ];
 /// The columns that a narrow terminal leaves out, in this order.
-const SPARE: &[&str] = &["mean", "p90", "self", LEFT.heading];
+const SPARE: &[&str] = &["mean", "p90", "self", HEAT, LEFT.heading];
 /// The heading of the column that rows are sorted by.
 const TOTAL: &str = "total";
 
@@ -75,14 +76,22 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));
     shown.first()?;
-    let columns = columns(&timed);
-    let heads: Vec<&'static str> = columns.iter().map(|column| column.heading).collect();
+    let numbers = columns(&timed);
+    let heads: Vec<&'static str> = numbers.iter().map(|column| column.heading).collect();
     let prefix = common_prefix(shown.iter().map(|(event, _)| &*event.event));
-    let mut grid = Grid::new(&heads, grid::heading("event", prefix, None)).with_spare(SPARE);
+    let heat = options.heat(shown.iter().map(|(_, calls)| Some(&calls.histogram)));
+    let mut grid = Grid::new(&heads, grid::heading("event", prefix, None))
+        .with_words(&[HEAT])
+        .with_legend(HEAT, heat.map(HeatScale::legend))
+        .with_spare(SPARE);
+    let columns = Columns { numbers, heat };
     for (event, calls) in shown {
         let name = event.event.strip_prefix(prefix).unwrap_or(&event.event);
-        let cells = cells(&columns, event.ends, calls);
-        grid.add(cells, printable(name), String::new());
+        grid.add(
+            columns.cells(event.ends, calls),
+            printable(name),
+            String::new(),
+        );
         add_parts(&mut grid, &columns, &event.by, options);
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
@@ -99,13 +108,32 @@ fn columns(timed: &[Timed]) -> Vec<Column> {
     [TIMED].into_iter().chain(left).chain(TIMES).collect()
 }
 
-fn cells(columns: &[Column], ends: Option<Ends>, calls: &Latency) -> Vec<String> {
-    let ends = ends.unwrap_or_default();
-    let cells = columns.iter().map(|column| (column.cell)(ends, calls));
-    cells.collect()
+/// The columns before the name.
+struct Columns {
+    numbers: Vec<Column>,
+    heat: Option<HeatScale>,
 }
 
-fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[CountPart], options: &Options) {
+impl Columns {
+    fn cells(&self, ends: Option<Ends>, calls: &Latency) -> Vec<String> {
+        let ends = ends.unwrap_or_default();
+        let numbers = self.numbers.iter().map(|column| (column.cell)(ends, calls));
+        let heat = HeatScale::cell(self.heat, Some(&calls.histogram));
+        numbers.chain([heat]).collect()
+    }
+
+    /// Returns the cells of a row that has only a total.
+    fn total(&self, total: &str) -> Vec<String> {
+        let number = |column: &Column| match column.heading {
+            TOTAL => total.to_owned(),
+            _ => String::new(),
+        };
+        let numbers = self.numbers.iter().map(number);
+        numbers.chain([String::new()]).collect()
+    }
+}
+
+fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &Options) {
     let mut parts: Vec<(&CountPart, &Latency)> = parts
         .iter()
         .filter_map(|part| Some((part, part.latency.as_deref()?)))
@@ -114,7 +142,7 @@ fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[CountPart], options: 
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
     for (part, calls) in shown {
         let name = format!("  {}", printable(&part.key));
-        grid.add(cells(columns, part.ends, calls), name, String::new());
+        grid.add(columns.cells(part.ends, calls), name, String::new());
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
@@ -123,7 +151,7 @@ fn add_parts(grid: &mut Grid, columns: &[Column], parts: &[CountPart], options: 
 /// Adds the total of the rows that are not shown, in the column of totals. Does nothing if all are shown.
 fn add_left_out(
     grid: &mut Grid,
-    columns: &[Column],
+    columns: &Columns,
     ns: impl ExactSizeIterator<Item = u64>,
     name: String,
 ) {
@@ -131,9 +159,5 @@ fn add_left_out(
         return;
     }
     let total = time(ns.map(|ns| ns as f64).sum());
-    let cell = |column: &Column| match column.heading {
-        TOTAL => total.clone(),
-        _ => String::new(),
-    };
-    grid.add(columns.iter().map(cell).collect(), name, String::new());
+    grid.add(columns.total(&total), name, String::new());
 }

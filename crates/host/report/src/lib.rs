@@ -14,7 +14,9 @@ mod columns;
 mod cost;
 mod ends;
 mod grid;
+mod heat;
 mod histogram;
+mod holds;
 mod interval;
 mod latency;
 mod locks;
@@ -29,7 +31,9 @@ mod waits;
 mod watch;
 
 use tiptoe_event::{Printable, PrintableJson, is_unseen};
-use tiptoe_session::Session;
+use tiptoe_session::{Histogram, Session};
+
+use heat::HeatScale;
 
 pub use calls::{call, call_json};
 pub use columns::message;
@@ -60,6 +64,8 @@ pub struct Options {
     /// The columns of the terminal, which no line exceeds: rows lose what fits no more, sentences are wrapped. `None`
     /// changes no line.
     pub width: Option<usize>,
+    /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
+    pub histograms: bool,
     /// Whether headings are bold. The text must mean the same without.
     pub color: bool,
 }
@@ -73,6 +79,18 @@ impl Options {
     /// Returns how many of `len` histograms are drawn.
     pub(crate) fn drawn(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_HISTOGRAMS), len)
+    }
+
+    /// Returns the scale of a table's heat lines; `None` if histograms are drawn, or if no row has times.
+    pub(crate) fn heat<'a>(
+        &self,
+        rows: impl Iterator<Item = Option<&'a Histogram>> + Clone,
+    ) -> Option<HeatScale> {
+        if self.histograms {
+            None
+        } else {
+            HeatScale::of(rows)
+        }
     }
 
     /// Returns the heading, bold with [`Options::color`]. It must already fit, because [`Options::fit`] may cut escape

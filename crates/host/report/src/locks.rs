@@ -2,15 +2,14 @@
 //! waiters. Waits without a holder, such as those for a condition variable, have a table of their own, because
 //! otherwise idle workers would fill the top rows.
 
-use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
+use tiptoe_session::{Deadlock, Lock, Locks, Session, Waiting};
 
-use crate::columns::{joined, whole};
+use crate::columns::joined;
 use crate::grid::{self, BELOW, Below, Cells, Grid};
+use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, plural, share, short_percent, time};
-use crate::{Options, histogram, now, printable};
+use crate::{Options, histogram, holds, now, printable};
 
-/// The least number of waits for which a histogram is drawn.
-const FEW: u64 = 10;
 /// The number of blamed call sites that a row names.
 const BLAMED: usize = 3;
 
@@ -31,7 +30,7 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
         };
         blocks.push(table(heading, &idle, options));
     }
-    blocks.extend(holds(locks, options));
+    blocks.extend(holds::rows(locks, options));
     blocks.extend(locks.deadlocks.iter().map(|one| deadlock(one, options)));
     blocks
 }
@@ -50,53 +49,13 @@ fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
         .collect()
 }
 
-/// Returns the table of hold times of the lock of `--hold`, by the call site that took it.
-fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
-    let lock = &locks.holds.first()?.lock;
-    let mut grid = Grid::new(&["total", "times", "p50", "p99", "max"], "held from".into());
-    let shown = options.shown(locks.holds.len());
-    for hold in &locks.holds[..shown] {
-        let total = match hold.is_at_least {
-            true => format!(">={}", time(hold.total_ns as f64)),
-            false => time(hold.total_ns as f64),
-        };
-        // A row has its lock's name only if that differs, because each process may name the
-        // lock in its own way.
-        let other_lock = match hold.lock == *lock {
-            true => String::new(),
-            false => format!("  {}", printable(&hold.lock)),
-        };
-        let cells = [total, grouped(hold.count)].into_iter();
-        let cells = cells.chain(durations(hold.histogram.as_ref()));
-        grid.add(cells.collect(), printable(&hold.callsite), other_lock);
-    }
-    let mut lines = options.sentence(&format!("{} was held", whole(lock)));
-    lines.extend(grid.lines(options));
-    if shown < locks.holds.len() {
-        let more = locks.holds.len() - shown;
-        lines.extend(options.sentence(&format!("{more} more (--top 0 shows all)")));
-    }
-    Some(lines)
-}
-
-/// Formats the median, the 99th percentile and the longest time.
-fn durations(histogram: Option<&Histogram>) -> [String; 3] {
-    let times = histogram.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
-    times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
-}
-
-/// Returns at most three histograms, of the locks with the most waiting time.
-pub(crate) fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
-    let rows = session.locks.iter().flat_map(|locks| &locks.rows);
-    let timed = rows.filter(|row| !row.idle && row.slept >= FEW);
-    let mut timed: Vec<_> = timed
-        .filter_map(|row| Some((row, row.histogram.as_ref()?)))
-        .collect();
-    timed.truncate(options.drawn(timed.len()).min(3));
-    let drawn = timed.into_iter();
+/// Returns the histograms of the waits for the locks with the most waiting time, then those of holds.
+pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
+    let rows = locks.rows.iter();
+    let timed = rows.filter_map(|row| Some((name(row), row.histogram.as_ref()?)));
+    let mut drawn = histogram::draw_all(timed, options);
+    drawn.extend(holds::histograms(locks, options));
     drawn
-        .map(|(row, times)| histogram::draw(&name(row), times, options))
-        .collect()
 }
 
 /// Returns notes on what the tables leave out or estimate, one sentence each.
@@ -206,10 +165,12 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         "p99",
         "max",
     ];
+    let heat = options.heat(shown.iter().map(|row| row.histogram.as_ref()));
     let mut grid = Grid::new(&columns, grid::heading(by, binary, kind.map(printable)))
-        .with_words(&["type"])
+        .with_words(&[HEAT, "type"])
+        .with_legend(HEAT, heat.map(HeatScale::legend))
         .with_tail("mostly from")
-        .with_spare(&["at once", "slept", "p50", "contended"]);
+        .with_spare(&["at once", "slept", "p50", HEAT, "contended"]);
     let any_at_once = shown.iter().any(|row| row.at_once > 0);
     for row in shown {
         let at_once = match any_at_once {
@@ -226,7 +187,8 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
             grouped(row.slept),
             at_once,
         ];
-        cells.extend(durations(row.histogram.as_ref()));
+        cells.extend(histogram::durations(row.histogram.as_ref()));
+        cells.push(HeatScale::cell(heat, row.histogram.as_ref()));
         cells.push(kind);
         let lock = row.lock.strip_prefix(binary).unwrap_or(&row.lock);
         let more = early(row).into_iter();
@@ -286,7 +248,7 @@ fn blame(lock: &Lock) -> Option<Below> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_session::{Blame, Early, Readers};
+    use tiptoe_session::{Blame, Early, Histogram, Readers};
 
     fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
         let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {

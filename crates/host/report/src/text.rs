@@ -1,4 +1,5 @@
-//! The report for people: the target, the tables, the histograms, the refusals, the notes, the cost.
+//! The report for people: the target, the histograms, the refusals, the tables, the notes, the cost. Tables are below
+//! what may be long, so that they remain on the screen.
 
 use tiptoe_session::{Now, Process, Session};
 
@@ -26,6 +27,12 @@ fn report(session: &Session, options: &Options) -> String {
         return stat::text(session, stat, options);
     }
     let mut blocks = vec![options.sentence(&summary(session))];
+    if options.histograms {
+        blocks.extend(histograms(session, options));
+    }
+    if !session.refusals.is_empty() {
+        blocks.push(refusals::rows(&session.refusals, options));
+    }
     if let Some(waits) = &session.waits {
         blocks.push(waits::rows(waits, options));
     } else if let Some(watch) = &session.watch {
@@ -36,12 +43,7 @@ fn report(session: &Session, options: &Options) -> String {
         blocks.push(table::rows(session, options));
     }
     blocks.extend(locks::blocks(session, options));
-    blocks.extend(locks::histograms(session, options));
     blocks.extend(latency::rows(session, options));
-    blocks.extend(histogram::blocks(session, options));
-    if !session.refusals.is_empty() {
-        blocks.push(refusals::rows(&session.refusals, options));
-    }
     let notes: Vec<String> = ends::notes(session)
         .into_iter()
         .chain(calls::notes(session))
@@ -60,6 +62,16 @@ fn report(session: &Session, options: &Options) -> String {
     blocks.push(last.flat_map(|line| options.sentence(&line)).collect());
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
+}
+
+/// Returns the histograms of all timed rows.
+fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
+    let waits = session.waits.iter();
+    let waits = waits.flat_map(|waits| waits::histograms(waits, options));
+    let locks = session.locks.iter();
+    let locks = locks.flat_map(|locks| locks::histograms(locks, options));
+    let calls = histogram::of_calls(session, options);
+    waits.chain(locks).chain(calls).collect()
 }
 
 /// Returns the report of one moment, without a cost, because nothing is patched and no thread is stopped.

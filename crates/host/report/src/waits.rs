@@ -3,8 +3,9 @@
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
 use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
+use crate::heat::{HEAT, HeatScale};
 use crate::number::{counted, grouped, time};
-use crate::{Options, printable};
+use crate::{Options, histogram, printable};
 
 /// The number of callers that are shown for a call site.
 const CALLERS: usize = 4;
@@ -21,10 +22,12 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
         "type" => ("mostly at", ""),
         by => (by, "mostly at"),
     };
+    let heat = options.heat(shown.iter().map(|wait| Some(&wait.histogram)));
     let mut grid = Grid::new(&NUMBERS, name.to_owned())
-        .with_words(&["type", "mode"])
+        .with_words(&[HEAT, "type", "mode"])
+        .with_legend(HEAT, heat.map(HeatScale::legend))
         .with_tail(tail)
-        .with_spare(&["mean", "p50"]);
+        .with_spare(&["mean", "p50", HEAT]);
     for wait in shown {
         let key = wait.key.as_deref().filter(|_| !tail.is_empty());
         let (name, tail) = match key {
@@ -32,7 +35,7 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
             None => (place(wait), String::new()),
         };
         grid.add_row(Cells {
-            cells: cells(wait),
+            cells: cells(wait, heat),
             name,
             tail,
             below: callers(wait).filter(|_| by_callsite).into_iter().collect(),
@@ -46,8 +49,8 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
 
 const NUMBERS: [&str; 6] = ["total", "count", "mean", "p50", "p99", "max"];
 
-/// Returns the numbers, then the type and the mode.
-fn cells(wait: &Wait) -> Vec<String> {
+/// Returns the numbers, then the heat line, the type and the mode.
+fn cells(wait: &Wait, heat: Option<HeatScale>) -> Vec<String> {
     let Histogram {
         p50_ns,
         p99_ns,
@@ -57,7 +60,8 @@ fn cells(wait: &Wait) -> Vec<String> {
     let mean = wait.total_ns.checked_div(wait.count).unwrap_or(0);
     let times = [mean, p50_ns, p99_ns, max_ns].map(|ns| time(ns as f64));
     let numbers = [time(wait.total_ns as f64), grouped(wait.count)];
-    let words = [printable(&wait.kind), mode(wait)];
+    let heat = HeatScale::cell(heat, Some(&wait.histogram));
+    let words = [heat, printable(&wait.kind), mode(wait)];
     numbers.into_iter().chain(times).chain(words).collect()
 }
 
@@ -90,6 +94,20 @@ fn place(wait: &Wait) -> String {
 fn callers(wait: &Wait) -> Option<Below> {
     let callers: Vec<&String> = wait.callers.iter().take(CALLERS).collect();
     (!callers.is_empty()).then(|| Below::new(BELOW_STACK, arrows(&callers)))
+}
+
+/// Returns the histograms of the rows, those with the most time first.
+pub(crate) fn histograms(waits: &Waits, options: &Options) -> Vec<Vec<String>> {
+    let name = |wait: &Wait| {
+        let whose = wait.key.as_deref().map_or_else(|| place(wait), printable);
+        let mode = match mode(wait) {
+            mode if mode == "-" => String::new(),
+            mode => format!(" ({mode})"),
+        };
+        format!("{}{mode} {whose}", printable(&wait.kind))
+    };
+    let timed = waits.rows.iter().map(|wait| (name(wait), &wait.histogram));
+    histogram::draw_all(timed, options)
 }
 
 /// Returns notes on what the table leaves out, one sentence each.

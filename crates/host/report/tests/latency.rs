@@ -95,25 +95,26 @@ fn eventful() -> Session {
     session
 }
 
-/// Checks the report without its first two blocks, the summary and the table of counts.
+/// Checks the report without the heading and the table of counts.
 #[track_caller]
 fn shows(session: &Session, options: &Options, expected: &str) {
     let shown = text(session, options);
-    let blocks: Vec<&str> = shown.split("\n\n").skip(2).collect();
+    let blocks = shown.split("\n\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter(|block| !block.contains("rate/s")).collect();
     let shown = format!("\n{}", blocks.join("\n\n"));
     assert_eq!(shown, expected, "{shown}");
 }
 
 #[test]
 fn the_event_with_the_most_time_is_first() {
+    let options = Options {
+        histograms: true,
+        ..Options::default()
+    };
     shows(
         &session(),
-        &Options::default(),
+        &options,
         "
-  timed   total    self   mean    p50    p90     p99     max  event (uprobe:redis-server:…)
-149,403   144ms  96.0ms  964ns  893ns  936ns  1.56us  2.30ms  call
-170,903  6.92ms  4.61ms   40ns   39ns   42ns    45ns    52ns  dictFind
-
 redis-server:call
    512ns .. 1.02us        140,000   93.7%  █████████████████████████████████████████████████████████
   1.02us .. 2.05us          9,000    6.0%  ███▊
@@ -137,6 +138,10 @@ redis-server:dictFind
     45ns .. 49ns                0    0.0%
     49ns .. 54ns              900    0.5%  ▋
 
+  timed   total    self   mean    p50    p90     p99     max  event (uprobe:redis-server:…)
+149,403   144ms  96.0ms  964ns  893ns  936ns  1.56us  2.30ms  call
+170,903  6.92ms  4.61ms   40ns   39ns   42ns    45ns    52ns  dictFind
+
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
 ",
     );
@@ -146,19 +151,13 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
 fn calls_without_a_return_are_noted_and_80_columns_suffice() {
     let options = Options {
         width: Some(80),
+        histograms: true,
         ..Options::default()
     };
     shows(
         &eventful(),
         &options,
         "
-  timed  left   total    p50    p99    max  event (uprobe:redis-server:…)
-170,903     0  6.92ms   39ns   45ns   52ns  dictFind
- 90,000     0  3.69ms   40ns   41ns   41ns    arg0=0x7fff00001234
- 50,000     0  1.90ms   36ns   38ns   38ns    arg0=3
-      7     5  5.30us  792ns  800ns  800ns  call
-(mean, p90, self: on a wider terminal, or --json)
-
 redis-server:dictFind
      0ns                        3   <0.1%  ▏
     35ns .. 38ns           60,000   35.1%  ████████████████████████▊
@@ -171,6 +170,13 @@ redis-server:call
    664ns .. 724ns               3   42.9%  ███████████████████████████▊
    724ns .. 790ns               0    0.0%
    790ns .. 861ns               4   57.1%  █████████████████████████████████████
+
+  timed  left   total    p50    p99    max  event (uprobe:redis-server:…)
+170,903     0  6.92ms   39ns   45ns   52ns  dictFind
+ 90,000     0  3.69ms   40ns   41ns   41ns    arg0=0x7fff00001234
+ 50,000     0  1.90ms   36ns   38ns   38ns    arg0=3
+      7     5  5.30us  792ns  800ns  800ns  call
+(mean, p90, self: on a wider terminal, or --json)
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
@@ -200,19 +206,12 @@ fn rows_that_are_not_shown_are_summed() {
         .left = 0;
     shows(
         &session, &options, "
-  timed   total    self  mean   p50   p90   p99   max  event (uprobe:redis-server:…)
-170,903  6.92ms  4.61ms  40ns  39ns  42ns  45ns  52ns  dictFind
- 90,000  3.69ms  2.46ms  41ns  40ns  41ns  41ns  41ns    arg0=0x7fff00001234
-         1.90ms                                          in 1 more
-         5.30us                                        in 1 more event
-
-redis-server:dictFind
-     0ns                        3   <0.1%  ▏
-    35ns .. 38ns           60,000   35.1%  ██████████████████████████████████████
-    38ns .. 41ns           90,000   52.7%  █████████████████████████████████████████████████████████
-    41ns .. 45ns           20,000   11.7%  ████████████▊
-    45ns .. 49ns                0    0.0%
-    49ns .. 54ns              900    0.5%  ▋
+  timed   total    self  mean   p50   p90   p99   max  heat   event (uprobe:redis-server:…)
+170,903  6.92ms  4.61ms  40ns  39ns  42ns  45ns  52ns  ▆█▂ ▁  dictFind
+ 90,000  3.69ms  2.46ms  41ns  40ns  41ns  41ns  41ns   █       arg0=0x7fff00001234
+         1.90ms                                                 in 1 more
+         5.30us                                               in 1 more event
+(heat: 35ns to 54ns; --histograms draws each row)
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
@@ -267,6 +266,7 @@ fn nothing_is_wider_than_the_terminal() {
         for width in [20, 60, 80, 100, 200] {
             let options = Options {
                 width: Some(width),
+                histograms: true,
                 ..Options::default()
             };
             let shown = text(&session, &options);
@@ -286,6 +286,7 @@ fn ten_histograms_by_default() {
             &session,
             &Options {
                 top,
+                histograms: true,
                 ..Options::default()
             },
         );
@@ -302,7 +303,11 @@ fn any_histogram_of_a_session_prints() {
         latency.histogram.scale = scale;
         latency.histogram.offset = offset;
         latency.histogram.counts = counts.to_vec();
-        text(session, &Options::default())
+        let options = Options {
+            histograms: true,
+            ..Options::default()
+        };
+        text(session, &options)
     };
     for scale in [0, 3, 20, 255] {
         for offset in [i32::MIN, -1, 0, 7, i32::MAX] {

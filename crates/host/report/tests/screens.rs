@@ -336,10 +336,11 @@ fn stat() -> Session {
     }
 }
 
-fn screens() -> [(&'static str, Session); 7] {
+fn screens() -> [(&'static str, Session); 8] {
     [
         ("probe", probe(false)),
         ("latency", probe(true)),
+        ("histograms", probe(true)),
         ("lock", locks()),
         ("hold", holds()),
         ("kernel", kernel_locks()),
@@ -360,7 +361,11 @@ fn screens_of_80_columns_look_as_kept() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/screens");
     for (name, session) in screens() {
         let path = folder.join(format!("{name}.txt"));
-        let shown = text(&session, &at(80));
+        let options = Options {
+            histograms: name == "histograms",
+            ..at(80)
+        };
+        let shown = text(&session, &options);
         if std::env::var_os("TIPTOE_WRITE_SCREENS").is_some() {
             std::fs::write(&path, &shown).expect("the folder is writable");
         }

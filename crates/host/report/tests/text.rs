@@ -82,16 +82,16 @@ fn a_session_with_every_kind_of_remark() {
     shows(&session, &Options::default(), "\
 redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
+not traced: 5
+             4  looks at its own caller: a, b, c and 1 more
+             1  holds data: e\\x1b[2J
+
      count   rate/s  share    cost     via  event (uprobe:redis-server:…)
  1,500,000  750,000  60.0%   0.22%   agent  dictFind  (also dictLookup)
  1,000,000  500,000  66.7%                    thread 4242
    500,000  250,000  33.3%                    thread 4243 (io_thd_1)
 ~1,000,000  500,000  40.0%  0.075%  kernel  call  (counted 50.0% of the time, scaled; lost 3; a trap: no jump fits)
          0        0   0.0%   0.00%   agent  never
-
-not traced: 5
-             4  looks at its own caller: a, b, c and 1 more
-             1  holds data: e\\x1b[2J
 
 note: libc.so.6 has no symbols
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
@@ -113,7 +113,7 @@ fn many_events_are_cut_to_the_top_and_to_the_width() {
     let options = Options {
         top: Some(1),
         width: Some(76),
-        color: false,
+        ..Options::default()
     };
     shows(
         &session(),

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
-use crate::probe;
+use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
 
 const NO_TARGET_HINT: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
@@ -47,7 +47,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::locks(&request, &mut observer)?;
-    Ok(probe::print_outcome(&outcome, output, &common, false))
+    let besides = Besides {
+        histograms: args.histograms,
+        ..Besides::default()
+    };
+    Ok(probe::print_outcome(&outcome, output, &common, besides))
 }
 
 /// Returns the processes whose waits count; `None` for the whole system.

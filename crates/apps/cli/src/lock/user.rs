@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
-use crate::probe;
+use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
 
 const NO_TARGET_HINT: &str =
@@ -51,7 +51,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    Ok(probe::print_outcome(&outcome, output, &common, false))
+    let besides = Besides {
+        histograms: args.histograms,
+        ..Besides::default()
+    };
+    Ok(probe::print_outcome(&outcome, output, &common, besides))
 }
 
 /// Prints what the threads of one process wait for at this moment.
@@ -68,7 +72,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     };
     let output = probe::open_output(common, &target, false)?;
     let session = tiptoe_collector::lock_waits_now(pid)?;
-    probe::report(&session, output, common, false)?;
+    probe::report(&session, output, common, Besides::default())?;
     Ok(ExitCode::SUCCESS)
 }
 

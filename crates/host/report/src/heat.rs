@@ -1,0 +1,149 @@
+//! Heat lines: the times of a row as blocks, from short to long.
+//!
+//! All rows of a table have one scale, so that a block below another means the same times.
+
+use tiptoe_session::Histogram;
+
+use crate::number::time;
+
+/// The heading of the column of heat lines.
+pub(crate) const HEAT: &str = "heat";
+
+/// The most cells of a line.
+const CELLS: i64 = 8;
+/// A cell, by the eighths of the row's fullest cell that it has.
+const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The cells of all lines of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeatScale {
+    /// The coarsest scale of the rows' histograms.
+    scale: u8,
+    /// The first bucket of that scale that any row has, and the last.
+    first: i64,
+    last: i64,
+}
+
+impl HeatScale {
+    /// Returns the scale for the rows of a table. `None` if no row has a time that is longer than 0 ns.
+    pub(crate) fn of<'a>(
+        rows: impl Iterator<Item = Option<&'a Histogram>> + Clone,
+    ) -> Option<HeatScale> {
+        let rows = rows.flatten().filter(|row| !row.counts.is_empty());
+        let scale = rows.clone().map(|row| row.scale).min()?;
+        let buckets = rows.map(|row| {
+            let first = i64::from(row.offset);
+            let last = first + row.counts.len() as i64 - 1;
+            [first, last].map(|bucket| coarser(bucket, row.scale, scale))
+        });
+        let ends = buckets.reduce(|[first, last], [other_first, other_last]| {
+            [first.min(other_first), last.max(other_last)]
+        });
+        let [first, last] = ends?;
+        Some(HeatScale { scale, first, last })
+    }
+
+    /// Returns the shortest and the longest time of the scale, for the line below the table.
+    pub(crate) fn legend(self) -> String {
+        let edge = |bucket: i64| (bucket as f64 / f64::from(self.scale).exp2()).exp2();
+        let (from, to) = (time(edge(self.first)), time(edge(self.last + 1)));
+        format!("{from} to {to}; --histograms draws each row)")
+    }
+
+    /// Returns a row's line; empty without a scale or times.
+    pub(crate) fn cell(scale: Option<HeatScale>, row: Option<&Histogram>) -> String {
+        let line = scale.zip(row).map(|(scale, row)| scale.line(row));
+        line.unwrap_or_default()
+    }
+
+    fn line(self, row: &Histogram) -> String {
+        let (each, cells) = self.cells();
+        let mut counts = vec![0_u64; cells];
+        counts[0] = row.zero_count;
+        for (bucket, count) in (i64::from(row.offset)..).zip(&row.counts) {
+            let bucket = coarser(bucket, row.scale, self.scale) - self.first;
+            if let Some(cell) = counts.get_mut((bucket / each) as usize) {
+                *cell = cell.saturating_add(*count);
+            }
+        }
+        match counts.iter().max() {
+            None | Some(0) => String::new(),
+            Some(&most) => counts.iter().map(|count| block(*count, most)).collect(),
+        }
+    }
+
+    /// Returns the number of buckets in a cell, and the number of cells.
+    fn cells(self) -> (i64, usize) {
+        let buckets = self.last - self.first + 1;
+        let each = (buckets + CELLS - 1) / CELLS;
+        (each, ((buckets + each - 1) / each) as usize)
+    }
+}
+
+/// Returns the bucket of a coarser scale that holds this one.
+fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
+    // From 62 on each bucket of 64 bits is 0 or -1.
+    bucket >> from.saturating_sub(to).min(62)
+}
+
+/// Returns the block of a count, rounded up, so that a single time is visible.
+fn block(count: u64, most: u64) -> char {
+    let eighths = (u128::from(count) * 8).div_ceil(u128::from(most)) as usize;
+    LEVELS.get(eighths).copied().unwrap_or(' ')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(scale: u8, offset: i32, counts: &[u64]) -> Histogram {
+        Histogram {
+            scale,
+            offset,
+            counts: counts.to_vec(),
+            ..Histogram::default()
+        }
+    }
+
+    #[test]
+    fn rows_of_a_table_have_one_scale() {
+        let short = histogram(3, 40, &[1, 800, 400]);
+        let long = histogram(3, 43, &[5, 0, 0, 10, 5]);
+        let zero = Histogram {
+            zero_count: 3,
+            ..Histogram::default()
+        };
+        let rows = [&short, &long, &zero];
+        let scale = HeatScale::of(rows.into_iter().map(Some)).expect("times");
+        assert_eq!(
+            rows.map(|row| scale.line(row)),
+            ["▁█▄     ", "   ▄  █▄", "█       "]
+        );
+        assert!(scale.legend().starts_with("32ns to 64ns; "));
+        let none = Histogram::default();
+        assert_eq!(scale.line(&none), "");
+        assert!(HeatScale::of([None, Some(&none)].into_iter()).is_none());
+    }
+
+    #[test]
+    fn many_buckets_share_eight_blocks() {
+        let wide = histogram(3, 0, &[7; 100]);
+        let scale = HeatScale::of([Some(&wide)].into_iter()).expect("times");
+        assert_eq!(scale.line(&wide), "███████▆");
+    }
+
+    #[test]
+    fn any_histograms_have_lines() {
+        for (scale, offset) in [(0, i32::MIN), (255, -1), (3, i32::MAX), (20, 0)] {
+            let any = histogram(scale, offset, &[u64::MAX, 0, 1]);
+            let other = histogram(3, 8, &[1]);
+            let rows = [Some(&any), Some(&other)];
+            let scale = HeatScale::of(rows.into_iter()).expect("times");
+            for row in rows.into_iter().flatten() {
+                let line = scale.line(row);
+                assert!((1..=8).contains(&line.chars().count()), "{line:?}");
+            }
+            assert!(!scale.legend().is_empty());
+        }
+    }
+}

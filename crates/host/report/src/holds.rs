@@ -1,0 +1,50 @@
+//! The table of hold times of the lock of `--hold`, by the call site that took it.
+
+use tiptoe_session::{Hold, Locks};
+
+use crate::columns::whole;
+use crate::grid::Grid;
+use crate::heat::{HEAT, HeatScale};
+use crate::number::{grouped, time};
+use crate::{Options, histogram, printable};
+
+/// Returns the table. `None` without holds.
+pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
+    let lock = &locks.holds.first()?.lock;
+    let shown = &locks.holds[..options.shown(locks.holds.len())];
+    let heat = options.heat(shown.iter().map(|hold| hold.histogram.as_ref()));
+    let mut grid = Grid::new(&["total", "times", "p50", "p99", "max"], "held from".into())
+        .with_words(&[HEAT])
+        .with_legend(HEAT, heat.map(HeatScale::legend))
+        .with_spare(&["p50", HEAT]);
+    for hold in shown {
+        let total = match hold.is_at_least {
+            true => format!(">={}", time(hold.total_ns as f64)),
+            false => time(hold.total_ns as f64),
+        };
+        // In another process the lock may have another name; then the row has it.
+        let other_lock = match hold.lock == *lock {
+            true => String::new(),
+            false => format!("  {}", printable(&hold.lock)),
+        };
+        let mut cells = vec![total, grouped(hold.count)];
+        cells.extend(histogram::durations(hold.histogram.as_ref()));
+        cells.push(HeatScale::cell(heat, hold.histogram.as_ref()));
+        grid.add(cells, printable(&hold.callsite), other_lock);
+    }
+    let mut lines = options.sentence(&format!("{} was held", whole(lock)));
+    lines.extend(grid.lines(options));
+    if shown.len() < locks.holds.len() {
+        let more = locks.holds.len() - shown.len();
+        lines.extend(options.sentence(&format!("{more} more (--top 0 shows all)")));
+    }
+    Some(lines)
+}
+
+/// Returns the histograms of the hold times.
+pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
+    let name = |hold: &Hold| format!("held from {}", printable(&hold.callsite));
+    let holds = locks.holds.iter();
+    let timed = holds.filter_map(|hold| Some((name(hold), hold.histogram.as_ref()?)));
+    histogram::draw_all(timed, options)
+}

@@ -4,15 +4,21 @@
 //! library. So a second cargo builds it, in its own target folder: two cargos that share a folder
 //! would deadlock on its lock.
 
+#[path = "build/description.rs"]
+mod description;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const AGENT: &str = "../agent";
+const BPF_PROGRAMS: &str = "../../host/kernel/bpf";
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for watched in [
         AGENT,
+        BPF_PROGRAMS,
+        "build",
         "../../core/sys/src/raw.rs",
         "../../core/event",
         "../../core/port",
@@ -26,10 +32,15 @@ fn main() {
     ] {
         println!("cargo:rerun-if-changed={watched}");
     }
+    for watched in description::files_of_the_commit(&description::root()) {
+        println!("cargo:rerun-if-changed={}", watched.display());
+    }
     let archive = compile(&out.join("agent"));
     let library = out.join("libtiptoe_agent.so");
     link(&archive, &library);
     println!("cargo:rustc-env=TIPTOE_AGENT_SO={}", library.display());
+    let description = description::describe(&library, Path::new(BPF_PROGRAMS));
+    std::fs::write(out.join("description.txt"), description).expect("the build folder is writable");
 }
 
 /// Compiles the static library and returns its path.

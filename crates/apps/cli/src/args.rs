@@ -17,14 +17,18 @@ use crate::lock::{LOCK_HELP, LockArgs};
 use crate::plan::{PLAN_HELP, PlanArgs};
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::values;
+use crate::version::VersionArgs;
 use crate::watch::{WATCH_HELP, WatchArgs};
 
 /// Low-overhead tracing that reports its own cost
 #[derive(Debug, Parser)]
-#[command(name = "tiptoe", version)]
+#[command(name = "tiptoe", version, disable_version_flag = true)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Cli {
+    #[command(flatten)]
+    pub version: VersionArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -412,7 +416,7 @@ mod tests {
             .into_iter()
             .chain(line.split_whitespace());
         Cli::try_parse_from(words).map(|cli| match cli.command {
-            Command::Probe(args) => *args,
+            Some(Command::Probe(args)) => *args,
             other => panic!("not a probe: {other:?}"),
         })
     }

@@ -24,6 +24,7 @@ mod ready;
 mod stat;
 mod terminal;
 mod values;
+mod version;
 mod watch;
 
 use std::process::ExitCode;
@@ -49,7 +50,13 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    match cli.command {
+    if cli.version.version {
+        return version::run(&cli.version);
+    }
+    let Some(command) = cli.command else {
+        return Err(Failure::new("a command is missing").hint("tiptoe --help"));
+    };
+    match command {
         Command::Probe(args) => probe::run(*args),
         Command::Lock(args) => lock::run(*args),
         Command::Watch(args) => watch::run(*args),

@@ -7,6 +7,7 @@ mod bad_targets;
 mod benches;
 mod births;
 mod bounds;
+mod bug;
 mod callsites;
 mod campaign;
 mod cgroups;

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
+use crate::bug::BugArgs;
 use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
@@ -52,6 +53,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
+    /// Write what a bug report needs into a folder, and nothing secret
+    Bug(BugArgs),
     /// Write man pages and shell completions, for packages
     Generate(GenerateArgs),
 }

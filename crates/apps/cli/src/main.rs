@@ -8,6 +8,7 @@
 
 mod args;
 mod bench;
+mod bug;
 mod counters;
 mod doctor;
 mod failure;
@@ -64,6 +65,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Bug(args) => bug::run(&args.folder),
         Command::Generate(args) => generate::run(&args.folder),
     }
 }

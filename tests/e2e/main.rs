@@ -15,6 +15,7 @@ mod confined;
 mod counts;
 mod daemons;
 mod debuggers;
+mod debuginfod;
 mod doctor;
 mod doors;
 mod early_waits;

@@ -16,6 +16,7 @@ mod counts;
 mod daemons;
 mod debuggers;
 mod debuginfod;
+mod docs;
 mod doctor;
 mod doors;
 mod early_waits;

@@ -46,6 +46,7 @@ nightly: ## everything: what is long, needs other releases of Debian, measures t
 	@$(MAKE) check features
 	@$(step) "what is released" scripts/dist.sh
 	@TIPTOE_TEST_LIMIT=1200 $(step) "tests, nightly ones too" cargo run --quiet -p xtask -- tests --nightly
+	@$(step) book scripts/docs.sh may-skip
 	@$(step) "flaky tests, 20 times" scripts/flaky.sh
 	@$(step) models scripts/model.sh all
 	@$(MAKE) miri asan fuzz

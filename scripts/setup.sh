@@ -2,12 +2,12 @@
 # scripts/setup.sh demo|test|nightly: the system packages and Rust extras that `make demo`, `make test` or `make nightly` need.
 # As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
 # Services of a package are never started. Tools that only widen the tests (nightly Rust,
-# cargo-deny, cargo-fuzz) may be missing; their steps are then skipped.
+# cargo-deny, cargo-fuzz, mdbook) may be missing; their steps are then skipped.
 . "$(dirname "$0")/common.sh"
 
 what=${1:-test}
 demo=(redis-server redis-tools)
-tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils strace clang "clang-$(clang_major)" "llvm-$(clang_major)")
+tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils strace debuginfod clang "clang-$(clang_major)" "llvm-$(clang_major)")
 
 # Any installed Go suffices, because Debian's package is large.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
@@ -77,6 +77,7 @@ extras() {
     if have rustup && ! nightly miri; then
         try 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src
     fi
+    have mdbook || try 900 cargo install --debug --locked mdbook
     nightly fuzz || try 600 cargo install --debug --locked cargo-fuzz
 }
 

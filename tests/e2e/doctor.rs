@@ -320,7 +320,7 @@ fn another_tiptoe_is_listed() {
 }
 
 /// Returns where cgroup version 2 is mounted.
-fn cgroup() -> Option<PathBuf> {
+pub(crate) fn cgroup() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mut lines = mounts
         .lines()

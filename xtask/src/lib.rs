@@ -6,6 +6,7 @@
 
 pub mod dependencies;
 pub mod examples;
+pub mod headings;
 pub mod keep;
 pub mod layers;
 pub mod metadata;

@@ -43,12 +43,17 @@ fn too_long_in(page: &str) -> Vec<String> {
     by_lines.into_iter().chain(by_numbers).collect()
 }
 
-/// Returns the links to missing files in README, the other pages of the root, and the book.
-pub fn broken_links() -> Vec<String> {
+/// Returns README, the other pages of the root, and the pages of the book.
+pub fn all() -> Vec<String> {
     let book = tracked(&["docs/src/*.md"]);
     let book = book.iter().map(|path| path.display().to_string());
-    let pages = PAGES.into_iter().map(str::to_owned).chain(book);
-    pages
+    PAGES.into_iter().map(str::to_owned).chain(book).collect()
+}
+
+/// Returns the links to missing files in all pages.
+pub fn broken_links() -> Vec<String> {
+    all()
+        .into_iter()
         .flat_map(|page| {
             let targets = broken_in(&page, &read(&page)).into_iter();
             targets.map(move |target| format!("{page}: {target}"))
@@ -100,14 +105,14 @@ fn numbers(page: &str) -> Vec<String> {
 }
 
 /// Returns the lines outside fenced blocks and comments, without code between backticks.
-fn prose(page: &str) -> Vec<String> {
+pub(crate) fn prose(page: &str) -> Vec<String> {
     let without_code = |line: &str| line.split('`').step_by(2).collect();
     let lines = prose_with_code(page);
     lines.into_iter().map(without_code).collect()
 }
 
 /// Returns the lines outside fenced blocks and comments.
-fn prose_with_code(page: &str) -> Vec<&str> {
+pub(crate) fn prose_with_code(page: &str) -> Vec<&str> {
     let mut is_fenced = false;
     page.lines()
         .filter(|line| {

@@ -7,7 +7,7 @@ use skipped::skipped;
 use xtask::dependencies::Dependencies;
 use xtask::layers::{self, Row};
 use xtask::metadata::{self, Package};
-use xtask::{examples, pages, pairs, read, sbom, shared_object, sources};
+use xtask::{examples, headings, pages, pairs, read, sbom, shared_object, sources};
 
 /// The crates whose types may be serialized: each such type is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
@@ -85,6 +85,16 @@ fn the_readme_is_short() {
 #[test]
 fn links_of_pages_lead_to_files() {
     none(pages::broken_links());
+}
+
+#[test]
+fn links_of_pages_lead_to_headings() {
+    none(headings::broken(&pages::all()));
+}
+
+#[test]
+fn the_book_lists_its_pages() {
+    none(headings::unlisted());
 }
 
 #[test]

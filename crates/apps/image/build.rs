@@ -30,6 +30,8 @@ fn main() {
     let library = out.join("libtiptoe_agent.so");
     link(&archive, &library);
     println!("cargo:rustc-env=TIPTOE_AGENT_SO={}", library.display());
+    // For the build scripts of packages that depend on this one.
+    println!("cargo:so={}", library.display());
 }
 
 /// Compiles the static library and returns its path.

@@ -10,20 +10,25 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
+use crate::bug::BugArgs;
 use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
 use crate::stat::{STAT_HELP, StatArgs};
 use crate::values;
+use crate::version::VersionArgs;
 use crate::watch::{WATCH_HELP, WatchArgs};
 
 /// Low-overhead tracing that reports its own cost
 #[derive(Debug, Parser)]
-#[command(name = "tiptoe", version)]
+#[command(name = "tiptoe", version, disable_version_flag = true)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Cli {
+    #[command(flatten)]
+    pub version: VersionArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,6 +47,8 @@ pub enum Command {
     Stat(Box<StatArgs>),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
+    /// Write what a bug report needs into a folder, and nothing secret
+    Bug(BugArgs),
     /// Write man pages and shell completions, for packages
     Generate(GenerateArgs),
 }
@@ -226,7 +233,7 @@ mod tests {
             .into_iter()
             .chain(line.split_whitespace());
         Cli::try_parse_from(words).map(|cli| match cli.command {
-            Command::Probe(args) => *args,
+            Some(Command::Probe(args)) => *args,
             other => panic!("not a probe: {other:?}"),
         })
     }

@@ -186,7 +186,7 @@ mod tests {
             .into_iter()
             .chain(line.split_whitespace());
         Cli::try_parse_from(words).map(|cli| match cli.command {
-            Command::Lock(args) => *args,
+            Some(Command::Lock(args)) => *args,
             other => panic!("not lock: {other:?}"),
         })
     }

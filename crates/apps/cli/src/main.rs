@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bug;
 mod counters;
 mod doctor;
 mod failure;
@@ -22,6 +23,7 @@ mod ready;
 mod stat;
 mod terminal;
 mod values;
+mod version;
 mod watch;
 
 use std::process::ExitCode;
@@ -47,12 +49,19 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    match cli.command {
+    if cli.version.version {
+        return version::run(&cli.version);
+    }
+    let Some(command) = cli.command else {
+        return Err(Failure::new("a command is missing").hint("tiptoe --help"));
+    };
+    match command {
         Command::Probe(args) => probe::run(*args),
         Command::Lock(args) => lock::run(*args),
         Command::Watch(args) => watch::run(*args),
         Command::Stat(args) => stat::run(*args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Bug(args) => bug::run(&args.folder),
         Command::Generate(args) => generate::run(&args.folder),
     }
 }

@@ -386,7 +386,7 @@ mod tests {
             .into_iter()
             .chain(line.split_whitespace());
         Cli::try_parse_from(words).map(|cli| match cli.command {
-            Command::Stat(args) => *args,
+            Some(Command::Stat(args)) => *args,
             other => panic!("not stat: {other:?}"),
         })
     }

@@ -37,7 +37,9 @@ pub fn say_panic(panic: &PanicHookInfo<'_>) {
         "error: tiptoe failed{}: {why}",
         place.unwrap_or_default()
     ));
-    say("hint: this is a fault in tiptoe; please report it with the line above");
+    say(
+        "hint: this is a fault in tiptoe; please report it with the line above and what `tiptoe bug` writes",
+    );
     let trace = std::backtrace::Backtrace::capture();
     if trace.status() == std::backtrace::BacktraceStatus::Captured {
         trace.to_string().lines().for_each(say);

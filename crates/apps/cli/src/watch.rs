@@ -17,7 +17,8 @@ use crate::values;
 
 pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
-  stats.hits                 a member, by the program's debug information
+  stats.hits                 a member, by the program's debug information; if that is not
+                             here, the servers of $DEBUGINFOD_URLS are asked
   table[3]->next             through a pointer, and followed when the pointer changes
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /

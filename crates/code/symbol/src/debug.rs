@@ -25,6 +25,13 @@ pub trait DebugSource {
     fn debuginfod_cache(&self) -> Option<PathBuf> {
         None
     }
+
+    /// Asks a debuginfod server for the debug information with this build-id, in hexadecimal digits. Returns the file's
+    /// path and content. The answer may take as long as the network does, so a server is asked only about files without
+    /// which a question has no answer.
+    fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
+        None
+    }
 }
 
 /// A source without any debug files.

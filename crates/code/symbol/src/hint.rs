@@ -1,4 +1,4 @@
-//! Hints how to get the symbols that a stripped file lacks.
+//! Hints how to get the symbols and the debug information that a file lacks.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,6 +20,15 @@ const GLIBC: [&str; 7] = [
     "libresolv.so.2",
 ];
 
+/// Debian's archive of debug packages.
+const ARCHIVE: &str = "the archive `deb http://deb.debian.org/debian-debug/ bookworm-debug main`";
+
+/// Where packages install programs and libraries.
+const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
+
+/// The longest name of a package.
+const MOST_LETTERS: usize = 100;
+
 impl Image {
     /// Returns, for a stripped file, that it is stripped, and the commands that fetch its symbols.
     /// `package` is the file's Debian package, if the caller knows it.
@@ -37,16 +46,25 @@ impl Image {
             self.install(path, package),
         );
         if let Some(build_id) = &self.header().build_id {
-            text += &format!(
-                "\nhint: or `DEBUGINFOD_URLS=https://debuginfod.debian.net \
-                 debuginfod-find debuginfo {}`",
-                hex(build_id),
-            );
+            text += &format!("\nhint: or {}", debuginfod(build_id));
         }
         Some(text)
     }
 
-    /// Returns the command that installs the symbols.
+    /// Returns the commands that bring the debug information of a file that a package has installed.
+    pub(crate) fn debug_hint(&self, path: &Path) -> Option<String> {
+        let is_in = |folder: &&str| path.starts_with(folder);
+        if !PACKAGED.iter().any(is_in) || path.starts_with("/usr/local") {
+            return None;
+        }
+        let mut text = self.install(path, None);
+        if let Some(build_id) = &self.header().build_id {
+            text += &format!(", or {}", debuginfod(build_id));
+        }
+        Some(text)
+    }
+
+    /// Returns the command that installs the symbols, and other debug information.
     fn install(&self, path: &Path, package: Option<&str>) -> String {
         let soname = self.header().soname.as_deref().unwrap_or_default();
         let package = match package {
@@ -54,11 +72,37 @@ impl Image {
             Some(package) => package.to_owned(),
             None => format!("$({})", owner(path)),
         };
-        format!(
-            "`apt install {package}-dbgsym` brings them, with the archive \
-             `deb http://deb.debian.org/debian-debug/ bookworm-debug main`"
-        )
+        format!("`apt install {package}-dbgsym` brings them, with {ARCHIVE}")
     }
+}
+
+/// Returns the commands that bring a file that dwz made. The name and the build-id are those in the file that refers
+/// to it. Debian names such a file after its package, `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
+pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
+    let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
+    let package = own.and_then(|own| own.split_once('/'));
+    let package = package.and_then(|(_, file)| file.strip_suffix(".debug"));
+    // The traced program chose the name, and a user pastes the command.
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
+    let package = package.filter(|package| {
+        let begins = package.starts_with(|first: char| first.is_ascii_alphanumeric());
+        begins && package.len() <= MOST_LETTERS && package.chars().all(is_letter)
+    });
+    let brings = match (package, build_id.split_first()) {
+        (Some(package), _) => format!("`apt install {package}-dbgsym` brings it, with {ARCHIVE}"),
+        (None, Some((first, rest))) if !rest.is_empty() => format!(
+            "`dnf --enablerepo='*debug*' install /usr/lib/debug/.build-id/{first:02x}/{}.debug` brings it",
+            hex(rest)
+        ),
+        _ => return "the package of its debug information brings it".to_owned(),
+    };
+    format!("{brings}, or {}", debuginfod(build_id))
+}
+
+/// Returns the command that fetches debug information by its build-id.
+fn debuginfod(build_id: &[u8]) -> String {
+    let id = hex(build_id);
+    format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
 /// Returns the command that names a file's package. dpkg knows the file by the package's path,
@@ -80,6 +124,41 @@ mod tests {
             let command = owner(Path::new(path));
             assert_eq!(command, "dpkg -S '*/bin/redis-server' | cut -d: -f1");
         }
+    }
+
+    #[test]
+    fn a_shared_file_is_brought_by_its_package() {
+        let found = |name: &str| shared_file(name, &[0xab, 0xcd, 0x01]);
+        for name in [
+            "/usr/lib/debug/.dwz/x86_64-linux-gnu/sqlite3.debug",
+            "../../.dwz/x86_64-linux-gnu/sqlite3.debug",
+        ] {
+            let hint = found(name);
+            assert!(
+                hint.starts_with("`apt install sqlite3-dbgsym` brings it"),
+                "{hint}"
+            );
+            assert!(
+                hint.ends_with("debuginfod-find debuginfo abcd01`"),
+                "{hint}"
+            );
+        }
+        // Those of RPM packages have the package's version in their name, and are found by their build-id.
+        let rpm = found("../../../.dwz/sqlite-3.40.1-2.fc38.x86_64");
+        assert!(
+            rpm.contains("install /usr/lib/debug/.build-id/ab/cd01.debug`"),
+            "{rpm}"
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_no_package_is_no_part_of_a_command() {
+        for name in ["$(reboot)", "a b", "a`id`", "", "-y", "../x"] {
+            let hint = shared_file(&format!(".dwz/x86_64-linux-gnu/{name}.debug"), &[1, 2]);
+            assert!(!hint.contains("apt install"), "{hint}");
+        }
+        let long = format!(".dwz/x/{}.debug", "a".repeat(MOST_LETTERS + 1));
+        assert!(!shared_file(&long, &[]).contains("apt install"));
     }
 
     /// The traced program chose the path, and a user pastes the command, so it must be one word.

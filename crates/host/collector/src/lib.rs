@@ -3,6 +3,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`request`] | what a run gets, and what it returns |
+//! | [`target_files`], [`debuginfod`] | where debug files are: inside a target's root, or on a server |
 //! | [`module`] | the files that a target has mapped, and their functions |
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
@@ -26,6 +27,7 @@
 #![warn(missing_docs)]
 
 mod counts;
+mod debuginfod;
 mod doorbell;
 mod driver;
 mod forks;
@@ -48,6 +50,7 @@ mod run;
 mod scopes;
 mod stat;
 mod stops;
+mod target_files;
 mod totals;
 mod tracee;
 mod ulocks;

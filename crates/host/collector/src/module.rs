@@ -6,20 +6,17 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_symbol::variable::Variables;
-use tiptoe_symbol::{
-    Content, DebugSource, Function, Image, Origins, Pieces, Table, section, unwind_table,
-};
-use tiptoe_sys::host::memory;
+use tiptoe_symbol::{Content, Function, Image, Origins, Table, section, unwind_table};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
 use crate::resident::is_agent;
+use crate::target_files::{TargetFiles, content};
 use tiptoe_price::own;
 
 /// A parsed file, shared by all processes that map it.
@@ -80,66 +77,17 @@ pub struct Module {
 #[derive(Default)]
 pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
-/// Opens debug files inside the target's root.
-struct TargetFiles {
-    process: Process,
-    path: PathBuf,
-}
-
-/// A file that other processes may change while it is read.
-struct Shared {
-    file: Rc<File>,
-    size: u64,
-}
-
-/// Returns the content of a target's file. Once a piece was read, it must not change, so that it is
-/// copied.
-pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
-    let file = file.into();
-    let size = file.metadata()?.len();
-    Ok(Content::new(Shared { file, size }))
-}
-
-impl Pieces for Shared {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read(&self, at: u64, piece: &mut [u8]) -> Option<()> {
-        self.file.read_exact_at(piece, at).ok()
-    }
-
-    fn has_room(&self, bytes: u64) -> bool {
-        memory::has_room(bytes)
-    }
-}
-
-impl DebugSource for TargetFiles {
-    fn image_path(&self) -> Option<&Path> {
-        Some(&self.path)
-    }
-
-    fn read(&self, path: &Path) -> Option<Content> {
-        let file = self.process.open_in_root(path).ok()?;
-        content(file).ok()
-    }
-}
-
 impl Object {
     fn open(process: Process, mapping: &Mapping, path: &Path) -> Option<Object> {
         let file = process.open_mapped(mapping).ok()?;
-        let path = path.to_owned();
-        Object::read(file, key_of(mapping), TargetFiles { process, path }).ok()
+        Object::read(file, key_of(mapping), TargetFiles::new(process, path)).ok()
     }
 
     /// Reads a program's file that no process has mapped yet.
     pub fn of_program(path: &Path) -> Result<Object, Error> {
         let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-        let source = TargetFiles {
-            process: Process::current(),
-            path: path.to_owned(),
-        };
+        let source = TargetFiles::new(Process::current(), path);
         // Never compared, because no process has it mapped.
         let key = (0, 0, 0);
         Object::read(file, key, source).map_err(failed)

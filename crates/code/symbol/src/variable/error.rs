@@ -224,6 +224,14 @@ pub enum VariableError {
         /// What is missing.
         why: &'static str,
     },
+    /// Its type is described in a file that does not exist.
+    #[error("its type is in `{name}`, which does not exist: {remedy}")]
+    MissingFile {
+        /// The file's path, relative to the file that refers to it.
+        name: String,
+        /// The commands that bring the file.
+        remedy: String,
+    },
     /// The debug information contradicts itself, or exceeds the budget.
     #[error("damaged debug information: {what}")]
     Damaged {

@@ -58,7 +58,7 @@ impl Image {
         source: &dyn DebugSource,
         ask: impl FnOnce(&Variables<'_>) -> R,
     ) -> R {
-        let files = Files::find(bytes, source);
+        let files = Files::find_or_fetch(bytes, source);
         let own = Sections::read(files.described(bytes));
         let shared = files.shared().map(Sections::read);
         ask(&Variables {
@@ -66,6 +66,7 @@ impl Image {
             units: Units::new(&own, shared.as_ref()),
             is_cut: files.are_cut(bytes),
             missing: files.missing.clone(),
+            path: source.image_path(),
         })
     }
 }

@@ -1,15 +1,19 @@
 //! Makes a plan from an expression.
 
+use std::path::Path;
+
 use super::error::VariableError;
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
 use super::origin::Origin;
 use super::plan::{Plan, Start, Step};
+use super::sections::MissingFile;
 use super::types::{self, Shape, TypeRef};
 use super::units::Units;
 use super::value::Type;
 use super::watch::{Access, Watch};
 use crate::find::SUGGESTIONS;
+use crate::hint;
 use crate::image::Image;
 
 /// The most functions or variables that an error lists.
@@ -22,7 +26,9 @@ pub struct Variables<'d> {
     /// Whether parts of the debug information exceeded a limit.
     pub(super) is_cut: bool,
     /// A missing file that several share.
-    pub(super) missing: Option<String>,
+    pub(super) missing: Option<MissingFile>,
+    /// The image's own path.
+    pub(super) path: Option<&'d Path>,
 }
 
 /// The most dots in the name of a Go package.
@@ -42,11 +48,20 @@ impl Variables<'_> {
     pub fn plan(&self, watch: &Watch) -> Result<Plan, VariableError> {
         self.units.refill();
         let expression = &watch.expression;
-        match &expression.root {
+        let plan = match &expression.root {
             Root::Address(address) => Ok(self.address(*address, watch)),
             Root::Name(name) if watch.access == Access::Execute => self.code(name, expression),
             Root::Name(name) => self.variable(name, expression),
-        }
+        };
+        plan.map_err(|error| match (&self.missing, error) {
+            (Some(file), VariableError::Damaged { what }) if what == types::IN_MISSING_FILE => {
+                VariableError::MissingFile {
+                    name: file.name.clone(),
+                    remedy: hint::shared_file(&file.name, &file.build_id),
+                }
+            }
+            (_, error) => error,
+        })
     }
 
     fn plain(&self, expression: &Expression, start: Start, size: Option<u64>) -> Plan {
@@ -156,10 +171,16 @@ impl Variables<'_> {
                  which are not read (build without -gsplit-dwarf)"
             ));
         }
-        let missing = self.missing.as_ref()?;
-        Some(format!(
-            "a part of the debug information is in `{missing}`, which does not exist"
-        ))
+        if let Some(file) = &self.missing {
+            return Some(format!(
+                "a part of the debug information is in `{}`, which does not exist: {}",
+                file.name,
+                hint::shared_file(&file.name, &file.build_id)
+            ));
+        }
+        let has_none = self.units.is_empty();
+        let remedy = has_none.then(|| self.image.debug_hint(self.path?))?;
+        remedy.map(|remedy| format!("the file has no debug information: {remedy}"))
     }
 }
 

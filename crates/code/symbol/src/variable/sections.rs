@@ -51,17 +51,43 @@ impl<'d> Sections<'d> {
 pub(crate) struct Files {
     separate: Option<Content>,
     shared: Option<Content>,
-    /// A shared file that is missing.
-    pub(super) missing: Option<String>,
+    /// The shared file, if it is missing.
+    pub(super) missing: Option<MissingFile>,
 }
+
+/// A file that several share, and that does not exist.
+#[derive(Clone, Debug)]
+pub(super) struct MissingFile {
+    /// Its path, relative to the file that refers to it.
+    pub(super) name: String,
+    pub(super) build_id: Vec<u8>,
+}
+
+/// Asks for a file by its build-id.
+type Fetch<'f> = &'f dyn Fn(&[u8]) -> Option<(PathBuf, Content)>;
 
 impl Files {
     /// Finds the files that belong to a file.
     pub(crate) fn find(bytes: &Content, source: &dyn DebugSource) -> Files {
+        Files::search(bytes, source, &|_| None)
+    }
+
+    /// Finds them, and asks debuginfod for those that do not exist here.
+    pub(super) fn find_or_fetch(bytes: &Content, source: &dyn DebugSource) -> Files {
+        Files::search(bytes, source, &|build_id| {
+            let (path, content) = source.fetch(&debug::hex(build_id))?;
+            has_id(&content, build_id).then_some((path, content))
+        })
+    }
+
+    fn search(bytes: &Content, source: &dyn DebugSource, fetch: Fetch<'_>) -> Files {
         let (mut separate, mut path) = (None, source.image_path().map(Path::to_owned));
         if !has_info(bytes) {
             let header = elf::read(bytes).ok().map(|contents| contents.header);
-            let found = header.and_then(|header| image::debug_file(&header, source).0);
+            let found = header.and_then(|header| {
+                let fetched = || fetch(header.build_id.as_deref()?);
+                image::debug_file(&header, source).0.or_else(fetched)
+            });
             if let Some((found, bytes)) = found {
                 (separate, path) = (Some(bytes), Some(found));
             }
@@ -72,10 +98,11 @@ impl Files {
         };
         if let Some((name, build_id)) = alternate(files.described(bytes)) {
             let paths = places(source, path.as_deref(), &name, &build_id);
-            let same = |content: &Content| elf::build_id(content).as_deref() == Some(&build_id[..]);
             let mut found = paths.iter().filter_map(|path| source.read(path));
-            files.shared = found.find(same);
-            files.missing = files.shared.is_none().then_some(name);
+            let found = found.find(|content| has_id(content, &build_id));
+            files.shared = found.or_else(|| fetch(&build_id).map(|(_, content)| content));
+            let missing = MissingFile { name, build_id };
+            files.missing = files.shared.is_none().then_some(missing);
         }
         files
     }
@@ -95,6 +122,10 @@ impl Files {
     pub(crate) fn shared(&self) -> Option<&Content> {
         self.shared.as_ref()
     }
+}
+
+fn has_id(content: &Content, build_id: &[u8]) -> bool {
+    elf::build_id(content).as_deref() == Some(build_id)
 }
 
 fn has_info(bytes: &Content) -> bool {

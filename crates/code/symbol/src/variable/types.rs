@@ -17,6 +17,10 @@ const MAX_NAME: usize = 256;
 /// The most dimensions of an array.
 const MAX_DIMENSIONS: usize = 32;
 
+/// What is damaged if the shared file does not exist.
+pub(super) const IN_MISSING_FILE: &str =
+    "a type is described in a file that does not exist (made by dwz)";
+
 /// A type. For an array of several dimensions, also the rest after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeRef {
@@ -65,7 +69,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
             Some((origin.die, value))
         }),
     };
-    let what = "a type is described in a file that does not exist (made by dwz)";
+    let what = IN_MISSING_FILE;
     match value {
         None => Ok(TypeRef::of(None)),
         Some((die, value)) => match units.follow(die, value) {

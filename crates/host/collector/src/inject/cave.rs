@@ -8,7 +8,7 @@ use tiptoe_sys::host::random;
 use super::process::{Mapping, Process};
 use super::stub::{self, MAGIC, Mailbox, PAGE, left};
 use super::{InjectError, image, unwind};
-use crate::module::content;
+use crate::target_files::content;
 
 /// The unused bytes after the end of a text segment, on its last page.
 #[derive(Clone, Debug)]

@@ -130,7 +130,7 @@ pub struct Injected {
 /// Returns the names of the libraries that a program's file needs; `None` if it is no ELF file.
 pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
-    image::needed(&crate::module::content(file).ok()?)
+    image::needed(&crate::target_files::content(file).ok()?)
 }
 
 /// Brings the agent into a running process.

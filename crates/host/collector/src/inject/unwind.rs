@@ -14,7 +14,7 @@ use libc::user_regs_struct;
 use super::InjectError;
 use super::image::{Image, Role};
 use super::process::{Mapping, Process};
-use crate::module::content;
+use crate::target_files::content;
 
 /// The most frames to unwind; the rest of the stack is searched.
 const MAX_FRAMES: usize = 512;

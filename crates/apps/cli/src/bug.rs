@@ -1,0 +1,121 @@
+//! `tiptoe bug`: writes what a report of a bug needs into a folder.
+//!
+//! INVARIANT: nothing secret is written. No environment variable, no command line or name of a
+//! process, no name of a user or of the machine, and no path below a user's home. So each file has
+//! only chosen fields, and [`without_homes`] passes over the text as a whole.
+
+mod system;
+
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::{doctor, terminal, version};
+
+/// `tiptoe bug`.
+#[derive(Debug, Args)]
+pub struct BugArgs {
+    /// The folder, which must not exist yet
+    #[arg(value_name = "FOLDER", default_value = "tiptoe-bug")]
+    pub folder: PathBuf,
+}
+
+/// Writes the files into a new folder, and prints what is in them. If a file cannot be written, the
+/// folder is removed again.
+pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
+    let new = DirBuilder::new().mode(0o700).create(folder);
+    new.map_err(|error| not_created(folder, &error))?;
+    match write(folder) {
+        Ok(lines) => {
+            Output::Stdout.write(&tiptoe_report::printable_lines(&lines))?;
+            terminal::say("note: look at these files before you send them");
+            terminal::say("note: a report also needs the command, and what it printed");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(failure) => {
+            // The failure is reported; that the folder remains would be a smaller one.
+            let _ = std::fs::remove_dir_all(folder);
+            Err(failure)
+        }
+    }
+}
+
+/// Writes each file, and returns a line for each.
+fn write(folder: &Path) -> Result<String, Failure> {
+    let files = [
+        (
+            "version.txt",
+            "this tiptoe, and what is inside it",
+            version::verbose(),
+        ),
+        (
+            "doctor.txt",
+            "what works on this machine",
+            doctor::text_for_others(),
+        ),
+        (
+            "system.txt",
+            "kernel, CPU, distribution, C library, settings",
+            system::describe(Path::new("/")),
+        ),
+    ];
+    let mut lines = String::new();
+    for (name, about, text) in files {
+        let path = folder.join(name);
+        let text = without_homes(&text, std::env::home_dir().as_deref());
+        Output::file(&path, true)?.write(&(text.trim_end().to_owned() + "\n"))?;
+        lines += &format!("{}: {about}\n", path.display());
+    }
+    Ok(lines)
+}
+
+fn not_created(folder: &Path, error: &std::io::Error) -> Failure {
+    let folder = folder.display();
+    let what = match error.kind() {
+        ErrorKind::AlreadyExists => format!("`{folder}` exists"),
+        _ => format!("`{folder}` cannot be created: {error}"),
+    };
+    Failure::new(what).hint("name another folder: tiptoe bug FOLDER")
+}
+
+/// Replaces paths below `/home`, `/root` and the given home by `[home]`, up to the next white space.
+fn without_homes(text: &str, home: Option<&Path>) -> String {
+    let home = home.and_then(Path::to_str).filter(|home| home.len() > 1);
+    let homes = ["/home/", "/root/"].into_iter().chain(home);
+    homes.fold(text.to_owned(), |text, home| {
+        let mut parts = text.split(home);
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part.find(char::is_whitespace).unwrap_or(part.len());
+            out += "[home]";
+            out += &part[end..];
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_below_a_home_are_left_out() {
+        let home = Some(Path::new("/data/people/zoe"));
+        for (text, expected) in [
+            ("at /home/zoe/cgroup (and 2)", "at [home] (and 2)"),
+            ("/root/x\n/home/a/b\n", "[home]\n[home]\n"),
+            ("v2 at /data/people/zoe/cgroups", "v2 at [home]"),
+            ("v2 at /sys/fs/cgroup", "v2 at /sys/fs/cgroup"),
+            ("", ""),
+        ] {
+            assert_eq!(without_homes(text, home), expected);
+        }
+        assert_eq!(without_homes("/data/x", Some(Path::new("/"))), "/data/x");
+    }
+}

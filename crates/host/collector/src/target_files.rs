@@ -1,0 +1,87 @@
+//! Files of a target, read piece by piece, and where its debug files are: inside its root, and those of debuginfod in
+//! tiptoe's own.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tiptoe_symbol::{Content, DebugSource, Pieces};
+use tiptoe_sys::host::memory;
+use tiptoe_sys::host::procfs::Process;
+
+use crate::debuginfod;
+
+/// The debug files of one mapped file.
+pub struct TargetFiles {
+    process: Process,
+    /// The mapped file's path in the target's root.
+    path: PathBuf,
+    /// The cache of debuginfod's client.
+    cache: Option<PathBuf>,
+}
+
+/// A file that other processes may change while it is read.
+struct Shared {
+    file: Rc<File>,
+    size: u64,
+}
+
+/// Returns the content of a target's file. Once a piece was read, it must not change, so that it is
+/// copied.
+pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
+    let file = file.into();
+    let size = file.metadata()?.len();
+    Ok(Content::new(Shared { file, size }))
+}
+
+impl Pieces for Shared {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, at: u64, piece: &mut [u8]) -> Option<()> {
+        self.file.read_exact_at(piece, at).ok()
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        memory::has_room(bytes)
+    }
+}
+
+impl TargetFiles {
+    /// Returns the debug files of a file of this process.
+    pub fn new(process: Process, path: &Path) -> TargetFiles {
+        TargetFiles {
+            process,
+            path: path.to_owned(),
+            cache: debuginfod::cache(),
+        }
+    }
+}
+
+impl DebugSource for TargetFiles {
+    fn image_path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn read(&self, path: &Path) -> Option<Content> {
+        let mut caches = self.cache.iter();
+        let process = match caches.any(|cache| path.starts_with(cache)) {
+            true => Process::current(),
+            false => self.process,
+        };
+        let file = process.open_in_root(path).ok()?;
+        content(file).ok()
+    }
+
+    fn debuginfod_cache(&self) -> Option<PathBuf> {
+        self.cache.clone()
+    }
+
+    fn fetch(&self, build_id: &str) -> Option<(PathBuf, Content)> {
+        let path = debuginfod::fetch(build_id)?;
+        let file = Process::current().open_in_root(&path).ok()?;
+        Some((path, content(file).ok()?))
+    }
+}

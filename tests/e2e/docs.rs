@@ -1,0 +1,267 @@
+//! Each `tiptoe` command in the blocks of README and of the book is run as a reader would type it.
+//!
+//! Blocks of commands are marked `sh`; those with output are marked `console`, and their commands
+//! begin with `$ `.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
+
+/// What a command of the documentation names, and what is run in its place, in this order. Words in
+/// capitals on the right are programs and cgroups of the test.
+const REPLACED: &[(&str, &str)] = &[
+    // Servers of the pages' authors.
+    ("$(pidof redis-server)", "REDIS"),
+    ("-p 9410", "-p REDIS"),
+    ("-p 18078", "-p REDIS"),
+    ("-p 3789", "-p REDIS"),
+    ("server.stat_numcommands -p REDIS", "head -p WATCHED"),
+    // Programs of the tests, and shorter runs.
+    ("-- turns 1000000 4 200", "-- TURNS 1000 4 20"),
+    ("./watched", "WATCHES"),
+    ("./scoped", "SCOPES"),
+    ("-- redis-benchmark -q …", "-- true"),
+    ("--duration 3", "--duration 0.1"),
+    ("--duration 2s", "--duration 0.1"),
+    // Cgroups.
+    ("db,web", "GROUP/db,GROUP/web"),
+    ("'system.slice/*'", "'GROUP/*'"),
+    ("--for-each-cgroup NAMES", "--for-each-cgroup GROUP/db"),
+    (
+        "-e EVENTS --for-each-cgroup …",
+        "-e cycles --for-each-cgroup 2",
+    ),
+    // What the reader chooses.
+    ("-e EVENTS -- CMD", "-e cs -- HOT 1 100"),
+    ("-- CMD ARG…", "-- HOT 1 100"),
+    ("--under FUNC …", "--under main -- HOT 1 100"),
+    ("--by arg0 …", "--by arg0 -- HOT 1 100"),
+    ("SPEC…", "libc.so.6:malloc"),
+    (
+        "A B C D E --rotate 100ms …",
+        "'counts[0]' 'counts[1]' 'counts[2]' 'counts[3]' -p WATCHED --rotate 50ms",
+    ),
+    ("watch VARIABLE -p PID", "watch head -p WATCHED"),
+    ("VARIABLE --via agent …", "head --via agent -p WATCHED"),
+    ("VARIABLE --trace …", "head --trace -p WATCHED"),
+    ("head -p PID", "head -p WATCHED"),
+    ("'table[3]->next' -p PID", "'head->next' -p WATCHED"),
+    ("0x7ffd1000:4:rw -p PID", "head:8:rw -p WATCHED"),
+    ("--hold cache_lock -p PID", "--hold hot_mutex -p CONTENDED"),
+    ("--by scope -p PID", "--by scope -p SCOPED"),
+    // redis has its own allocator, so `malloc` is the name of two functions there.
+    ("> 4096' -p PID", "> 4096' -p WATCHED"),
+    ("-p PID", "-p REDIS"),
+    ("bench NAME", "bench"),
+];
+
+/// Commands that trace until Ctrl-C where nothing else ends them.
+const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
+
+/// The end of an endless command in this test.
+const END: &str = "--duration 0.1";
+
+/// A command line, and the page that has it.
+struct PageCommand {
+    page: String,
+    line: String,
+}
+
+/// Returns the pages: README and those of the book.
+fn pages() -> Vec<PathBuf> {
+    let book = fs::read_dir(root().join("docs/src")).expect("the book");
+    let book = book.map(|entry| entry.expect("an entry").path());
+    let mut pages: Vec<PathBuf> = book
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+        .collect();
+    pages.push(root().join("README.md"));
+    pages.sort();
+    pages
+}
+
+/// Returns each line in a block of a page, with the block's language.
+fn lines_in_blocks(page: &str) -> Vec<(&str, &str)> {
+    let (mut language, mut lines) = (None, Vec::new());
+    for line in page.lines() {
+        match (line.strip_prefix("```"), language) {
+            (Some(_), Some(_)) => language = None,
+            (Some(opened), None) => language = Some(opened),
+            (None, Some(language)) => lines.push((language, line)),
+            (None, None) => {}
+        }
+    }
+    lines
+}
+
+/// Returns the command in a line of a block, without its comment.
+fn command_in(language: &str, line: &str) -> Option<String> {
+    let typed = match language {
+        "sh" => line,
+        "console" => line.strip_prefix("$ ")?,
+        _ => return None,
+    };
+    let typed = typed.split(" # ").next().unwrap_or_default().trim();
+    let is_ours = typed == "tiptoe" || typed.starts_with("tiptoe ");
+    is_ours.then(|| typed.to_owned())
+}
+
+/// Returns all commands, each once.
+fn documented() -> Vec<PageCommand> {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    for path in pages() {
+        let text = fs::read_to_string(&path).expect("a page");
+        let lines = lines_in_blocks(&text).into_iter();
+        for line in lines.filter_map(|(language, line)| command_in(language, line)) {
+            if seen.insert(line.clone()) {
+                let page = path
+                    .file_name()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned();
+                all.push(PageCommand { page, line });
+            }
+        }
+    }
+    all
+}
+
+/// Returns the command as this test runs it.
+fn runnable(line: &str) -> String {
+    let replace = |line: String, (from, to): &(&str, &str)| line.replace(from, to);
+    let line = REPLACED.iter().fold(line.to_owned(), replace);
+    let instrument = line.split(' ').nth(1).unwrap_or_default();
+    let ends = line.contains(" -- ") || line.contains("--duration");
+    match ENDLESS.contains(&instrument) && !ends {
+        true => format!("{line} {END}"),
+        false => line,
+    }
+}
+
+/// A command in another block would not be run, and a reader would not see that it can be typed.
+#[test]
+fn every_command_is_in_a_block_that_is_run() {
+    for path in pages() {
+        let text = fs::read_to_string(&path).expect("a page");
+        for (language, line) in lines_in_blocks(&text) {
+            let typed = line.strip_prefix("$ ").unwrap_or(line);
+            let is_run = ["sh", "console"].contains(&language);
+            let is_command = typed.starts_with("tiptoe ") || line.starts_with("$ ");
+            assert!(
+                is_run || !is_command,
+                "{}: `{language}`: {line}",
+                path.display()
+            );
+            assert!(
+                !language.is_empty(),
+                "{}: no language: {line}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Otherwise a rule for a removed command would stay, and may hit another one.
+#[test]
+fn each_replacement_is_needed() {
+    let commands = documented();
+    assert!(commands.len() > 30, "only {} commands", commands.len());
+    for (at, (from, _)) in REPLACED.iter().enumerate() {
+        let before = |line: &str| {
+            let rules = REPLACED[..at].iter();
+            rules.fold(line.to_owned(), |line, (from, to)| line.replace(from, to))
+        };
+        let mut commands = commands.iter();
+        assert!(
+            commands.any(|it| before(&it.line).contains(from)),
+            "no command has `{from}`"
+        );
+    }
+}
+
+/// Starts redis without a port.
+fn redis(program: &PathBuf, folder: &std::path::Path) -> Process {
+    let mut server = Command::new(program);
+    server
+        .args(["--port", "0", "--save", "", "--dir"])
+        .arg(folder);
+    server.arg("--unixsocket").arg(folder.join("socket"));
+    let process = Process::start(&mut server);
+    let socket = folder.join("socket");
+    tiptoe_tests::process::wait_until("redis", std::time::Duration::from_secs(60), || {
+        socket.exists()
+    });
+    process
+}
+
+#[test]
+#[ignore = "nightly: traces with some forty commands, one after another"]
+fn every_command_of_the_documentation_works() {
+    if !is_root() {
+        return skipped("commands of the documentation", "some need root");
+    }
+    let Some(server) = installed("redis-server") else {
+        return skipped(
+            "commands of the documentation",
+            "redis-server is not installed",
+        );
+    };
+    let cgroup = match Cgroup::new() {
+        Ok(cgroup) => cgroup,
+        Err(why) => return skipped("commands of the documentation", &why),
+    };
+    cgroup.make("db");
+    cgroup.make("web");
+    let folder = std::env::temp_dir().join(format!("tiptoe-docs-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    let redis = redis(&server, &folder);
+    let waiting = |name: &str, words: &[&str]| Process::waiting(&target(name), words);
+    let watched = waiting("watched", &["counting", "5"]);
+    let contended = waiting("contended", &["mutex", "5"]);
+    let scoped = waiting("scoped", &["calls", "1", "5"]);
+    let path = |name: &str| target(name).display().to_string();
+    let programs = [
+        ("REDIS", redis.pid().to_string()),
+        ("WATCHED", watched.pid().to_string()),
+        ("CONTENDED", contended.pid().to_string()),
+        ("SCOPED", scoped.pid().to_string()),
+        ("GROUP", cgroup.name()),
+        ("HOT", path("hot")),
+        ("TURNS", path("turns")),
+        ("WATCHES", path("watched")),
+        ("SCOPES", path("scoped")),
+    ];
+    let tiptoe = PathBuf::from(command().get_program());
+    let search = std::env::var("PATH").unwrap_or_default();
+    let search = format!("{}:{search}", tiptoe.parent().expect("a folder").display());
+    let mut failed = Vec::new();
+    for (at, PageCommand { page, line }) in documented().iter().enumerate() {
+        let run = programs.iter().fold(runnable(line), |line, (name, value)| {
+            line.replace(name, value)
+        });
+        assert!(
+            !run.contains('…'),
+            "{page}: nothing replaces the `…` in: {line}"
+        );
+        // A command that writes files writes them where no other does.
+        let place = folder.join(at.to_string());
+        fs::create_dir_all(&place).expect("a temporary folder");
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", &run])
+            .current_dir(place)
+            .env("PATH", &search);
+        let output = output(&mut shell);
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            failed.push(format!(
+                "{page}: {line}\n  run as {run}\n  {}: {said}",
+                output.status
+            ));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

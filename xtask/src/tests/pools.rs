@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use super::list::Test;
 use super::one::{self, Outcome};
@@ -24,6 +25,7 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
     let queues = [owning, others].map(|tests| Mutex::new(longest_first(tests, costs)));
     let outcomes = Mutex::new(Vec::new());
     let turn = AtomicUsize::new(0);
+    let begin = Instant::now();
     let work = |queue: &Mutex<VecDeque<&Test>>| {
         while let Some(test) = pop(queue) {
             let part = turn.fetch_add(1, Relaxed).to_string();
@@ -38,7 +40,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             scope.spawn(|| work(&queues[1]));
         }
         // One more thread suffices, because most of these tests wait more than they work.
-        scope.spawn(|| work(&queues[0]));
+        scope.spawn(|| {
+            work(&queues[0]);
+            println!(
+                "tests: those that run one at a time took {} s",
+                begin.elapsed().as_secs()
+            );
+        });
     });
     outcomes.into_inner().expect("no panic")
 }

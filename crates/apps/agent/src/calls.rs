@@ -36,7 +36,7 @@ const FRAME: u64 = FRAME_BYTES as u64;
 
 /// The registers as `tiptoe_slow_entry` and the trampoline pushed them.
 #[repr(C)]
-pub struct Asked {
+pub struct CallRegisters {
     rax: u64,
     rcx: u64,
     rdx: u64,
@@ -48,7 +48,7 @@ pub struct Asked {
     to: u64,
 }
 
-impl Asked {
+impl CallRegisters {
     /// Returns the stack address of the return address.
     fn place(&self) -> u64 {
         core::ptr::from_ref(&self.to) as u64
@@ -74,15 +74,15 @@ impl Asked {
 }
 
 /// Handles a call of a trampoline.
-pub extern "C" fn slow(asked: &mut Asked) {
-    if asked.has(RETURNING) {
+pub extern "C" fn slow(registers: &mut CallRegisters) {
+    if registers.has(RETURNING) {
         returns(&Returned {
-            place: asked.place(),
-            slot: asked.slot(),
-            timed: asked.has(TIMED),
+            place: registers.place(),
+            slot: registers.slot(),
+            timed: registers.has(TIMED),
         });
     } else {
-        asked.rax = enters(asked).unwrap_or(0);
+        registers.rax = enters(registers).unwrap_or(0);
     }
 }
 
@@ -158,48 +158,48 @@ fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
 }
 
 /// Handles the beginning of a call. Returns the thunk to which it must return, or `None` if it is not followed.
-fn enters(asked: &Asked) -> Option<u64> {
+fn enters(registers: &CallRegisters) -> Option<u64> {
     let here = Here::find()?;
-    if asked.has(UNCOUNTED) && asked.has(UNDER) && !here.data.is_inside(here.slab) {
+    if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
         return None;
     }
-    let slot = u64::from(asked.slot());
-    let followed = follow(&here, asked);
+    let slot = u64::from(registers.slot());
+    let followed = follow(&here, registers);
     // The trampoline has counted the call as followed, or not at all, so the difference is added.
     let more = u64::from(followed.is_some());
-    let missing = more.wrapping_sub(u64::from(!asked.has(UNCOUNTED)));
-    here.add_of(slot, asked.part(), words::CALLS, missing);
-    here.add_of(slot, asked.part(), words::ONLY_COUNTED, 1 - more);
-    if asked.has(GATE) {
+    let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
+    here.add_of(slot, registers.part(), words::CALLS, missing);
+    here.add_of(slot, registers.part(), words::ONLY_COUNTED, 1 - more);
+    if registers.has(GATE) {
         here.data.add_many(here.slab, Geometry::INSIDE, missing);
     }
     followed
 }
 
-fn follow(here: &Here, asked: &Asked) -> Option<u64> {
+fn follow(here: &Here, registers: &CallRegisters) -> Option<u64> {
     // The overflow slab has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
-    if asked.has(TIMED) && forbidden::is() {
+    if registers.has(TIMED) && forbidden::is() {
         return None;
     }
     let thunk = Thunk {
-        to: asked.to,
-        calls: asked.rax,
-        exit: asked.rdx,
-        slot: u64::from(asked.slot()),
-        gate: asked.has(GATE),
+        to: registers.to,
+        calls: registers.rax,
+        exit: registers.rdx,
+        slot: u64::from(registers.slot()),
+        gate: registers.has(GATE),
     };
-    let way_back = way_back(here.shared, asked.to);
-    if way_back.is_none() && !here.shared.described.calls_from(asked.to) {
+    let way_back = way_back(here.shared, registers.to);
+    if way_back.is_none() && !here.shared.described.calls_from(registers.to) {
         return None;
     }
-    let itself = by_itself(here.shared, asked, way_back.is_some());
+    let itself = by_itself(here.shared, registers, way_back.is_some());
     let goes = match itself {
         Some(way) => way,
         None => {
             let thunks = &here.shared.thunks;
-            thunks.get(asked.probe()?, &thunk, way_back.is_some())?
+            thunks.get(registers.probe()?, &thunk, way_back.is_some())?
         }
     };
     let caller = |frame: Frame| {
@@ -208,16 +208,16 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     };
     let (frames, end) = (region.frames(), region.position());
     let left = |frame| here.left(frame);
-    let position = frames.reserve(end, asked.place(), caller, left, |end| region.rise(end))?;
+    let position = frames.reserve(end, registers.place(), caller, left, |end| region.rise(end))?;
     let frame = Frame {
-        slot: asked.place(),
+        slot: registers.place(),
         thunk: itself.map_or(goes, |_| thunk.slot),
         entered: match thunk.gate {
             true => here.shared.slab(&here.data, here.slab),
             false => clockwork::ticks(),
         },
         callees: 0,
-        part: asked.part(),
+        part: registers.part(),
     };
     frames.write(position, &frame);
     Some(goes)
@@ -226,18 +226,18 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
 /// Returns by which of its ways the trampoline follows this call by itself. It does so if the call returns to one of
 /// the addresses that it holds, those of its first callers. An address of our own must not become one, because
 /// unwinders need more information about those.
-fn by_itself(shared: &Shared, asked: &Asked, is_ours: bool) -> Option<u64> {
-    let told = shared.arenas.told(asked.back)?;
+fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
+    let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, twice: the word publishes nothing else, and it changes only once.
     let is_its = |caller: &AtomicU64| match caller.load(Relaxed) {
         0 if is_ours => false,
-        0 => match caller.compare_exchange(0, asked.to, Relaxed, Relaxed) {
+        0 => match caller.compare_exchange(0, registers.to, Relaxed, Relaxed) {
             Ok(_) => true,
-            Err(found) => found == asked.to,
+            Err(found) => found == registers.to,
         },
-        found => found == asked.to,
+        found => found == registers.to,
     };
-    let way = told.callers()?.iter().position(is_its)?;
+    let way = range.callers()?.iter().position(is_its)?;
     Some(BY_ITSELF + way as u64)
 }
 

@@ -101,7 +101,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::PRCTL if frame.rdi as u32 == PR_SET_TSC => Some(forbidden::change(frame)),
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
-        _ => match signals::Place::of(number) {
+        _ => match signals::MaskLocation::of(number) {
             Some(place) => waits::prepare(number, place, frame),
             None => {
                 before(number, frame);
@@ -340,13 +340,14 @@ fn sigprocmask(frame: &Frame) -> i64 {
     // SAFETY: libc passes NULL or a valid set of the size in r10.
     let set = unsafe { (frame.rsi as *const u64).as_ref() }.copied();
     let kept = kept();
-    let asked = set.map(|set| set & !kept);
-    let asked_at = asked
+    let kernel_set = set.map(|set| set & !kept);
+    let kernel_set_at = kernel_set
         .as_ref()
         .map_or(0, |set| core::ptr::from_ref(set) as usize);
     let [how, old, size] = [frame.rdi, frame.rdx, frame.r10].map(|word| word as usize);
     // SAFETY: this is the program's own call, on a copy of its set.
-    let result = unsafe { syscall6(nr::RT_SIGPROCMASK, how, asked_at, old, size, 0, 0) } as i64;
+    let result =
+        unsafe { syscall6(nr::RT_SIGPROCMASK, how, kernel_set_at, old, size, 0, 0) } as i64;
     if result != 0 {
         return result;
     }

@@ -96,7 +96,7 @@ pub use pending::{
 pub use threads::{learn_layout, send_held_threads};
 pub use trap::Trapped;
 use trap::on_trap;
-pub use wait::Place;
+pub use wait::MaskLocation;
 
 use crate::asm::tiptoe_restorer;
 use crate::tls;
@@ -439,11 +439,11 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     }
     let noted = noted_mask(signal);
     let kept = if owned() { OURS } else { 0 };
-    let asked = new.map(|new| Action {
+    let requested = new.map(|new| Action {
         mask: new.mask & !kept,
         ..new
     });
-    let old = kernel_action(signal, asked.as_ref())?;
+    let old = kernel_action(signal, requested.as_ref())?;
     if let Some(new) = new_here {
         note_mask(signal, new.mask & kept);
         match (kept != 0, owned()) {

@@ -112,8 +112,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 Some(_) => Some(arm(&mut program, case, options)?),
                 None => None,
             };
-            let asked = SITES.iter().zip(&mut found);
-            let asked = asked.filter(|((site, ..), _)| match case {
+            let sites = SITES.iter().zip(&mut found);
+            let sites = sites.filter(|((site, ..), _)| match case {
                 HOLD => HELD.contains(site),
                 BUDGET => WAITING.contains(site),
                 _ => true,
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             if case == BUDGET {
                 program.ask(WARM)?;
             }
-            for ((_, question, _), times) in asked {
+            for ((_, question, _), times) in sites {
                 times[at].push(ask(&mut program, question, options)?);
             }
             if let Some(tracing) = tracing {
@@ -182,8 +182,8 @@ fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, 
 }
 
 fn ask_other(other: &mut Other, times: &mut [Vec<f64>], options: &Options) -> Result<(), Error> {
-    let asked = SITES.iter().filter(|(site, ..)| THEIRS.contains(site));
-    for ((_, question, _), times) in asked.zip(times) {
+    let sites = SITES.iter().filter(|(site, ..)| THEIRS.contains(site));
+    for ((_, question, _), times) in sites.zip(times) {
         times.push(ask(&mut other.program, question, options)?);
     }
     Ok(())

@@ -265,7 +265,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     code.put(&TAKE_RAX);
     save(code);
     code.put(&[0x68])
-        .put32(call.asks(RETURNING))
+        .put32(call.slow_argument(RETURNING))
         .relative(&[0xe8], To::Slow, &[]);
     restore(code);
     code.jump_back(None, out);

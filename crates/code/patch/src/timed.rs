@@ -145,21 +145,21 @@ impl Trampoline {
             code.bind(jump);
         }
         let gone = itself.as_ref().map_or(&[][..], |itself| &itself.gone);
-        let asked = slow(code, call, gone);
+        let slow_call = slow(code, call, gone);
         code.put(&[0x5a, 0x59]);
         code.jump_back(None, plain);
         code.bind(cold);
         match call.by() {
             // The value is known only here.
             Some(_) => {
-                let asked = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
-                counters::ask_again(code, [ready, plain], asked, abi.tls);
+                let argument = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
+                counters::ask_and_return(code, [ready, plain], argument, abi.tls);
             }
             None => {
                 counters::unless_child(code, plain);
                 code.put(&[0x51, 0x52]);
-                code.put(&[0x68]).put32(call.asks(UNCOUNTED));
-                code.jump_back(None, asked.again);
+                code.put(&[0x68]).put32(call.slow_argument(UNCOUNTED));
+                code.jump_back(None, slow_call.again);
             }
         }
         let exit = match itself {
@@ -175,8 +175,8 @@ impl Trampoline {
                 exit
             }
         };
-        code.bind_at(asked.copy, self.copy);
-        code.bind_at(asked.exit, exit);
+        code.bind_at(slow_call.copy, self.copy);
+        code.bind_at(slow_call.exit, exit);
     }
 }
 
@@ -283,14 +283,16 @@ impl Call {
     }
 
     /// Returns the argument of the slow entry.
-    pub(crate) fn asks(&self, more: i32) -> i32 {
+    pub(crate) fn slow_argument(&self, more: i32) -> i32 {
         let flags = [
             (self.timed, TIMED),
             (self.gate, GATE),
             (self.hits.under, UNDER),
         ];
         let flags = flags.into_iter().filter(|(set, _)| *set);
-        flags.fold(self.slot as i32 | more, |asked, (_, flag)| asked | flag)
+        flags.fold(self.slot as i32 | more, |argument, (_, flag)| {
+            argument | flag
+        })
     }
 
     /// Returns whether the trampoline itself follows the calls from its first two callers.
@@ -366,7 +368,7 @@ fn stale(code: &mut Code) -> Ahead {
 fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {
-        code.put(&[0x68]).put32(call.asks(0));
+        code.put(&[0x68]).put32(call.slow_argument(0));
     }
     let again = code.len();
     let copy = code.field_ahead(&[0x48, 0x8d, 0x05]); // lea copy(%rip),%rax
@@ -377,7 +379,7 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     };
     code.put32(call.probe as i32);
     if !known {
-        code.put(&[0x68]).put32(call.asks(0));
+        code.put(&[0x68]).put32(call.slow_argument(0));
     }
     code.relative(&[0xe8], To::Slow, &[]);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
@@ -440,7 +442,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
         code.bind(jump);
     }
     code.put(&[0x68])
-        .put32(call.asks(RETURNING))
+        .put32(call.slow_argument(RETURNING))
         .relative(&[0xe8], To::Slow, &[]);
     code.jump_back(None, out);
 }

@@ -345,7 +345,7 @@ impl Hit {
     }
 
     /// Returns the argument of the cold entry.
-    fn asked(&self) -> i32 {
+    fn cold_argument(&self) -> i32 {
         let records = match self.what {
             What::Record { .. } => RECORDS,
             _ => 0,
@@ -465,9 +465,11 @@ impl Trampoline {
         }
         code.bind(cold);
         match hit.what {
-            What::ByValue(_) => counters::ask_again(code, [ready, out], hit.asked(), abi.tls),
+            What::ByValue(_) => {
+                counters::ask_and_return(code, [ready, out], hit.cold_argument(), abi.tls)
+            }
             _ => {
-                counters::ask(code, out, hit.asked());
+                counters::ask(code, out, hit.cold_argument());
                 code.jump_back(None, out);
             }
         }

@@ -460,12 +460,12 @@ mod tests {
         };
         let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();
-        for (tls, is_told) in [(-64, true), (i64::MAX, false), (i64::MIN, false)] {
+        for (tls, is_read) in [(-64, true), (i64::MAX, false), (i64::MIN, false)] {
             data.greet(&Hello {
                 tls,
                 ..Hello::default()
             });
-            assert_eq!(data.hello().is_some(), is_told, "{tls}");
+            assert_eq!(data.hello().is_some(), is_read, "{tls}");
         }
     }
 

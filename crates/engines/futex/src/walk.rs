@@ -5,9 +5,9 @@
 //! ranges. A return address outside of all ranges is the user's.
 //!
 //! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic
-//! functions, all of Rust's `std`. A program with such functions is a [`Part::Mixed`] library,
-//! which has rows for these functions alone: a walk goes through them, up to the first function
-//! that has no row. If the whole stack has no such function, the innermost function of the
+//! functions, all of Rust's `std`. A program with such functions is a [`RuntimePart::Mixed`]
+//! library, which has rows for these functions alone: a walk goes through them, up to the first
+//! function that has no row. If the whole stack has no such function, the innermost function of the
 //! standard library is the call site.
 //!
 //! Few of the rows are ever asked for, by every wait again. So what a search found is kept by a
@@ -60,12 +60,12 @@ pub struct Library {
     /// The first address after its code.
     pub end: u64,
     /// Which part of the runtime it is.
-    pub part: Part,
+    pub part: RuntimePart,
 }
 
 /// Which part of the runtime a library is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum RuntimePart {
     /// The C library: its functions say what is waited for.
     Libc,
     /// Another library of the runtime.
@@ -74,12 +74,12 @@ pub enum Part {
     Mixed,
 }
 
-impl Part {
+impl RuntimePart {
     fn flag(self) -> u64 {
         match self {
-            Part::Libc => library::LIBC,
-            Part::Other => 0,
-            Part::Mixed => library::MIXED,
+            RuntimePart::Libc => library::LIBC,
+            RuntimePart::Other => 0,
+            RuntimePart::Mixed => library::MIXED,
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Machine<'a> {
     /// The cgroups.
     pub tree: &'a Tree,
     /// The groups of events.
-    pub groups: &'a [Wanted],
+    pub groups: &'a [GroupRequest],
     /// The counters of a CPU.
     pub slots: u32,
     /// The time between two turns.
@@ -46,7 +46,7 @@ pub struct Machine<'a> {
 
 /// A requested group of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct GroupRequest {
     /// The target.
     pub target: Target,
     /// Whether the group may lose its slots.
@@ -78,15 +78,15 @@ impl Machine<'_> {
         let mut context = Context::new(pmus, 0).with_policy(policy);
         let mut ids = Vec::with_capacity(self.groups.len());
         let mut next = [0; 2];
-        for wanted in self.groups {
-            let pmu = usize::from(!wanted.needs_slots);
+        for group in self.groups {
+            let pmu = usize::from(!group.needs_slots);
             let first = next[pmu];
-            next[pmu] += wanted.events;
+            next[pmu] += group.events;
             let events: Vec<Event> = (first..next[pmu]).map(Event).collect();
             let request = Request {
                 pmu,
-                target: wanted.target,
-                priority: wanted.priority,
+                target: group.target,
+                priority: group.priority,
                 events: &events,
             };
             ids.push((context.add(self.tree, request, 0)?, Event(first)));
@@ -172,9 +172,9 @@ impl Cpu<'_> {
 
     /// Returns the outcome so far.
     pub fn outcome(&self) -> Outcome {
-        let group = |((id, event), wanted): (&(GroupId, Event), &Wanted)| {
+        let of_group = |((id, event), group): (&(GroupId, Event), &GroupRequest)| {
             let pmu = self.context.pmu(id.pmu);
-            let work = match wanted.target {
+            let work = match group.target {
                 Target::Label(label) => self.work[label.0 as usize],
                 _ => self.work[0],
             };
@@ -186,7 +186,7 @@ impl Cpu<'_> {
                 work,
             }
         };
-        let groups = self.ids.iter().zip(self.machine.groups).map(group);
+        let groups = self.ids.iter().zip(self.machine.groups).map(of_group);
         let pmus = || (0..2).filter_map(|pmu| self.context.pmu(pmu));
         Outcome {
             groups: groups.collect(),

@@ -242,14 +242,14 @@ impl Run<'_> {
         let end = self.request.duration.map(|duration| self.start + duration);
         let interval = self.request.interval;
         let mut next = interval.map(|interval| self.start + interval);
-        let mut told = (self.start, 0);
+        let mut last = (self.start, 0);
         loop {
             let now = Instant::now();
             if let (Some(at), Some(interval)) = (next, interval)
                 && now >= at
             {
                 next = Some(at + interval);
-                told = self.report_interval(told, now, observer)?;
+                last = self.report_interval(last, now, observer)?;
             }
             let gone = self.look() == 0 && !self.targets.is_empty();
             let ended = match &self.child {

@@ -246,9 +246,9 @@ impl Draft<'_> {
 
     /// Plans a probe; one whose calls cannot be followed counts their entries.
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
-        match self.probe_as_asked(probe) {
+        match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
-                let entries = self.probe_as_asked(&probe.clone().of_entries());
+                let entries = self.probe_as_requested(&probe.clone().of_entries());
                 entries.map_err(|_| why.clone()).map(|planned| Planned {
                     untimed: Some(why),
                     ..planned
@@ -258,7 +258,7 @@ impl Draft<'_> {
         }
     }
 
-    fn probe_as_asked(&mut self, probe: &Probe) -> Result<Planned, String> {
+    fn probe_as_requested(&mut self, probe: &Probe) -> Result<Planned, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
         let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
@@ -366,11 +366,11 @@ fn body_hash(body: &Body) -> u32 {
 
 /// Returns a trampoline, its unwind information, and the index entry by which unwinders find that.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
-    let told = (patch.told.address % arena::LEN / arena::UNIT) as u16;
+    let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![
         (patch.trampoline, patch.code),
-        (patch.told.address, patch.told.bytes),
-        (arena::entry(patch.trampoline), told.to_le_bytes().to_vec()),
+        (patch.unwind.address, patch.unwind.bytes),
+        (arena::entry(patch.trampoline), unit.to_le_bytes().to_vec()),
     ]
 }
 
@@ -385,8 +385,8 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         patched: patch.patched,
         head_count: patch.heads.len() as u8,
         code_len: patch.code.len() as u16,
-        told: (patch.told.address % arena::LEN / arena::UNIT) as u16,
-        told_len: (patch.told.bytes.len() as u64 / arena::UNIT) as u8,
+        unwind: (patch.unwind.address % arena::LEN / arena::UNIT) as u16,
+        unwind_len: (patch.unwind.bytes.len() as u64 / arena::UNIT) as u8,
         body: body_hash(body),
         ..Site::default()
     };

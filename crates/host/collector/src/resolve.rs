@@ -380,11 +380,11 @@ fn not_found(
     modules: &[Module],
     error: &tiptoe_symbol::Error,
 ) -> Error {
-    let said = Error::new(format!("{}: {error}", module.path.display()));
+    let error = Error::new(format!("{}: {error}", module.path.display()));
     let hint = elsewhere(spec, modules).or_else(|| cut(module));
     match hint.or_else(|| stripped(module)) {
-        Some(hint) => said.with_hint(hint),
-        None => said,
+        Some(hint) => error.with_hint(hint),
+        None => error,
     }
 }
 
@@ -450,10 +450,10 @@ pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> 
         return Error::new(format!("cannot read {why}"));
     }
     let binary = binary.unwrap_or("the program");
-    let said = Error::new(format!(
+    let error = Error::new(format!(
         "process {} has no binary `{binary}` mapped",
         process.pid()
     ));
     let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
-    said.with_hint(format!("it has: {}", names.join(", ")))
+    error.with_hint(format!("it has: {}", names.join(", ")))
 }

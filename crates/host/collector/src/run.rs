@@ -46,7 +46,7 @@ pub struct Run<'a> {
     /// When counting will begin, while it has not yet.
     begin: Option<Instant>,
     /// When the last interval ended, from the start.
-    told: Duration,
+    last_interval_end: Duration,
     /// How often threads entered scopes and left them.
     scope_visits: u64,
     pace: Pace,
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
             start,
             baseline,
             begin: None,
-            told: Duration::ZERO,
+            last_interval_end: Duration::ZERO,
             scope_visits: 0,
             pace: Pace::new(start),
         }
@@ -115,8 +115,8 @@ impl<'a> Run<'a> {
             .duration
             .map(|d| self.start + d + delay.unwrap_or_default());
         self.begin = delay.map(|delay| self.start + delay);
-        self.told = delay.unwrap_or_default();
-        let first = self.start + self.told;
+        self.last_interval_end = delay.unwrap_or_default();
+        let first = self.start + self.last_interval_end;
         let mut next = self.request.interval.map(|interval| first + interval);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
@@ -124,10 +124,10 @@ impl<'a> Run<'a> {
         let mut last = Events::default();
         self.look_for_names();
         self.tracees.iter().for_each(Tracee::look_at_copied);
-        let tell = observer.wants_calls();
+        let wants_calls = observer.wants_calls();
         self.tracees
             .iter()
-            .for_each(|tracee| tracee.set_reports_calls(tell));
+            .for_each(|tracee| tracee.set_reports_calls(wants_calls));
         let tick = if self.request.record { TURN } else { TICK };
         if self.begin.is_none() {
             self.notify_ready();
@@ -234,17 +234,17 @@ impl<'a> Run<'a> {
                 continue;
             };
             let (pid, comm) = (tracee.process.pid(), &tracee.comm);
-            let said = format!("process {pid} ({comm}) {what}");
+            let what_ended = format!("process {pid} ({comm}) {what}");
             if self
                 .session
                 .notes
                 .iter()
-                .any(|note| note.starts_with(&said))
+                .any(|note| note.starts_with(&what_ended))
             {
                 continue;
             }
             let after = tracee.since.elapsed().as_secs_f64();
-            let note = format!("{said} after {after:.1} s: {then}");
+            let note = format!("{what_ended} after {after:.1} s: {then}");
             observer.note(&note);
             self.session.notes.push(note);
         }
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
     ) -> Result<Events, Error> {
         let now = self.events()?;
         let at = self.start.elapsed();
-        let took = at.saturating_sub(std::mem::replace(&mut self.told, at));
+        let took = at.saturating_sub(std::mem::replace(&mut self.last_interval_end, at));
         let before = last.readings();
         let count = |name: &String| {
             let earlier = before.get(name).copied().unwrap_or_default();

@@ -146,7 +146,7 @@ pub struct Tracee {
     meters: RefCell<meter::Meters>,
     /// A pidfd, if the kernel has them, because the process's number may be reused.
     handle: Option<OwnedFd>,
-    end_told: Cell<bool>,
+    is_end_reported: Cell<bool>,
     /// The budget of followed calls.
     purse: Option<budget::Purse>,
     /// Decides how many waits for locks are timed.
@@ -202,7 +202,7 @@ impl Tracee {
             hooks: Vec::new(),
             meters: RefCell::default(),
             handle: ended::handle(process),
-            end_told: Cell::new(false),
+            is_end_reported: Cell::new(false),
             purse: None,
             thinning: None,
             rings: RefCell::default(),
@@ -252,8 +252,8 @@ impl Tracee {
                         .with_hint(plan.instead_of_agent()),
                 );
             }
-            let said = format!("process {pid} is traced by the kernel: {reason}");
-            tracee.leave_out(plan, reason, said);
+            let note = format!("process {pid} is traced by the kernel: {reason}");
+            tracee.leave_out(plan, reason, note);
         }
         match tracee.begin(plan, resolved, &modules) {
             Ok(()) => Ok(tracee),
@@ -342,10 +342,10 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Records why the agent does not enter; `said` is the note for a trace of functions.
-    fn leave_out(&mut self, plan: &Plan, reason: &str, said: String) {
+    /// Records why the agent does not enter; `note` is the note for a trace of functions.
+    fn leave_out(&mut self, plan: &Plan, reason: &str, note: String) {
         self.left_out = Some(reason.to_owned());
-        self.notes.extend((!plan.locks).then_some(said));
+        self.notes.extend((!plan.locks).then_some(note));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.

@@ -30,7 +30,6 @@ mod ends;
 mod foresee;
 mod form;
 mod freed;
-mod held;
 mod holders;
 mod inside;
 mod learn;
@@ -44,6 +43,7 @@ mod strangers;
 mod sums;
 mod thread;
 mod turns;
+mod variable_value;
 
 use begin::Target;
 use form::BreakpointRefusal;
@@ -136,14 +136,14 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let own = OwnUse::begin();
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
-    let asked = place::parse_all(&request.variables)?;
+    let variables = place::parse_all(&request.variables)?;
     let Armed {
         mut target,
         places,
         mut set,
         why,
         mut turns,
-    } = arm(request, &asked, &conditions)?;
+    } = arm(request, &variables, &conditions)?;
     let allowance = set.allowance().map(|hits| Allowance {
         hits,
         window_ns: WINDOW.as_nanos() as u64,
@@ -185,7 +185,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     run.note_window(last);
     run.set.stop(&mut run.target);
     run.report_accesses(observer);
-    run.notes.extend(run.moves_told());
+    run.notes.extend(run.move_notes());
     let mut session = run.session(duration)?;
     let child = run.child.as_mut();
     let exit_status =
@@ -210,12 +210,12 @@ struct Armed {
 /// requested or if this user may not open others.
 fn arm(
     request: &WatchRequest,
-    asked: &[RequestedVariable],
+    variables: &[RequestedVariable],
     conditions: &[Condition],
 ) -> Result<Armed, Error> {
     let outside = match request.via {
         Via::Agent => None,
-        _ => Some(arm_outside(request, asked, conditions)),
+        _ => Some(arm_outside(request, variables, conditions)),
     };
     let why = match outside {
         None => None,
@@ -228,7 +228,7 @@ fn arm(
         Some(Err(refused)) => return Err(refused.error),
     };
     let (tracee, target) = inside::enter(request)?;
-    let (places, turns) = find(request, asked, &target)?;
+    let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let set = Inside::open(tracee, wanted, &points(&places), turns.serving())?;
     Ok(Armed {
@@ -242,12 +242,12 @@ fn arm(
 
 fn arm_outside(
     request: &WatchRequest,
-    asked: &[RequestedVariable],
+    variables: &[RequestedVariable],
     conditions: &[Condition],
 ) -> Result<Armed, BreakpointRefusal> {
     let target = Target::begin(&request.target)?;
     target.process.known_in_kernel().map_err(Error::from)?;
-    let (places, turns) = find(request, asked, &target)?;
+    let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let points = points(&places);
     let (set, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
@@ -262,10 +262,10 @@ fn arm_outside(
 
 fn find(
     request: &WatchRequest,
-    asked: &[RequestedVariable],
+    variables: &[RequestedVariable],
     target: &Target,
 ) -> Result<(Vec<WatchedVariable>, Turns), Error> {
-    let places = target.find(asked, request.thread.as_deref())?;
+    let places = target.find(variables, request.thread.as_deref())?;
     if request.when.is_some() {
         places.iter().try_for_each(WatchedVariable::comparable)?;
     }

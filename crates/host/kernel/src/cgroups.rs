@@ -292,14 +292,14 @@ impl Cgroups {
     /// Compares the switches of all tasks with the system's, of which `before` were counted before the last reading.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
-        let told = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
+        let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
         let (Some([first, begun]), Some(before), Some(now)) =
             (self.begun, before, system_switches())
         else {
             return;
         };
         let (least, most) = (before.saturating_sub(begun), now.saturating_sub(first));
-        self.off = [least.saturating_sub(told), told.saturating_sub(most)];
+        self.off = [least.saturating_sub(counted), counted.saturating_sub(most)];
     }
 
     /// Returns all counts from the start until now.

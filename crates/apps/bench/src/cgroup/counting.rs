@@ -172,11 +172,11 @@ fn bpftrace() -> Result<Counting, Error> {
                 error,
             },
         })?;
-    let said = child.stdout.take();
+    let output = child.stdout.take();
     let counting = Counting::Bpftrace(child);
     let mut line = String::new();
-    if let Some(said) = said {
-        let read = BufReader::new(said).read_line(&mut line);
+    if let Some(output) = output {
+        let read = BufReader::new(output).read_line(&mut line);
         read.map_err(failed("waiting for bpftrace"))?;
     }
     match line.trim() {

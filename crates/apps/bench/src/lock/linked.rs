@@ -125,12 +125,12 @@ fn measure<M: Copy>(
 }
 
 /// Compares each case with the bare lock.
-fn compare(found: &CaseResults<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64])) {
+fn compare(found: &CaseResults<&'static str>, mut report: impl FnMut(&str, &[f64], &[f64])) {
     let mut cases = found.cases.iter();
     let Some((_, bare)) = cases.next() else {
         return;
     };
-    cases.for_each(|(name, times)| tell(name, bare, times));
+    cases.for_each(|(name, times)| report(name, bare, times));
 }
 
 /// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.

@@ -139,8 +139,8 @@ impl Case {
     }
 
     /// Returns whether the case has this measurement.
-    pub(super) fn asks(self, asked: &CallLoad) -> bool {
-        let CallLoad { site, threads, .. } = *asked;
+    pub(super) fn measures(self, load: &CallLoad) -> bool {
+        let CallLoad { site, threads, .. } = *load;
         match self {
             Case::Floor | Case::ReturnFloor => threads == 1 && self.floor(site).is_some(),
             Case::Count => true,

@@ -10,7 +10,7 @@ fn want(heads: &[u8]) -> Want {
         reach: (0, u64::MAX),
         len: 64,
         hot: 0,
-        told: 128,
+        unwind_len: 128,
     }
 }
 
@@ -81,7 +81,7 @@ fn places_never_overlap() {
             };
             arenas.place(moved).expect("room")
         })
-        .flat_map(|place| [(place.at, 64), (place.told, 128)])
+        .flat_map(|place| [(place.at, 64), (place.unwind, 128)])
         .collect();
     places.sort_unstable();
     assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
@@ -132,7 +132,7 @@ fn an_arena_of_an_earlier_attach_is_reused() {
     let mut arenas = Arenas::new(space);
     let place = arenas.place(want(&[])).expect("room");
     assert_eq!(
-        (place.at, place.told),
+        (place.at, place.unwind),
         (base + CODE + 100, base + END - 128)
     );
     let abi = Abi::default();

@@ -126,8 +126,8 @@ fn a_thread_without_counters_asks_for_them_first() {
     let before = machine.calls();
     call(&machine, at, 2, 5, true);
     let now = machine.calls();
-    let asked = SLOT as u64 | (UNDER | VALUED) as u64;
-    assert_eq!((now.cold - before.cold, now.slot), (1, asked));
+    let argument = SLOT as u64 | (UNDER | VALUED) as u64;
+    assert_eq!((now.cold - before.cold, now.slot), (1, argument));
     machine.counters(true);
     call(&machine, at, 2, 5, true);
     assert_eq!(

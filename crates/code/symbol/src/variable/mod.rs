@@ -42,7 +42,7 @@ use units::Units;
 
 pub use error::VariableError;
 pub use expression::{Expression, Name, Operator, Root};
-pub use plan::{Place, Plan, Read, Start, Step, check_alignment};
+pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
 pub use resolve::Variables;
 pub use threads::Thread;
 pub(crate) use threads::ThreadSegment;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tiptoe_event::Cost;
 use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::paths::Paths;
-use tiptoe_futex::walk::{Frames, Library, Part};
+use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, head};
@@ -31,7 +31,7 @@ const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
     end: 0x2000,
-    part: Part::Libc,
+    part: RuntimePart::Libc,
 };
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::looks::PollBackoff;
 use super::masks::Masks;
+use super::poll_backoff::PollBackoff;
 use super::process::{self, Process};
 use super::restart;
 use super::tracee::{StopFailure, StoppedThread};

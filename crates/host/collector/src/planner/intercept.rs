@@ -84,13 +84,13 @@ impl Draft<'_> {
 
 /// Numbers an unwinder, and records the unwinder's own function that the agent calls there.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
-    let asked = match what {
+    let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",
         intercepted::LAND => "_Unwind_GetCFA",
         _ => return Some(what),
     };
     let mut functions = module.object.image.functions().iter();
-    let found = functions.find(|function| function.names.iter().any(|name| &**name == asked))?;
+    let found = functions.find(|function| function.names.iter().any(|name| &**name == callee))?;
     plan.unwinders.push(found.address.wrapping_add(module.bias));
     Some(what + plan.unwinders.len() as u32 - 1)
 }

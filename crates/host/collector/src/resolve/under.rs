@@ -16,10 +16,10 @@ pub fn below(
     modules: &[Module],
 ) -> Result<Resolved, Error> {
     let failure = |error: Error| {
-        let said = Error::new(format!("--under: {error}"));
+        let of_gate = Error::new(format!("--under: {error}"));
         match error.hint() {
-            Some(hint) => said.with_hint(hint),
-            None => said,
+            Some(hint) => of_gate.with_hint(hint),
+            None => of_gate,
         }
     };
     let specs = [function.to_owned()];

@@ -397,7 +397,8 @@ fn check_notes(checks: &Checks, reads_events: bool) -> Vec<String> {
             "reports of created cgroups, moved tasks or removed cgroups found no room: names may be missing",
         ),
     ];
-    let told = words.into_iter().filter(|(count, _)| *count > 0);
-    told.map(|(count, words)| format!("{count} {words}"))
+    let found = words.into_iter().filter(|(count, _)| *count > 0);
+    found
+        .map(|(count, words)| format!("{count} {words}"))
         .collect()
 }

@@ -157,7 +157,7 @@ impl Source {
             let times = cgroups.finish(&mut notes)?;
             notes
                 .into_iter()
-                .for_each(|said| note(&mut session.notes, said));
+                .for_each(|text| note(&mut session.notes, text));
             cost::add_times(stat, times);
         }
         Ok(())
@@ -165,9 +165,9 @@ impl Source {
 }
 
 /// Adds a note once, because several runs may have the same.
-fn note(notes: &mut Vec<String>, said: String) {
-    if !notes.contains(&said) {
-        notes.push(said);
+fn note(notes: &mut Vec<String>, text: String) {
+    if !notes.contains(&text) {
+        notes.push(text);
     }
 }
 

@@ -236,8 +236,8 @@ impl Tracee {
         let Some(why) = &plan.untimed else {
             return probe;
         };
-        let said = format!("{why}: only its entries are counted");
-        self.refused.push((probe.event.clone(), said));
+        let note = format!("{why}: only its entries are counted");
+        self.refused.push((probe.event.clone(), note));
         probe.of_entries()
     }
 
@@ -288,8 +288,8 @@ impl Tracee {
         let refusals: Vec<(String, String)> = refusals.collect();
         match refusals.first() {
             Some((event, why)) if self.gates.is_empty() => {
-                let said = format!("--under: calls of {event} cannot be followed: {why}");
-                Err(Error::new(said))
+                let note = format!("--under: calls of {event} cannot be followed: {why}");
+                Err(Error::new(note))
             }
             _ => {
                 self.refused.extend(refusals);

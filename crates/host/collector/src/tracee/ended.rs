@@ -85,7 +85,7 @@ impl Tracee {
 
     /// Returns how the program ended, the first time that this is called after its end.
     pub fn end(&self) -> Option<String> {
-        if !self.is_gone() || self.end_told.replace(true) {
+        if !self.is_gone() || self.is_end_reported.replace(true) {
             return None;
         }
         let signal = self.handle.as_ref().and_then(|handle| {
@@ -118,8 +118,8 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     let mut info = [0_u32; 16];
     info[0] = PIDFD_INFO_EXIT;
     // SAFETY: the request's number holds the size of `info`, which the kernel fills.
-    let asked = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
-    (asked == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
+    let result = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
+    (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
 /// Returns the status of a process that was not reaped yet.

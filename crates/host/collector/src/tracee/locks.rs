@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use tiptoe_event::Via;
-use tiptoe_futex::walk::{Frames, Library, Part};
+use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
@@ -45,7 +45,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
             base: module.bias,
             start: code.start.wrapping_add(module.bias),
             end: code.end.wrapping_add(module.bias),
-            part: Part::Mixed,
+            part: RuntimePart::Mixed,
         };
         if frames.add(&library, &rows) {
             return;
@@ -108,8 +108,8 @@ impl Tracee {
         let sites: Vec<&Planned> = planned.sites.iter().collect();
         let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
-        let told = planned.sites.iter().zip(outcomes);
-        for (site, outcome) in told {
+        let outcomes = planned.sites.iter().zip(outcomes);
+        for (site, outcome) in outcomes {
             match outcome {
                 None => {
                     self.watched_locks.sites.push(site.site);
@@ -170,14 +170,15 @@ impl Tracee {
                     start: code.start,
                     end: code.end,
                     part: match is_libc(module) {
-                        true => Part::Libc,
-                        false => Part::Other,
+                        true => RuntimePart::Libc,
+                        false => RuntimePart::Other,
                     },
                 };
                 // A library without room is taken for the user's.
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
-                let rwlocks = planner::rwlocks(module).filter(|_| library.part == Part::Libc);
+                let rwlocks =
+                    planner::rwlocks(module).filter(|_| library.part == RuntimePart::Libc);
                 rwlocks.into_iter().for_each(|at| frames.set_rwlocks(at));
             }
         }

@@ -174,10 +174,10 @@ impl<'n> WaitReader<'n> {
         for tid in self.process.threads()? {
             asleep.extend(self.asleep(tid)?.map(|asleep| (tid, asleep)));
         }
-        let told = asleep
+        let waits = asleep
             .iter()
             .filter_map(|(tid, asleep)| self.waiting(*tid, asleep));
-        let mut waits: Vec<Waiting> = told.collect();
+        let mut waits: Vec<Waiting> = waits.collect();
         waits.sort_by_key(|wait| wait.tid);
         Ok(waits)
     }

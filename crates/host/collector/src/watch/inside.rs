@@ -16,13 +16,13 @@ use tiptoe_patch::Hits as Filtered;
 use tiptoe_session::Reservations;
 use tiptoe_sys::host::perf;
 use tiptoe_sys::raw::monotonic_ns;
-use tiptoe_wire::Watched;
-use tiptoe_wire::hits::{Asked, Epoch, Reader};
+use tiptoe_wire::WatchTarget;
+use tiptoe_wire::hits::{AsyncRequest, Epoch, Reader};
 
 use super::begin::Target;
 use super::form::reservations;
-use super::held::VariableValue;
 use super::sums::Sums;
+use super::variable_value::VariableValue;
 use super::{WatchRequest, holders};
 use crate::driver;
 use crate::module::Cache;
@@ -131,7 +131,7 @@ impl Inside {
         for index in serving {
             inside.known.insert(points[*index].at.address, *index);
         }
-        let watched: Vec<Watched> = serving
+        let watched: Vec<WatchTarget> = serving
             .iter()
             .map(|index| watched(&points[*index]))
             .collect();
@@ -189,7 +189,7 @@ impl Inside {
         let now = Instant::now();
         if now >= self.next_look && !self.has_ended {
             self.next_look = now + LOOK;
-            self.tracee.ask(Asked::Look);
+            self.tracee.ask(AsyncRequest::Look);
         }
         let is_much = self.read_hits(target, false);
         self.read_values(target);
@@ -236,7 +236,7 @@ impl Inside {
         };
         hits.begin_window();
         if hits.is_resting() && !self.has_ended {
-            self.tracee.ask(Asked::Wake);
+            self.tracee.ask(AsyncRequest::Wake);
         }
         window
     }
@@ -279,8 +279,8 @@ impl Inside {
         Ok(window)
     }
 
-    fn unless_gone(&self, asked: Result<(), Error>) -> Result<(), Error> {
-        asked.or_else(
+    fn unless_gone(&self, result: Result<(), Error>) -> Result<(), Error> {
+        result.or_else(
             |error| match self.tracee.is_gone() || self.tracee.ended_by().is_some() {
                 true => Ok(()),
                 false => Err(error),
@@ -375,8 +375,8 @@ fn no_hits() -> Error {
 }
 
 /// Returns a watchpoint in the agent's form.
-fn watched(point: &Watchpoint) -> Watched {
-    Watched {
+fn watched(point: &Watchpoint) -> WatchTarget {
+    WatchTarget {
         address: point.at.address,
         len: point.at.len,
         access: match point.at.access {

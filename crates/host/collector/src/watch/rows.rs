@@ -64,7 +64,7 @@ impl Sum<'_> {
             Some(value) => BTreeMap::from([(value, 1)]),
             None => self.values(),
         };
-        let told: u64 = values.values().sum();
+        let listed: u64 = values.values().sum();
         let mut values: Vec<(u64, u64)> = values.into_iter().collect();
         values.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
         Accesses {
@@ -91,7 +91,7 @@ impl Sum<'_> {
                     count: *count,
                 })
                 .collect(),
-            other_values: sum(|row| row.count).saturating_sub(told),
+            other_values: sum(|row| row.count).saturating_sub(listed),
             stacks: self.stacks(target, known),
         }
     }

@@ -11,7 +11,7 @@ use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
 use super::layout::{self, FIRST};
-use super::settle::{ASKED, FLUSH};
+use super::settle::{ALL_TASKS, FLUSH};
 use super::{How, LOAD, Tree};
 
 /// The programs, as clang built them. The macro gives them the alignment that the loader needs.
@@ -105,7 +105,7 @@ fn load_by_tasks(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
         .map_max_entries("known", most_tasks())
         .load(BY_TASKS)
         .map_err(|error| bpf_refusal(LOAD, &error))?;
-    load_iterator(&mut bpf, ASKED, btf)?;
+    load_iterator(&mut bpf, ALL_TASKS, btf)?;
     for place in [MADE, GONE, ATTACHED, BORN, ENDING, ENDED] {
         load_typed(&mut bpf, place, btf, LOAD)?;
     }

@@ -59,8 +59,8 @@ fn trap(run: &PriceCache, measured_ns: f64) -> (f64, bool) {
         Some(Trap(measured_ns))
     });
     let is_measured = count == 1;
-    let said = [Calibration::Cached, Calibration::Now][usize::from(is_measured)];
-    assert_eq!(run.calibrated(), Some(said));
+    let expected = [Calibration::Cached, Calibration::Now][usize::from(is_measured)];
+    assert_eq!(run.calibrated(), Some(expected));
     (price.expect("it can be measured").0, is_measured)
 }
 

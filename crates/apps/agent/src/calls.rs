@@ -76,7 +76,7 @@ impl CallRegisters {
 /// Handles a call of a trampoline.
 pub extern "C" fn slow(registers: &mut CallRegisters) {
     if registers.has(RETURNING) {
-        returns(&Returned {
+        returns(&ReturnedCall {
             place: registers.place(),
             slot: registers.slot(),
             timed: registers.has(TIMED),
@@ -87,27 +87,27 @@ pub extern "C" fn slow(registers: &mut CallRegisters) {
 }
 
 /// The calling thread's slab and session.
-struct Here {
+struct CallSession {
     shared: &'static Shared,
     data: Data<'static>,
     slab: u32,
 }
 
-impl Here {
+impl CallSession {
     /// Returns the calling thread's; `None` in a child and if there is no session.
-    fn find() -> Option<Here> {
+    fn find() -> Option<CallSession> {
         let shared = shared::get().filter(|shared| shared.is_home())?;
         let pid = shared.pid.load(Relaxed); // constant within a session
         let session = shared.claims.session()?;
         let data = shared.data()?;
         let slab = hit::settle(shared, &data, pid, session).unwrap_or(0);
-        Some(Here { shared, data, slab })
+        Some(CallSession { shared, data, slab })
     }
 
     /// Returns the slab of a descriptor, given its index, or the overflow slab if it has none.
-    fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> Here {
+    fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
-        Here {
+        CallSession {
             shared,
             data: *data,
             slab: slab.unwrap_or(0),
@@ -159,7 +159,7 @@ fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
 
 /// Handles the beginning of a call. Returns the thunk to which it must return, or `None` if it is not followed.
 fn enters(registers: &CallRegisters) -> Option<u64> {
-    let here = Here::find()?;
+    let here = CallSession::find()?;
     if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
         return None;
     }
@@ -176,7 +176,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     followed
 }
 
-fn follow(here: &Here, registers: &CallRegisters) -> Option<u64> {
+fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     // The overflow slab has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
@@ -245,7 +245,7 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
 /// the return address of the first of them.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
-        let call = Returned {
+        let call = ReturnedCall {
             place: core::ptr::from_ref(to) as u64,
             slot: slot as u32,
             timed: clockwork::is_on(),
@@ -256,7 +256,7 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
 }
 
 /// A call that returned.
-struct Returned {
+struct ReturnedCall {
     /// The stack address of its return address.
     place: u64,
     /// The first of its probe's words.
@@ -265,7 +265,7 @@ struct Returned {
     timed: bool,
 }
 
-impl Returned {
+impl ReturnedCall {
     /// Returns whether a frame is this call's: same function and same stack address. The address does not suffice,
     /// because a program that copies stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
@@ -275,8 +275,8 @@ impl Returned {
 }
 
 /// Handles the return of a call whose frame is not the uppermost.
-fn returns(call: &Returned) {
-    let here = Here::find();
+fn returns(call: &ReturnedCall) {
+    let here = CallSession::find();
     let here = here.as_ref();
     // Without a session nothing tells whether the thread may read the clock.
     let now = here.filter(|_| call.timed).map(|_| clockwork::ticks());
@@ -305,7 +305,7 @@ fn returns(call: &Returned) {
 }
 
 /// Removes and returns the frame of another thread through which this call returns.
-fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
+fn elsewhere(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
     here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
@@ -317,7 +317,7 @@ fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
     })
 }
 
-fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
+fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     let ns = clockwork::ns(now.wrapping_sub(frame.entered));
     if ns < clockwork::slower_ns() {
         return;
@@ -339,7 +339,7 @@ pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;
     };
-    let here = Here::find();
+    let here = CallSession::find();
     let left = |frame| here.as_ref().map_or((), |here| here.left(frame));
     let end = region.frames().cut(region.position(), to, left);
     region.set_position(end);
@@ -351,7 +351,7 @@ pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;
     };
-    let here = Here::find();
+    let here = CallSession::find();
     region.frames().bury(region.height(), |frame| {
         return_directly(shared, &frame);
         if let Some(here) = &here {
@@ -389,7 +389,7 @@ pub fn forced() -> Option<Records<'static>> {
 /// Takes over the slab of a dead thread: counts the calls in which that thread was as left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
-        region.bury(&Here::of(shared, data, index));
+        region.bury(&CallSession::of(shared, data, index));
     }
     data.set_outside(index as u32 + 1);
 }
@@ -404,7 +404,7 @@ pub fn bury_dead(shared: &'static Shared) {
         if let Some(region) = Region::of(shared, index)
             && let Some(owner) = shared.claims.hold(index, gettid(), alive)
         {
-            region.bury(&Here::of(shared, &data, index));
+            region.bury(&CallSession::of(shared, &data, index));
             shared.claims.release(index, owner);
         }
     }

@@ -70,7 +70,7 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     words.store(segment::BEGIN as usize, slabs.start);
     words.store(segment::END as usize, slabs.end);
     words.store(segment::OFFSET as usize, offset);
-    SHARED.store(shared, Release); // pairs with the load in `Here::of`
+    SHARED.store(shared, Release); // pairs with the load in `WaitWords::of`
 }
 
 /// Ends the session's part here.
@@ -85,25 +85,25 @@ fn area(at: u64) -> Words<'static> {
 }
 
 /// The words in which the calling thread records its waits and wakes.
-pub struct Here {
+pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
     /// The node of the scope that the thread is in.
     scope: u64,
 }
 
-impl Here {
+impl WaitWords {
     /// Returns the calling thread's words; `None` if the session records no locks.
     #[inline]
-    pub fn find() -> Option<Here> {
+    pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `NOBODY`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-        Here::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
+        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
     /// Returns the words of a thread whose descriptor has this slab, or 0.
     #[inline]
-    fn of(slab: u64) -> Option<Here> {
+    fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
         if shared == 0 {
             return None;
@@ -121,7 +121,7 @@ impl Here {
         }
         let own = area(slab + shared.load(segment::OFFSET as usize));
         let scope = scopes::of(slab);
-        Some(Here { own, shared, scope })
+        Some(WaitWords { own, shared, scope })
     }
 
     /// Returns the thread's recorder.
@@ -152,7 +152,9 @@ fn new_slab() -> Option<u64> {
 
 /// Handles a trampoline's call, in a thread whose descriptor has this slab.
 pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
-    let Some(here) = Here::of(slab) else { return };
+    let Some(here) = WaitWords::of(slab) else {
+        return;
+    };
     let thread = here.thread();
     let rule = Rule::from_bits((registers.what & RULE as u64) as u32);
     let frame = Frame {

@@ -30,7 +30,7 @@ use tiptoe_uprobe::window;
 use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
 
 use crate::clockwork;
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 use crate::hit;
 use crate::hooks::{self, Frame};
 use crate::memory::{self, PAGE};
@@ -135,7 +135,7 @@ impl Space {
     }
 
     fn read_once(&self) -> Option<Reading> {
-        let Some(list) = File::open(Which::Maps) else {
+        let Some(list) = File::open(ProcFile::Maps) else {
             self.blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
             return None;
         };

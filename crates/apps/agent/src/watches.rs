@@ -28,7 +28,7 @@ use tiptoe_wire::{Data, Plan, WatchTarget};
 use crate::hit::comm;
 use crate::memory;
 use crate::shared::{self, Shared};
-use crate::signals::Trapped;
+use crate::signals::TrapData;
 use crate::tasks;
 
 pub mod births;
@@ -164,7 +164,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
                 close_events();
                 births::settle();
             }
-            Err(Failed { errno, tid }) => {
+            Err(OpenFailure { errno, tid }) => {
                 data.set_result(2, u64::from(tid));
                 return errno.0 as u64;
             }
@@ -257,14 +257,14 @@ fn meet_all(hits: &Hits) -> u64 {
 }
 
 /// The thread for which an event could not be opened.
-struct Failed {
+struct OpenFailure {
     errno: Errno,
     tid: u32,
 }
 
 /// Opens all events of each thread that is accounted for. Returns how many threads those are; `None` if another one
 /// was created in between.
-fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
+fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
     let mut is_spoilt = false;
@@ -277,7 +277,7 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
             Ok(()) => opened += 1,
             // It has just ended.
             Err(ESRCH) => {}
-            Err(errno) => done = Err(Failed { errno, tid }),
+            Err(errno) => done = Err(OpenFailure { errno, tid }),
         }
     });
     done?;
@@ -428,7 +428,7 @@ pub fn note_exec(execs: bool) {
 }
 
 /// Handles a signal that an event of ours raised. Returns whether it was one.
-pub fn hit(trapped: &Trapped) -> bool {
+pub fn hit(trapped: &TrapData) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {
         // A session that has just ended counts nothing more.
@@ -437,7 +437,7 @@ pub fn hit(trapped: &Trapped) -> bool {
     is_ours
 }
 
-fn note(shared: &Shared, trapped: &Trapped) -> Option<()> {
+fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     let data = shared.data()?;
     let hits = hits(&data)?;
     let is_last = hits.uses_up();
@@ -475,7 +475,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     cell
 }
 
-fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &Trapped) {
+fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &TrapData) {
     cell.write(&Hit {
         epoch: hits.epoch(),
         address: trapped.address,

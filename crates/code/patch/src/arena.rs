@@ -19,7 +19,7 @@ use tiptoe_wire::AgentAddresses;
 use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT, caller};
 
 use crate::abi::Abi;
-use crate::code::To;
+use crate::code::LinkTarget;
 use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
 use crate::unwind::UnwindInfo;
 
@@ -116,18 +116,18 @@ impl Arena {
 }
 
 /// Returns the address of a link's target for the trampoline at `at`.
-pub(crate) fn resolve(at: u64, to: To) -> u64 {
+pub(crate) fn resolve(at: u64, to: LinkTarget) -> u64 {
     let base = base_of(at);
     match to {
-        To::Address(address) => address,
-        To::Gate => base + GATE,
-        To::Cold => base + COLD,
-        To::Hook => base + HOOK,
-        To::Slow => base + SLOW,
-        To::Time => base + TIME,
-        To::Futex => base + FUTEX,
-        To::Table => base + TABLE,
-        To::Caller(way) => caller(at, way),
+        LinkTarget::Address(address) => address,
+        LinkTarget::Gate => base + GATE,
+        LinkTarget::Cold => base + COLD,
+        LinkTarget::Hook => base + HOOK,
+        LinkTarget::Slow => base + SLOW,
+        LinkTarget::Time => base + TIME,
+        LinkTarget::Futex => base + FUTEX,
+        LinkTarget::Table => base + TABLE,
+        LinkTarget::Caller(way) => caller(at, way),
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn base_of(address: u64) -> u64 {
 
 /// The constraints on a trampoline's address.
 #[derive(Clone, Debug)]
-pub(crate) struct Want {
+pub(crate) struct RoomRequest {
     /// The address to which displacements are relative.
     pub(crate) origin: u64,
     /// The displacements with a trap byte on each head.
@@ -164,7 +164,7 @@ pub(crate) struct TrampolineRoom {
     pub(crate) unwind: u64,
 }
 
-impl Want {
+impl RoomRequest {
     /// Returns the lowest allowed start in `range` from which all bytes are inside it.
     fn in_range(&self, range: &Range<u64>, allowed: &Displacement) -> Option<u64> {
         let from = range.start.max(self.reach.0);
@@ -201,7 +201,7 @@ impl Open {
         open
     }
 
-    fn find(&self, want: &Want, allowed: &Displacement) -> Option<TrampolineRoom> {
+    fn find(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         let whole = self.free.first()?.start..self.free.last()?.end;
         want.in_range(&whole, allowed)?;
         let unwind = self.highest(want.unwind_len)?;
@@ -288,7 +288,7 @@ impl Arenas {
 
     /// Reserves room and returns its address. Prefers few cache lines, then trap bytes alone to
     /// pairs, then open arenas to new ones. The range into which the heap grows is last.
-    pub(crate) fn place(&mut self, mut want: Want) -> Option<TrampolineRoom> {
+    pub(crate) fn place(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
         let (any, pairs) = (want.any, want.pairs);
@@ -307,20 +307,20 @@ impl Arenas {
         Some(place)
     }
 
-    fn in_open(&self, want: &Want, allowed: &Displacement) -> Option<TrampolineRoom> {
+    fn in_open(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         let arenas = self.open.iter();
         let mut roomy = arenas.filter(|arena| want.len < SHORT || arena.is_roomy());
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 
     /// Finds room in the last free run of an arena.
-    fn in_end(&self, want: &Want, allowed: &Displacement) -> Option<TrampolineRoom> {
+    fn in_end(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
 
     fn in_new(
         &self,
-        want: &Want,
+        want: &RoomRequest,
         allowed: &Displacement,
         last_resort: bool,
     ) -> Option<TrampolineRoom> {
@@ -351,7 +351,7 @@ impl Arenas {
     /// bands are adjacent.
     fn granule(
         &self,
-        want: &Want,
+        want: &RoomRequest,
         allowed: &Displacement,
         free: &Range<u64>,
         band: &Range<u64>,
@@ -369,7 +369,7 @@ impl Arenas {
 
     fn granule_from(
         &self,
-        want: &Want,
+        want: &RoomRequest,
         allowed: &Displacement,
         (range, free): (Range<u64>, &Range<u64>),
     ) -> Option<TrampolineRoom> {
@@ -394,7 +394,7 @@ impl Arenas {
         None
     }
 
-    fn hold(&mut self, want: &Want, place: TrampolineRoom) {
+    fn hold(&mut self, want: &RoomRequest, place: TrampolineRoom) {
         let base = base_of(place.at);
         if self.bases.insert(base) {
             self.open.push(Open::new(base, &[]));

@@ -1,6 +1,6 @@
 //! Code that finds and changes the thread's counters.
 
-use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, To};
+use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
 /// Loads the thread's counters to %rax; the jump, far or near, is taken if it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
@@ -21,12 +21,12 @@ pub(crate) fn ask(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])
         .put32(argument)
-        .relative(&[0xe8], To::Cold, &[]);
+        .relative(&[0xe8], LinkTarget::Cold, &[]);
 }
 
 /// Sends a forked child, whose threads have no counters either, to `out`. Changes %rax.
 pub(crate) fn unless_child(code: &mut Code, out: usize) {
-    code.relative(&[0x48, 0x8b, 0x05], To::Gate, &[]); // mov GATE(%rip),%rax
+    code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Gate, &[]); // mov GATE(%rip),%rax
     code.put(&[0x80, 0x38, 0]); // cmpb $0,(%rax)
     code.jump_back(Some(IF_EQUAL), out);
 }

@@ -6,7 +6,7 @@ use tiptoe_wire::arena::SPAN;
 
 use crate::Refusal;
 use crate::abi::Abi;
-use crate::arena::{Arena, Arenas, Space, TrampolineRoom, Want, resolve};
+use crate::arena::{Arena, Arenas, RoomRequest, Space, TrampolineRoom, resolve};
 use crate::decode::Padding;
 use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
@@ -235,7 +235,7 @@ impl Planner {
         allowed: impl Fn(ByteSet) -> Displacement,
     ) -> Option<TrampolineRoom> {
         let code = &draft.trampoline.code;
-        self.arenas.place(Want {
+        self.arenas.place(RoomRequest {
             origin,
             any: allowed(ByteSet::TRAPS),
             pairs: allowed(ByteSet::PAIRS),

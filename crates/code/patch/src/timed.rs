@@ -65,9 +65,9 @@
 
 use crate::abi::Abi;
 use crate::by_itself;
-use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
+use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget};
 use crate::counters;
-use crate::hits::{Apart, Hits};
+use crate::hits::{GroupValue, Hits};
 use crate::refusal::Refusal;
 use crate::timed_values;
 use crate::trampoline::{POP_RAX, PUSH_RAX, Trampoline};
@@ -215,7 +215,7 @@ fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     code.put(&[0x48, 0x0f, 0xaf, 0xc2]); // imul %rdx,%rax
     code.put(&[0x48, 0xc1, 0xe8, 64 - TABLE_BITS]); // shr
     code.put(&[0x48, 0xc1, 0xe0, 4]); // shl $4,%rax
-    code.relative(&[0x48, 0x03, 0x05], To::Table, &[]); // add TABLE(%rip),%rax
+    code.relative(&[0x48, 0x03, 0x05], LinkTarget::Table, &[]); // add TABLE(%rip),%rax
     let look = code.len();
     code.put(&[0x48, 0x39, 0x10]); // cmp %rdx,(%rax)
     (code.jump_ahead(IF_NOT_EQUAL, true), look)
@@ -301,7 +301,7 @@ impl Call {
     }
 
     /// Returns the value by which its calls are grouped.
-    fn by(&self) -> Option<Apart> {
+    fn by(&self) -> Option<GroupValue> {
         self.hits.by.filter(|_| self.timed)
     }
 
@@ -311,9 +311,9 @@ impl Call {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
         }
-        if let Some(apart) = self.by() {
+        if let Some(by) = self.by() {
             code.put(&[0x51, 0x52]);
-            let solvent = timed_values::solvent(code, apart, self.slot);
+            let solvent = timed_values::solvent(code, by, self.slot);
             code.put(&[0x5a, 0x59]);
             return solvent;
         }
@@ -381,7 +381,7 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     if !known {
         code.put(&[0x68]).put32(call.slow_argument(0));
     }
-    code.relative(&[0xe8], To::Slow, &[]);
+    code.relative(&[0xe8], LinkTarget::Slow, &[]);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     let over = code.jump_ahead(IF_EQUAL, false);
     for (way, gone) in (BY_ITSELF..).zip(gone) {
@@ -426,7 +426,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
                 code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
             }
         }
-        code.relative(&[0xe8], To::Time, &[]);
+        code.relative(&[0xe8], LinkTarget::Time, &[]);
     } else {
         odd.extend(call.ends(code, abi));
     }
@@ -443,6 +443,6 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     }
     code.put(&[0x68])
         .put32(call.slow_argument(RETURNING))
-        .relative(&[0xe8], To::Slow, &[]);
+        .relative(&[0xe8], LinkTarget::Slow, &[]);
     code.jump_back(None, out);
 }

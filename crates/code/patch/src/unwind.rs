@@ -23,7 +23,7 @@ use std::ops::Range;
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use tiptoe_wire::arena::{UNIT, caller, unwind_info};
 
-use crate::code::{Code, Stand, To};
+use crate::code::{Code, LinkTarget, Stand};
 
 /// Returns the position at each instruction of a trampoline where it changes.
 fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
@@ -79,9 +79,9 @@ impl Walk<'_> {
 }
 
 /// Returns by how much an instruction has moved the stack pointer when the next one runs.
-fn moves(instruction: &Instruction, link: Option<To>) -> i64 {
+fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
-        (Op::Call_rel32_64, Some(To::Time)) => 0,
+        (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,
         // The agent's other entries return by `ret $8`.
         (Op::Call_rel32_64, _) => 8,
         (Op::Lea_r64_m, _) if instruction.op0_register() == Register::RSP => {

@@ -44,7 +44,7 @@ mod words;
 
 #[cfg(not(tiptoe_loom))]
 pub use data::space::{Readings, slots};
-pub use data::{AgentAddresses, Data, Hello, Left, State};
+pub use data::{AgentAddresses, Data, Hello, LeaveReason, State};
 pub use geometry::Geometry;
 pub use plan::{Clock, Copy, Library, Map, Plan, Request, WatchTarget};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};

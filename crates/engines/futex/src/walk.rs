@@ -90,9 +90,9 @@ pub struct Frames<'a>(Words<'a>);
 
 /// How to leave a function of the runtime from the return address of a call in it.
 #[derive(Clone, Copy)]
-struct Way(u64);
+struct LeaveRule(u64);
 
-impl Way {
+impl LeaveRule {
     fn rule(self) -> Rule {
         Rule::from_bits(self.0 as u32)
     }
@@ -108,7 +108,7 @@ impl Way {
 
     /// `None` for code of the user's.
     #[inline]
-    fn of_the_runtime(self) -> Option<Way> {
+    fn of_the_runtime(self) -> Option<LeaveRule> {
         let users = self.is_mixed() && self.rule() == Rule::UNKNOWN;
         (!users).then_some(self)
     }
@@ -169,7 +169,7 @@ impl<'a> Frames<'a> {
 
     /// Returns how to leave the function of a return address; `None` if the address is the user's.
     #[inline]
-    fn way(&self, address: u64) -> Option<Way> {
+    fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
         let first = KNOWN as usize + 2 * hash;
         let places = (0..LOOKS as usize).map(|more| first + 2 * more);
@@ -179,7 +179,7 @@ impl<'a> Frames<'a> {
                 break;
             }
             if known == address {
-                return Way(self.0.load(place + 1)).of_the_runtime();
+                return LeaveRule(self.0.load(place + 1)).of_the_runtime();
             }
         }
         match self.is_far(address) {
@@ -189,7 +189,7 @@ impl<'a> Frames<'a> {
     }
 
     #[inline(never)]
-    fn way_slow(&self, address: u64, first: usize) -> Option<Way> {
+    fn way_slow(&self, address: u64, first: usize) -> Option<LeaveRule> {
         // A call may be the last instruction of its function, so its return address may be outside.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
@@ -211,13 +211,13 @@ impl<'a> Frames<'a> {
             (0, _) => KNOWN_MIXED,
             _ => KNOWN_LIBC,
         };
-        let way = Way(u64::from(rule.bits()) | part);
+        let way = LeaveRule(u64::from(rule.bits()) | part);
         self.keep(address, first, way);
         way.of_the_runtime()
     }
 
     #[cold]
-    fn keep(&self, address: u64, first: usize, Way(found): Way) {
+    fn keep(&self, address: u64, first: usize, LeaveRule(found): LeaveRule) {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };

@@ -27,7 +27,7 @@ pub use trace::{Random, Switch, Synthetic};
 use alloc::vec::Vec;
 
 use crate::{AddError, Context, Event, GroupId, Policy, Priority, Request, State, Target, Tree};
-use pmu::Simulated;
+use pmu::SimulatedPmu;
 
 /// What to count on each CPU.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub struct GroupRequest {
 #[derive(Clone, Debug)]
 pub struct Cpu<'a> {
     machine: &'a Machine<'a>,
-    context: Context<Simulated>,
+    context: Context<SimulatedPmu>,
     /// The groups, with their first events.
     ids: Vec<(GroupId, Event)>,
     /// How many events happened under each label.
@@ -74,7 +74,7 @@ pub struct Cpu<'a> {
 impl Machine<'_> {
     /// Returns a CPU with all groups, at time 0. Clone it for the other CPUs.
     pub fn cpu(&self, policy: Policy) -> Result<Cpu<'_>, AddError> {
-        let pmus = [self.slots, u32::MAX].map(|slots| Simulated::new(slots, self.operation_ns));
+        let pmus = [self.slots, u32::MAX].map(|slots| SimulatedPmu::new(slots, self.operation_ns));
         let mut context = Context::new(pmus, 0).with_policy(policy);
         let mut ids = Vec::with_capacity(self.groups.len());
         let mut next = [0; 2];
@@ -131,7 +131,7 @@ impl Cpu<'_> {
             }
             self.pass_to(switch.at_ns, rate);
             leave(self);
-            self.each_pmu(Simulated::switch);
+            self.each_pmu(SimulatedPmu::switch);
             self.context
                 .enter(self.machine.tree, switch.label, self.now_ns);
             self.switches += 1;
@@ -146,7 +146,7 @@ impl Cpu<'_> {
         while self.next_turn_ns <= to_ns {
             let turn_ns = self.next_turn_ns;
             self.work_to(turn_ns, rate);
-            self.each_pmu(Simulated::switch);
+            self.each_pmu(SimulatedPmu::switch);
             self.context.rotate(turn_ns);
             self.next_turn_ns += self.machine.turn_ns.max(1);
         }
@@ -162,7 +162,7 @@ impl Cpu<'_> {
         self.each_pmu(|pmu| pmu.work(work));
     }
 
-    fn each_pmu(&mut self, mut with: impl FnMut(&mut Simulated)) {
+    fn each_pmu(&mut self, mut with: impl FnMut(&mut SimulatedPmu)) {
         for pmu in 0..2 {
             if let Some(pmu) = self.context.pmu_mut(pmu) {
                 with(pmu);

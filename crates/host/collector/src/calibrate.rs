@@ -70,7 +70,7 @@ const DEARER: f64 = 1.5;
 
 /// Costs to measure besides a counting hit's; they take longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Want {
+pub struct CostRequest {
     /// A hit at a site where only a breakpoint fits.
     pub trap: bool,
     /// A hit of a kernel uprobe.
@@ -136,7 +136,7 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
 
 /// Returns the cost of a hit, from an earlier measurement or a new one: about 100 ms, and tens of
 /// ms more for each kind wanted.
-pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
+pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
         costs.count = curve(&shown, |shown| shown.count);
@@ -240,11 +240,11 @@ mod tests {
 
     #[test]
     fn every_cost_is_finite_and_within_its_interval() {
-        let all = Want {
+        let all = CostRequest {
             trap: true,
             kernel: true,
         };
-        for want in [Want::default(), all] {
+        for want in [CostRequest::default(), all] {
             let start = std::time::Instant::now();
             let costs = unit_costs(want, &PriceCache::none());
             println!("{costs:#.2?} after {:.0?}", start.elapsed());

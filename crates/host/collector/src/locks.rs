@@ -17,7 +17,7 @@ use tiptoe_sys::host::{Process, limits};
 use crate::driver::{TICK, cannot_start};
 use crate::own::OwnUse;
 use crate::phase::Phase;
-use crate::preload::{self, Started};
+use crate::preload::{self, StartedCommand};
 use crate::ready::{CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
@@ -192,7 +192,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
 fn targets(
     request: &LockRequest,
     waits: &mut Waits,
-) -> Result<(Vec<Target>, Option<Started>), Error> {
+) -> Result<(Vec<Target>, Option<StartedCommand>), Error> {
     match &request.target {
         None => Ok((Vec::new(), None)),
         Some(RequestTarget::Pids(pids)) => {
@@ -215,7 +215,7 @@ fn targets(
     }
 }
 
-fn proceed(started: Started, request: &LockRequest) -> Result<Child, Error> {
+fn proceed(started: StartedCommand, request: &LockRequest) -> Result<Child, Error> {
     let command = match &request.target {
         Some(RequestTarget::Command(command)) => command.as_slice(),
         _ => &[],

@@ -157,16 +157,16 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// A command that is about to exec.
-pub struct Started {
+pub struct StartedCommand {
     /// Its process.
     pub pid: u32,
     proceed: File,
     spawned: std::thread::JoinHandle<io::Result<Child>>,
 }
 
-impl Started {
+impl StartedCommand {
     /// Lets it exec, and waits until it did. Only for a command that is not traced, otherwise there
-    /// is a deadlock: see [`Started::join`].
+    /// is a deadlock: see [`StartedCommand::join`].
     pub fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
@@ -188,13 +188,13 @@ impl Started {
     }
 }
 
-/// Forks a process for `command`, whose file is `program`; it waits for [`Started::proceed`] before
-/// it execs. With `passed`, the agent will be in it.
+/// Forks a process for `command`, whose file is `program`; it waits for
+/// [`StartedCommand::proceed`] before it execs. With `passed`, the agent will be in it.
 pub fn start(
     program: &Path,
     command: &[OsString],
     passed: Option<AgentDescriptors>,
-) -> io::Result<Started> {
+) -> io::Result<StartedCommand> {
     let (mut pid_reader, pid_writer) = pipe()?;
     let (go, proceed) = pipe()?;
     let message = passed.as_ref().map(|passed| passed.message(program));
@@ -224,7 +224,7 @@ pub fn start(
     pid_reader.read_exact(&mut pid)?;
     let pid = u32::from_le_bytes(pid);
     set_command(pid);
-    Ok(Started {
+    Ok(StartedCommand {
         pid,
         proceed,
         spawned,

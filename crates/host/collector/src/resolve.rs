@@ -72,7 +72,7 @@ impl Probe {
 
 /// The result of resolving specs.
 #[derive(Default)]
-pub struct Resolved {
+pub struct Resolution {
     /// The probes, one for each place.
     pub probes: Vec<Probe>,
     /// IFUNCs whose choice is known only inside the target.
@@ -87,7 +87,7 @@ pub struct Resolved {
     by_value: usize,
 }
 
-impl Resolved {
+impl Resolution {
     /// Returns what can be recorded of one more function.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
@@ -110,7 +110,7 @@ pub fn resolve(
     process: Process,
     modules: &[Module],
     wait: bool,
-) -> Result<Resolved, Error> {
+) -> Result<Resolution, Error> {
     let follow = |spec: &Spec| follow::wanted(spec, entries);
     resolve_all(specs, follow, process, modules, wait)
 }
@@ -121,8 +121,8 @@ fn resolve_all(
     process: Process,
     modules: &[Module],
     wait: bool,
-) -> Result<Resolved, Error> {
-    let mut resolved = Resolved::default();
+) -> Result<Resolution, Error> {
+    let mut resolved = Resolution::default();
     let mut seen = SeenAddresses::new();
     let mut waiting = Vec::new();
     let mut notes = Vec::new();
@@ -168,7 +168,7 @@ fn resolve_all(
 
 /// Finds what a spec means; fails if it matches nothing.
 fn find(
-    resolved: &mut Resolved,
+    resolved: &mut Resolution,
     seen: &mut SeenAddresses,
     (spec, follow): (&Spec, Follow),
     process: Process,
@@ -281,7 +281,7 @@ fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
 }
 
 fn add(
-    resolved: &mut Resolved,
+    resolved: &mut Resolution,
     seen: &mut SeenAddresses,
     (spec, follow): (&Spec, Follow),
     (module, modules): (&Module, &[Module]),
@@ -357,7 +357,7 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
     }
 }
 
-fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
+fn note_stripped(resolved: &mut Resolution, spec: &Spec, module: &Module) {
     let stripped = matches!(spec.function, FunctionSpec::Glob(_)).then(|| stripped(module));
     for note in [stripped.flatten(), cut(module)].into_iter().flatten() {
         if !resolved.notes.contains(&note) {

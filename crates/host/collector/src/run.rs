@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tiptoe_event::Cost;
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
 
-use crate::calibrate::{PriceCache, Want, scope_visit, unit_costs};
+use crate::calibrate::{CostRequest, PriceCache, scope_visit, unit_costs};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::own;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
-use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
+use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
 
 mod command;
 mod loading;
@@ -198,12 +198,12 @@ impl<'a> Run<'a> {
     /// Reports the calls that were read, unless counting has not begun.
     pub fn report_calls(&mut self, observer: &mut dyn Observer) {
         let tracees = self.tracees.iter();
-        let mut calls: Vec<Recorded> = tracees.flat_map(Tracee::take_calls).collect();
+        let mut calls: Vec<RecordedCall> = tracees.flat_map(Tracee::take_calls).collect();
         if calls.is_empty() || self.begin.is_some() {
             return;
         }
-        calls.sort_by_key(Recorded::at_ns);
-        let calls: Vec<_> = calls.iter().map(Recorded::call).collect();
+        calls.sort_by_key(RecordedCall::at_ns);
+        let calls: Vec<_> = calls.iter().map(RecordedCall::call).collect();
         observer.calls(&calls);
     }
 
@@ -393,7 +393,7 @@ impl<'a> Run<'a> {
 
     fn price_events(&mut self, events: &Events) {
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
-        let want = Want {
+        let want = CostRequest {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
             kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
         };

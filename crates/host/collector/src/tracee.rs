@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
-use tiptoe_wire::{Left, Site};
+use tiptoe_wire::{LeaveReason, Site};
 
-use crate::forks::Copied;
+use crate::forks::CopiedMemory;
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
@@ -18,8 +18,8 @@ use crate::planner::{self, Follow};
 use crate::ready::CountedProcess;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
-use crate::resolve::{self, Probe, Resolved};
-use later::Later;
+use crate::resolve::{self, Probe, Resolution};
+use later::PlanState;
 
 mod arm;
 mod budget;
@@ -51,7 +51,7 @@ pub use enter::{short_of_room, unpatchable};
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
 pub use reads::Reads;
-pub use records::Recorded;
+pub use records::RecordedCall;
 pub use watches::ArmedThreads;
 
 /// The most toggles in one request to the agent.
@@ -132,14 +132,14 @@ pub struct Tracee {
     /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<String>>,
     /// Why the agent was asked to leave, or left by itself.
-    left: Cell<Option<Left>>,
+    left: Cell<Option<LeaveReason>>,
     confinement: confined::Confinement,
     /// The armed sites without hooks, parallel to the first of `counters`.
     sites: Vec<Site>,
     /// The file of each of these sites.
     files: Vec<FileKey>,
     /// State for libraries that are loaded later.
-    later: Later,
+    later: PlanState,
     /// The addresses of the agent's hooks.
     hooks: Vec<u64>,
     /// Measures how often its traps are hit.
@@ -160,7 +160,7 @@ pub struct Tracee {
     /// Charges events to scopes.
     charging: Option<Scopes>,
     /// What its forks copy of tiptoe's memory, as of the last look.
-    copied: RefCell<Option<Copied>>,
+    copied: RefCell<Option<CopiedMemory>>,
     /// How often `look_at_copied` was called.
     looks: Cell<u32>,
     /// The number of its forks before counting began.
@@ -198,7 +198,7 @@ impl Tracee {
             confinement: confined::Confinement::of(process),
             sites: Vec::new(),
             files: Vec::new(),
-            later: Later::default(),
+            later: PlanState::default(),
             hooks: Vec::new(),
             meters: RefCell::default(),
             handle: ended::handle(process),
@@ -349,8 +349,13 @@ impl Tracee {
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
-    fn begin(&mut self, plan: &Plan, resolved: Resolved, modules: &[Module]) -> Result<(), Error> {
-        let Resolved {
+    fn begin(
+        &mut self,
+        plan: &Plan,
+        resolved: Resolution,
+        modules: &[Module],
+    ) -> Result<(), Error> {
+        let Resolution {
             mut probes,
             ifuncs,
             refused,

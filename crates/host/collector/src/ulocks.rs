@@ -139,7 +139,7 @@ impl Waits {
 
 /// What the threads of one process recorded.
 #[derive(Default)]
-pub struct Noted {
+pub struct WaitRecords {
     /// With the thread, or the scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began, likewise.
@@ -159,7 +159,7 @@ pub struct Noted {
     drops: Vec<Dropped>,
 }
 
-impl Noted {
+impl WaitRecords {
     /// Adds what a thread has in its words, by scope if `scopes` are given.
     pub fn add_thread(&mut self, thread: &str, words: &[u64], scopes: Option<&Tree>) {
         let mut blocks = words.chunks_exact(ENTRY_WORDS as usize);

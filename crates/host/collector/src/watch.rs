@@ -48,7 +48,7 @@ mod variable_value;
 use begin::Target;
 use form::BreakpointRefusal;
 pub(crate) use holders::explain;
-use inside::Inside;
+use inside::InProcessWatch;
 use place::{RequestedVariable, WatchedVariable};
 use set::Set;
 use strangers::Strangers;
@@ -137,7 +137,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let variables = place::parse_all(&request.variables)?;
-    let Armed {
+    let ArmedWatch {
         mut target,
         places,
         mut set,
@@ -198,7 +198,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
 }
 
 /// All that is ready to count.
-struct Armed {
+struct ArmedWatch {
     target: Target,
     places: Vec<WatchedVariable>,
     set: Set,
@@ -212,7 +212,7 @@ fn arm(
     request: &WatchRequest,
     variables: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<Armed, Error> {
+) -> Result<ArmedWatch, Error> {
     let outside = match request.via {
         Via::Agent => None,
         _ => Some(arm_outside(request, variables, conditions)),
@@ -230,8 +230,8 @@ fn arm(
     let (tracee, target) = inside::enter(request)?;
     let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let set = Inside::open(tracee, wanted, &points(&places), turns.serving())?;
-    Ok(Armed {
+    let set = InProcessWatch::open(tracee, wanted, &points(&places), turns.serving())?;
+    Ok(ArmedWatch {
         set: Set::Agent(Box::new(set)),
         target,
         places,
@@ -244,14 +244,14 @@ fn arm_outside(
     request: &WatchRequest,
     variables: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<Armed, BreakpointRefusal> {
+) -> Result<ArmedWatch, BreakpointRefusal> {
     let target = Target::begin(&request.target)?;
     target.process.known_in_kernel().map_err(Error::from)?;
     let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let points = points(&places);
     let (set, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
-    Ok(Armed {
+    Ok(ArmedWatch {
         target,
         places,
         set,

@@ -49,7 +49,7 @@ pub use instruction::{Optimised, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;
 pub use scopes::Scopes;
 pub use tiptoe_sys::host::tracefs::ArmedUprobe;
-pub use uprobes::{KernelProbe, RefusedProbe, UprobeSet, Who};
+pub use uprobes::{CountedThreads, KernelProbe, RefusedProbe, UprobeSet};
 pub use waits::Waits;
 pub use watchpoints::Watchpoints;
 

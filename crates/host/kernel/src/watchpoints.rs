@@ -120,21 +120,25 @@ struct ThrottleState {
 }
 
 /// What can be prepared before the program is loaded.
-struct Prepared {
+struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,
     /// The events, if they are those of CPUs.
     wide: Option<Wide>,
 }
 
-fn prepare(form: Form, slots: &Slots, served: &[(Watch, Breakpoint)]) -> Result<Prepared, Error> {
+fn prepare(
+    form: Form,
+    slots: &Slots,
+    served: &[(Watch, Breakpoint)],
+) -> Result<Preparation, Error> {
     // Before all slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };
-    Ok(Prepared {
+    Ok(Preparation {
         hit_cost,
         sees_kernel,
         wide,

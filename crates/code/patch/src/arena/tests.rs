@@ -2,8 +2,8 @@ use super::*;
 
 const SITE: u64 = 0x5555_0000_0005;
 
-fn want(heads: &[u8]) -> Want {
-    Want {
+fn want(heads: &[u8]) -> RoomRequest {
+    RoomRequest {
         origin: SITE,
         any: Displacement::over(heads, ByteSet::TRAPS),
         pairs: Displacement::over(heads, ByteSet::TRAPS),
@@ -75,7 +75,7 @@ fn places_never_overlap() {
         .map(|i| {
             let origin = SITE + 32 * i;
             let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4];
-            let moved = Want {
+            let moved = RoomRequest {
                 origin,
                 ..want(heads)
             };
@@ -100,7 +100,7 @@ fn hot_bytes_straddle_no_line_where_they_need_not() {
         for index in 0..1000 {
             let origin = SITE + 16 * index;
             let hot = 36;
-            let place = arenas.place(Want {
+            let place = arenas.place(RoomRequest {
                 origin,
                 hot,
                 ..want(heads)

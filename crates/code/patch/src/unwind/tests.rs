@@ -11,7 +11,7 @@ use crate::decode::FunctionCode;
 use crate::plan::{Patch, Planner};
 use crate::shape::shape;
 use crate::trampoline::Body;
-use crate::{Apart, Hits, Space};
+use crate::{GroupValue, Hits, Space};
 
 const SITE: u64 = 0x5555_5555_0000;
 
@@ -246,14 +246,14 @@ fn the_copy_follows_an_interception() {
 #[test]
 fn two_ways_to_an_instruction_agree_for_all_kinds_of_hits() {
     let (slot, probe) = (7, 3);
-    let argument = Apart::Argument;
-    let apart = [
+    let argument = GroupValue::Argument;
+    let by = [
         None,
         Some(argument(0)),
         Some(argument(1)),
-        Some(Apart::Scope),
+        Some(GroupValue::Scope),
     ];
-    for (under, by) in [true, false, true, false].into_iter().zip(apart) {
+    for (under, by) in [true, false, true, false].into_iter().zip(by) {
         let hits = Hits { under, by, ..ALL };
         let inside = [&[0xb8, 1, 0, 0, 0, 0x85, 0xff][..], &FUNCTION].concat();
         all(&patch(&inside, 7, &Body::Count { slot, hits }));

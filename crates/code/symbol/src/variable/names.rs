@@ -10,7 +10,7 @@ use gimli::constants as dw;
 use super::error::VariableError;
 use super::expression::{ANONYMOUS, Name};
 use super::location::{Location, location};
-use super::scan::Sought;
+use super::scan::EntryQuery;
 use super::units::{Die, Entry, Units};
 use crate::demangle::{squeeze, without_arguments};
 
@@ -58,12 +58,12 @@ pub(super) fn find<'d>(
         dw::DW_TAG_member,
         dw::DW_TAG_formal_parameter,
     ];
-    let sought = Sought::called(units, &tags, wanted);
+    let query = EntryQuery::called(units, &tags, wanted);
     for unit in units.all() {
         if !is_of(units, unit, name.file.as_deref()) {
             continue;
         }
-        units.scan(unit, &sought, |entry, above| {
+        units.scan(unit, &query, |entry, above| {
             if !is_called(units, entry, wanted)? {
                 return Ok(());
             }
@@ -253,13 +253,17 @@ pub(super) fn each_name(
     mut show: impl FnMut(String),
 ) -> Result<(), VariableError> {
     for unit in units.all() {
-        units.scan(unit, &Sought::all(&[dw::DW_TAG_variable]), |entry, _| {
-            let is_fixed = location(units, entry).is_fixed();
-            if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
-                units.name(entry).into_iter().for_each(&mut show);
-            }
-            Ok(())
-        })?;
+        units.scan(
+            unit,
+            &EntryQuery::all(&[dw::DW_TAG_variable]),
+            |entry, _| {
+                let is_fixed = location(units, entry).is_fixed();
+                if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
+                    units.name(entry).into_iter().for_each(&mut show);
+                }
+                Ok(())
+            },
+        )?;
     }
     Ok(())
 }
@@ -277,10 +281,10 @@ pub(super) fn definition<'d>(
         return Ok(None);
     };
     let wanted = path(units, declared, &units.above(declared.die)?)?;
-    let sought = Sought::called(units, same_kind(declared.tag), &name);
+    let query = EntryQuery::called(units, same_kind(declared.tag), &name);
     let mut found = None;
     for unit in units.all() {
-        units.scan(unit, &sought, |entry, above| {
+        units.scan(unit, &query, |entry, above| {
             let is_definition = !entry.has(dw::DW_AT_declaration);
             if found.is_none() && is_definition && path(units, entry, above)? == wanted {
                 found = Some(entry.clone());

@@ -62,7 +62,7 @@ pub(crate) use process::is_given_up;
 pub use tracee::thread_pointer;
 
 use crate::own;
-use borrow::{Borrowed, Ground};
+use borrow::{BorrowedThread, Ground};
 use cave::Guest;
 use offer::Offer;
 use process::{Mapping, Process};
@@ -116,7 +116,7 @@ pub enum Resident {
 
 /// The result of an injection.
 #[derive(Debug)]
-pub struct Injected {
+pub struct Injection {
     /// The segment that the target writes.
     pub data: OwnedFd,
     /// The segment that tiptoe writes, through the mapping that `prepare` made.
@@ -134,7 +134,7 @@ pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
 }
 
 /// Brings the agent into a running process.
-pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
+pub fn inject(request: Inject<'_>) -> Result<Injection, InjectError> {
     let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
     // Whatever failed, it failed because the process died.
@@ -144,7 +144,7 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     })
 }
 
-fn enter(request: Inject<'_>, process: &Process) -> Result<Injected, InjectError> {
+fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectError> {
     let deadline = Instant::now() + request.deadline;
     take_turn(process, deadline)?;
     let existing_entry = existing_entry(process, request.resident, deadline)?;
@@ -178,10 +178,10 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injected, InjectError
 fn converse(
     request: Inject<'_>,
     existing_entry: u64,
-    (process, borrowed): (&Process, &Borrowed),
+    (process, borrowed): (&Process, &BorrowedThread),
     talk: &Talk<'_>,
     calls: &Calls,
-) -> Result<Injected, InjectError> {
+) -> Result<Injection, InjectError> {
     let pid = request.pid;
     let os = |call| move |error| InjectError::os(pid, call, error);
     talk.arrival()?;
@@ -227,7 +227,7 @@ fn converse(
     let agent_base = talk.u64(offset_of!(Mailbox, base))?;
     talk.departure()?;
     own::note_stop(borrowed.since.elapsed());
-    Ok(Injected {
+    Ok(Injection {
         data: offer.data,
         plan: offer.plan,
         entry_result,

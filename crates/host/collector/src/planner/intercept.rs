@@ -5,7 +5,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Site, SiteFlags};
 
-use super::{Draft, Plan, Planned, body_hash, planned};
+use super::{Draft, Plan, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
 /// Functions that stay intercepted forever if calls are followed, and the agent's numbers for them.
@@ -68,7 +68,7 @@ impl Draft<'_> {
         module: &Module,
         function: &Function,
         body: &Body,
-    ) -> Option<Planned> {
+    ) -> Option<PlannedSite> {
         let code = module.object.code(function, module.bias)?;
         let shape = shape(&code, 0).ok()?;
         let stays = |known: &Site| known.flags.has(SiteFlags::STAYS);

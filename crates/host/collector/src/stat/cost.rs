@@ -9,7 +9,7 @@ use std::time::Instant;
 use tiptoe_event::{Cost, Counter, CounterKind, counter_groups};
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
-use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::counters::CountTarget;
 use tiptoe_session::{Session, Stat};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
 
@@ -180,8 +180,8 @@ impl Ring {
         each: u32,
     ) -> Option<Cost> {
         let whom = match of_all {
-            true => Whom::Cpus(vec![self.cpu]),
-            false => Whom::Threads(self.tids.clone()),
+            true => CountTarget::Cpus(vec![self.cpu]),
+            false => CountTarget::Threads(self.tids.clone()),
         };
         self.run(job)?;
         let mut more = Vec::new();

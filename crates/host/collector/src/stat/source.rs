@@ -2,7 +2,7 @@
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
-use tiptoe_kernel::counters::{Support, Whom};
+use tiptoe_kernel::counters::{CountTarget, Support};
 use tiptoe_session::{Session, Stat};
 use tiptoe_sys::host::cgroup::Cgroups;
 
@@ -31,7 +31,7 @@ impl Source {
     /// Opens the events; nothing counts yet. Adds notes for the user.
     pub(super) fn open(
         request: &StatRequest<'_>,
-        whom: &Whom,
+        whom: &CountTarget,
         notes: &mut Vec<String>,
     ) -> Result<Source, Error> {
         if let Some(patterns) = &request.cgroups {

@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::{Left, State};
+use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
 use crate::resident::agent_in;
@@ -38,22 +38,24 @@ impl Tracee {
             return Some(("ran another program", "the trace of the old program ended"));
         }
         let why = match self.left_for()? {
-            Left::Seccomp => "put itself under seccomp",
-            Left::Confined => {
+            LeaveReason::Seccomp => "put itself under seccomp",
+            LeaveReason::Confined => {
                 "gave up rights or a namespace, in which the agent's thread cannot follow"
             }
-            Left::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
-            Left::Storage => "gave a thread thread-local storage that is not its C library's",
+            LeaveReason::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
+            LeaveReason::Storage => {
+                "gave a thread thread-local storage that is not its C library's"
+            }
         };
         Some((why, "the trace ended (`--via kernel` continues)"))
     }
 
     /// Returns why the agent has left, if so. It leaves by itself if it sees the call by which the
     /// program confines itself; otherwise tiptoe makes it leave here.
-    fn left_for(&self) -> Option<Left> {
+    fn left_for(&self) -> Option<LeaveReason> {
         let link = self.link.as_ref()?;
         if link.data().state() == State::Dormant {
-            let why = link.data().left().unwrap_or(Left::Confined);
+            let why = link.data().left().unwrap_or(LeaveReason::Confined);
             self.left.set(self.left.get().or(Some(why)));
         } else if self.left.get().is_none()
             && !self.is_gone()

@@ -15,7 +15,7 @@ use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
 use crate::resident::agent_thread_of_another;
-use crate::ulocks::Noted;
+use crate::ulocks::WaitRecords;
 use crate::words;
 
 /// The time that a command's loader may take to map its libraries.
@@ -173,7 +173,7 @@ impl Tracee {
     }
 
     /// Adds what the kernel counted.
-    pub(super) fn note_in_kernel(&self, noted: &mut Noted) -> Result<(), Error> {
+    pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
         let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
             return Ok(());
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use tiptoe_event::Via;
-use tiptoe_kernel::{KernelProbe, UprobeSet, Who};
+use tiptoe_kernel::{CountedThreads, KernelProbe, UprobeSet};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
@@ -119,7 +119,7 @@ impl Tracee {
             });
         }
         self.notes.extend(left.iter().map(left_to_kernel));
-        if let Who::Threads(threads) = set.who() {
+        if let CountedThreads::Threads(threads) = set.who() {
             self.notes.push(format!(
                 "the kernel counts in the {} that ran when tracing began, not in later ones",
                 counted(threads.len() as u64, "thread")

@@ -18,7 +18,7 @@ use super::guards::install;
 use super::{Plan, Tracee, described};
 use crate::link::Link;
 use crate::module::{Cache, FileKey, Module};
-use crate::planner::{self, Ground, Planned};
+use crate::planner::{self, Ground, PlannedSite};
 use crate::request::Error;
 use crate::resolve;
 use crate::rows::Rows;
@@ -26,7 +26,7 @@ use crate::words::counted;
 
 /// The state from which a later plan continues.
 #[derive(Default)]
-pub(super) struct Later {
+pub(super) struct PlanState {
     /// The addresses of the agent's entries.
     pub abi: Abi,
     /// The %fs offset of the word that makes a thread call the hook again.
@@ -191,7 +191,7 @@ impl Tracee {
             .iter()
             .filter(|probe| probe.follow.is_followed());
         self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
-        let hooks: Vec<&Planned> = planned.hooks.iter().collect();
+        let hooks: Vec<&PlannedSite> = planned.hooks.iter().collect();
         install(link, &hooks, &lost, self.quiet.as_ref())?;
         self.hooks
             .extend(hooks.iter().map(|hook| hook.site.address));
@@ -243,7 +243,7 @@ impl Tracee {
     /// Records the sites that the agent was given.
     pub(super) fn note_sites<'a>(
         &mut self,
-        planned: impl Iterator<Item = &'a Planned>,
+        planned: impl Iterator<Item = &'a PlannedSite>,
         lost: &[u64],
     ) {
         let given = planned.filter(|plan| !plan.known && plan.has_room(lost));

@@ -16,9 +16,9 @@ use super::{Plan, Tracee};
 use crate::counts;
 use crate::link::Link;
 use crate::module::{Cache, Module};
-use crate::planner::{self, Extent, Planned, is_libc, is_runtime};
+use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, Noted};
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords};
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
@@ -105,7 +105,7 @@ impl Tracee {
     ) -> Result<(), Error> {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
-        let sites: Vec<&Planned> = planned.sites.iter().collect();
+        let sites: Vec<&PlannedSite> = planned.sites.iter().collect();
         let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
         let outcomes = planned.sites.iter().zip(outcomes);
@@ -229,11 +229,11 @@ impl Tracee {
     }
 
     /// Returns what its threads recorded, for rows of this kind; `None` if locks are not watched.
-    pub fn noted(&self, by: ByLock) -> Result<Option<(Noted, &Names)>, Error> {
+    pub fn noted(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
-        let mut noted = Noted::default();
+        let mut noted = WaitRecords::default();
         self.note_in_kernel(&mut noted)?;
         self.watched_locks
             .early

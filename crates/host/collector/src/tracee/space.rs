@@ -9,7 +9,7 @@ use tiptoe_wire::slots;
 
 use super::Tracee;
 use crate::counts;
-use crate::forks::Copied;
+use crate::forks::CopiedMemory;
 
 impl Tracee {
     /// Returns the number of forks since counting began, as the agent counted them.
@@ -47,7 +47,7 @@ impl Tracee {
         let copied = self
             .link
             .as_ref()
-            .and_then(|link| Copied::of(self.process, link.data().kept(), is_patched));
+            .and_then(|link| CopiedMemory::of(self.process, link.data().kept(), is_patched));
         if copied.is_some() {
             self.copied.replace(copied);
         }

@@ -48,7 +48,7 @@ fn thread(episodes: u64) -> Vec<u64> {
 
 #[test]
 fn the_records_of_threads_are_summed_up() {
-    let mut noted = Noted::default();
+    let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &thread(2), None);
     noted.add_thread("2 b", &thread(1), None);
     noted.add_unseen(4);
@@ -82,7 +82,7 @@ fn the_records_of_threads_are_summed_up() {
 fn rows_whose_waits_were_not_all_timed_say_so() {
     let mut thinned = thread(1);
     thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
-    let mut noted = Noted::default();
+    let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &thinned, None);
     noted.add_thread("2 b", &thread(1), None);
     let locks = noted.locks(&names(), ByLock::Lock);
@@ -94,7 +94,7 @@ fn rows_whose_waits_were_not_all_timed_say_so() {
 
 #[test]
 fn hostile_words_of_a_target_are_only_reported() {
-    let mut noted = Noted::default();
+    let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
     noted.add_thread("2 b", &[u64::MAX; 5], None);
     let locks = noted.locks(&names(), ByLock::Type);

@@ -33,7 +33,7 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A watch from inside the program.
-pub(super) struct Inside {
+pub(super) struct InProcessWatch {
     tracee: Tracee,
     points: Vec<Watchpoint>,
     /// Which variable is at an address, or was until its watch moved.
@@ -92,14 +92,14 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
     Ok((tracee, target))
 }
 
-impl Inside {
+impl InProcessWatch {
     /// Opens breakpoints; hits do not count yet.
     pub(super) fn open(
         tracee: Tracee,
         wanted: WatchWanted,
         points: &[Watchpoint],
         serving: &[usize],
-    ) -> Result<Inside, Error> {
+    ) -> Result<InProcessWatch, Error> {
         let start = Instant::now();
         let cpus = SharedSlots::cpus()?;
         // Must be before the program's registers are taken, because it needs one.
@@ -107,7 +107,7 @@ impl Inside {
         let allowance = wanted
             .allowed_ns
             .map(|ns| (ns as f64 / hit_cost.ns.max(1.0)).max(1.0) as u64);
-        let mut inside = Inside {
+        let mut inside = InProcessWatch {
             known: HashMap::new(),
             serving: serving.to_vec(),
             sums: Sums::new(wanted.clone(), points),
@@ -361,7 +361,7 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for InProcessWatch {
     fn drop(&mut self) {
         self.leave();
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/host/kernel/src/cgroups/layout.rs"]
+#[path = "../../crates/host/kernel/src/cgroups/cgroups_layout.rs"]
 #[expect(dead_code, reason = "of all that lies in shared memory this is what has to be read")]
 mod layout;
 #[path = "../../crates/host/kernel/src/cgroups/names.rs"]

@@ -168,7 +168,7 @@ pub extern "C" fn run() {
             return serve::settle(shared, || Manner::Running, || ());
         }
         if shared.libraries.has_tasks() {
-            serve::libraries::patch(shared, &data);
+            serve::library_patches::patch(shared, &data);
         } else if plan.sequence() != done {
             done = plan.sequence();
             if serve::request(shared, &plan, &data, done) {

@@ -27,9 +27,9 @@ use crate::table::{Table, TableRow, median_and_spread};
 use crate::workshop::{Program, Workshop};
 
 mod linked;
-mod others;
+mod preloads;
 
-use others::Other;
+use preloads::Other;
 
 const PROGRAM: &str = include_str!("lock/program.c");
 /// The longest time for arming.
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     let workshop = Workshop::new("lock", PROGRAM)?;
     let mut program = workshop.start(None)?;
-    let (mut others, missing) = others::all(&workshop)?;
+    let (mut others, missing) = preloads::all(&workshop)?;
     let mut found = vec![CASES.map(|_| Vec::new()); SITES.len()];
     let mut theirs = vec![vec![Vec::new(); THEIRS.len()]; others.len()];
     let mut floors = FLOORS.map(|_| Vec::new());

@@ -17,7 +17,7 @@
 
 mod charged;
 mod outcome;
-mod pmu;
+mod simulated_pmu;
 mod trace;
 
 pub use charged::Charges;
@@ -27,7 +27,7 @@ pub use trace::{Random, Switch, Synthetic};
 use alloc::vec::Vec;
 
 use crate::{AddError, Context, Event, GroupId, Policy, Priority, Request, State, Target, Tree};
-use pmu::SimulatedPmu;
+use simulated_pmu::SimulatedPmu;
 
 /// What to count on each CPU.
 #[derive(Clone, Debug)]

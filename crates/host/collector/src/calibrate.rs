@@ -39,12 +39,12 @@ mod code;
 mod curve;
 mod functions;
 mod in_process;
+mod lock_waits;
 mod price;
 mod program;
-mod scopes;
+mod scope_visits;
 mod trap;
 mod uprobe;
-mod waits;
 
 use std::array::from_fn;
 
@@ -59,9 +59,9 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, LoopTimes};
-pub use scopes::scope_visit;
+pub use lock_waits::futex_calls;
+pub use scope_visits::scope_visit;
 use trap::Trap;
-pub use waits::futex_calls;
 
 /// Elsewhere traps were found to cost as little as this part of the cost here,
 const CHEAPER: f64 = 0.7;

@@ -43,11 +43,11 @@ mod own;
 mod phase;
 mod planner;
 mod preload;
+mod probe_slots;
 mod ready;
 mod request;
 mod resident;
 mod resolve;
-mod rows;
 mod run;
 mod scopes;
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
 
-mod rows;
+mod wait_rows;
 
 pub use tiptoe_kernel::waits::WaitSelection;
 
@@ -319,8 +319,8 @@ impl Run<'_> {
         session.events.push(all);
         session.notes.extend(notes(&callsites, drops, &found));
         session.waits = Some(tiptoe_session::Waits {
-            by: rows::word(self.request.by).to_owned(),
-            rows: rows::rows(&found, self.request.by, &callsites, &names),
+            by: wait_rows::word(self.request.by).to_owned(),
+            rows: wait_rows::rows(&found, self.request.by, &callsites, &names),
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });

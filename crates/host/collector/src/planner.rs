@@ -16,15 +16,15 @@ use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
+use crate::probe_slots::{ProbeRow, Rows};
 use crate::resolve::Probe;
-use crate::rows::{ProbeRow, Rows};
 
 mod apart;
 mod follow;
 mod holds;
 mod hooks;
 mod intercept;
-mod locks;
+mod lock_sites;
 mod room;
 mod standard;
 mod unseen;
@@ -32,7 +32,7 @@ mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
-pub use locks::{Locks, name_of, rwlocks};
+pub use lock_sites::{Locks, name_of, rwlocks};
 pub use standard::{Extent, standard_rows};
 pub use unseen::unseen;
 pub use wrappers::{is_of_libc, wrappers};

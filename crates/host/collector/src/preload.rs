@@ -18,11 +18,11 @@ use tiptoe_wire::descriptors::{self, Key, seals};
 use crate::phase::{set_command, set_starter};
 use crate::request::Error;
 
-mod image;
+mod exec_image;
 mod order;
 mod privileges;
 
-use image::Image;
+use exec_image::Image;
 pub use privileges::gained_by;
 
 /// Inherited descriptors are numbered from here on, so that they do not take the program's own

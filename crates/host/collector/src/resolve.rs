@@ -14,17 +14,17 @@ use tiptoe_sys::host::procfs::Process;
 use crate::module::{Module, Object, started_as};
 use crate::planner::{Follow, MOST_BY_VALUE};
 use crate::request::Error;
-pub use follow::{Limit, Limits};
-pub use later::{later, may_come_later};
+pub use deferred_specs::{later, may_come_later};
+pub use followable::{Limit, Limits};
 
-mod follow;
-mod later;
+mod deferred_specs;
+mod followable;
+mod gate;
 mod name;
-mod place;
+mod probe_position;
 mod readers;
-mod under;
 
-pub use under::below;
+pub use gate::below;
 
 /// One place to count at, in one process.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl Probe {
     /// Returns the probe if only its entries are counted, which may be at a later instruction.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
-            self.offset = place::counted_at(&self.object, &self.function);
+            self.offset = probe_position::counted_at(&self.object, &self.function);
         }
         Probe {
             follow: self.follow.entries(),
@@ -111,7 +111,7 @@ pub fn resolve(
     modules: &[Module],
     wait: bool,
 ) -> Result<Resolution, Error> {
-    let follow = |spec: &Spec| follow::wanted(spec, entries);
+    let follow = |spec: &Spec| followable::wanted(spec, entries);
     resolve_all(specs, follow, process, modules, wait)
 }
 
@@ -151,7 +151,9 @@ fn resolve_all(
         });
         match found {
             Ok(()) => resolved.met.push(text.clone()),
-            Err(_) if wait && later::may_come(&spec, process, modules) => waiting.push(text),
+            Err(_) if wait && deferred_specs::may_come(&spec, process, modules) => {
+                waiting.push(text)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -291,14 +293,14 @@ fn add(
     let image = &module.object.image;
     let placed = functions
         .into_iter()
-        .map(|function| place::home(image, function, spec.offset));
+        .map(|function| probe_position::home(image, function, spec.offset));
     let (functions, offsets): (Vec<_>, Vec<_>) = placed.unzip();
     let shown = name::of(spec, &functions);
     for ((function, offset), shown) in functions.into_iter().zip(offsets).zip(shown) {
         let event = name::event(spec.kind, &module.name, &shown, offset);
         let fine = unsuitable(&function)
             .map_or(Ok(()), |reason| Err(reason.to_owned()))
-            .and_then(|()| place::check(&module.object, &function, offset));
+            .and_then(|()| probe_position::check(&module.object, &function, offset));
         if let Err(reason) = fine {
             resolved.refused.push((event, reason));
             continue;
@@ -309,7 +311,7 @@ fn add(
             continue;
         };
         let offset = match module.is_program && offset == 0 && !follow.is_followed() {
-            true => place::counted_at(&module.object, &function),
+            true => probe_position::counted_at(&module.object, &function),
             false => offset,
         };
         let mut probe = Probe {

@@ -16,11 +16,11 @@ use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
 
 mod command;
+mod gate_report;
 mod loading;
-mod locks;
+mod lock_report;
 mod pace;
-mod scopes;
-mod under;
+mod scope_report;
 
 pub use command::{has_exited, wait_for_end};
 use pace::{Pace, TURN};

@@ -25,9 +25,9 @@ use crate::run::wait_for_end;
 mod cgroups;
 mod choice;
 mod cost;
+mod count_sums;
 mod fallback;
 mod source;
-mod sums;
 mod used;
 
 pub use cgroups::{is_at_switches, is_read};
@@ -35,8 +35,8 @@ pub use cgroups::{is_at_switches, is_read};
 /// The most events that `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
+use count_sums::{Runs, Sums};
 use source::Source;
-use sums::{Runs, Sums};
 use used::CpuUse;
 
 /// The pause between two reads of what the target used, because its end removes that.

@@ -19,12 +19,13 @@ use crate::ready::CountedProcess;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
 use crate::resolve::{self, Probe, Resolution};
-use later::PlanState;
+use loaded_libraries::PlanState;
 
 mod arm;
 mod budget;
 mod calls;
 mod confined;
+mod contended_locks;
 mod described;
 mod ended;
 mod enter;
@@ -32,16 +33,15 @@ mod foreign;
 mod futexes;
 mod guards;
 mod kernel;
-mod kind;
-mod later;
-mod locks;
+mod loaded_libraries;
 mod meter;
 mod outside;
 mod patches;
 mod plan;
+mod process_kind;
 mod reads;
 mod records;
-mod scopes;
+mod scope_ports;
 mod space;
 mod thinned;
 mod throttle;
@@ -154,7 +154,7 @@ pub struct Tracee {
     /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
-    watched_locks: locks::LockWatch,
+    watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
     /// Charges events to scopes.
@@ -206,7 +206,7 @@ impl Tracee {
             purse: None,
             thinning: None,
             rings: RefCell::default(),
-            watched_locks: locks::LockWatch::default(),
+            watched_locks: contended_locks::LockWatch::default(),
             has_ports: false,
             charging: None,
             copied: RefCell::default(),
@@ -231,7 +231,7 @@ impl Tracee {
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid)?;
-        kind::check(process)?;
+        process_kind::check(process)?;
         let mut tracee = Tracee::new(process);
         let maps = process.maps()?;
         let modules = cache.modules(process, &maps)?;

@@ -15,7 +15,7 @@ use crate::scopes::Tree;
 
 mod by;
 mod early;
-mod kind;
+mod lock_kind;
 mod named;
 mod names;
 mod now;
@@ -25,7 +25,7 @@ mod tests;
 
 pub use by::ByLock;
 pub use early::EarlyWaits;
-pub use kind::LockKind;
+pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};

@@ -23,6 +23,8 @@ use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
 
+mod access_rows;
+mod access_sums;
 mod begin;
 mod condition;
 mod each;
@@ -35,24 +37,22 @@ mod inside;
 mod learn;
 mod moves;
 mod origins;
-mod place;
-mod rows;
 mod set;
 mod shared;
 mod strangers;
-mod sums;
 mod thread;
 mod turns;
 mod variable_value;
+mod variables;
 
 use begin::Target;
 use form::BreakpointRefusal;
 pub(crate) use holders::explain;
 use inside::InProcessWatch;
-use place::{RequestedVariable, WatchedVariable};
 use set::Set;
 use strangers::Strangers;
 use turns::Turns;
+use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, for which a number of hits is allowed.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -136,7 +136,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let own = OwnUse::begin();
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
-    let variables = place::parse_all(&request.variables)?;
+    let variables = variables::parse_all(&request.variables)?;
     let ArmedWatch {
         mut target,
         places,
@@ -408,7 +408,7 @@ impl Run<'_> {
                 .push(Event::new(place.event(), self.set.via(), reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = rows::rows(&found, &self.places, &self.target, self.start_ns);
+        let rows = access_rows::rows(&found, &self.places, &self.target, self.start_ns);
         let places = self.places.iter();
         let freed = places.clone().filter_map(|place| freed::note(place, &rows));
         self.notes.extend(freed);

@@ -41,17 +41,17 @@ use crate::programs::{self, Link, array_fd, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
+mod cgroups_layout;
 mod follow;
-mod layout;
 mod load;
 mod names;
 mod settle;
 
-pub use layout::{Checks, CpuCounts, SwitchTimes, Times};
+pub use cgroups_layout::{Checks, CpuCounts, SwitchTimes, Times};
 pub use names::{Node, Tree};
 
+use cgroups_layout::{FIRST, IDLE, News, OTHERS};
 use follow::Follower;
-use layout::{FIRST, IDLE, News, OTHERS};
 use load::{
     ATTACHED, BORN, ENDED, ENDING, GONE, MADE, MIGRATED, SEEDED, SWITCHED, Shape, all_cpus,
     give_slots, load, put_events,
@@ -181,9 +181,9 @@ impl Cgroups {
             })
         };
         let lines = shape.cpus as usize * shape.slots as usize;
-        let counted = || mapped("counted", lines * count * layout::COUNTED);
+        let counted = || mapped("counted", lines * count * cgroups_layout::COUNTED);
         Ok(Cgroups {
-            lines: mapped("lines", lines * layout::LINE)?,
+            lines: mapped("lines", lines * cgroups_layout::LINE)?,
             counted: (how == CountingMode::AtSwitches)
                 .then(counted)
                 .transpose()?,
@@ -373,11 +373,12 @@ impl Cgroups {
         let (mut checks, mut times) = Default::default();
         if !self.settle.add(&mut checks, &mut times) {
             let failed = |error| bpf_refusal(READ, &error);
-            let states = Array::<_, [u64; layout::CPU]>::try_from(map(&self.bpf, "states")?);
+            let states =
+                Array::<_, [u64; cgroups_layout::CPU]>::try_from(map(&self.bpf, "states")?);
             let states = states.map_err(failed)?;
             for cpu in 0..self.shape.cpus {
                 let state = states.get(&cpu, 0).map_err(failed)?;
-                layout::add_cpu(&state, &mut checks, &mut times.switches);
+                cgroups_layout::add_cpu(&state, &mut checks, &mut times.switches);
             }
         }
         [checks.hidden, checks.surplus] = self.off;
@@ -425,9 +426,9 @@ impl Cgroups {
         cpus.map(|cpu| {
             let line = cpu * slots + slot as usize;
             CpuCounts::read(
-                |at| self.lines.word(line * layout::LINE + at),
+                |at| self.lines.word(line * cgroups_layout::LINE + at),
                 |at| {
-                    let first = line * events * layout::COUNTED;
+                    let first = line * events * cgroups_layout::COUNTED;
                     self.counted
                         .as_ref()
                         .map_or(0, |counted| counted.word(first + at))

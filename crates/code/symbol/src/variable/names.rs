@@ -7,11 +7,11 @@
 use gimli::DwTag;
 use gimli::constants as dw;
 
-use super::error::VariableError;
 use super::expression::{ANONYMOUS, Name};
 use super::location::{Location, location};
 use super::scan::EntryQuery;
 use super::units::{Die, Entry, Units};
+use super::variable_error::VariableError;
 use crate::demangle::{squeeze, without_arguments};
 
 /// The most variables of one name that are examined.

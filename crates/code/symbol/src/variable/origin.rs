@@ -2,7 +2,6 @@
 
 use gimli::constants as dw;
 
-use super::error::VariableError;
 use super::expression::Name;
 use super::location::Location;
 use super::names::{self, Fit, NamedVariable};
@@ -10,6 +9,7 @@ use super::plan::Start;
 use super::resolve::{MAX_LISTED, Variables};
 use super::symbols;
 use super::types::{self, TypeRef};
+use super::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 

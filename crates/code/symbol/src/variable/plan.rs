@@ -1,7 +1,7 @@
 //! Plans: how to find a variable in a process, and its type.
 
-use super::error::VariableError;
 use super::value::Type;
+use super::variable_error::VariableError;
 use super::watch::LENGTHS;
 
 /// The start of a plan.

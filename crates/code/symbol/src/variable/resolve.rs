@@ -1,6 +1,5 @@
 //! Makes a plan from an expression.
 
-use super::error::VariableError;
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
 use super::origin::Origin;
@@ -8,6 +7,7 @@ use super::plan::{Plan, Start, Step};
 use super::types::{self, Shape, TypeRef};
 use super::units::Units;
 use super::value::Type;
+use super::variable_error::VariableError;
 use super::watch::{Access, Watch};
 use crate::find::SUGGESTIONS;
 use crate::image::Image;

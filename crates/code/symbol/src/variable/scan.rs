@@ -9,9 +9,9 @@ use gimli::{
     Abbreviation, Abbreviations, AttributeSpecification, AttributeValue, DwTag, EntriesRaw,
 };
 
-use super::error::VariableError;
 use super::file::{Slice, Value};
 use super::units::{Die, Entry, Units};
+use super::variable_error::VariableError;
 use crate::reader::Section;
 
 /// The deepest entries that are read.

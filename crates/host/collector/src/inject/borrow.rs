@@ -12,7 +12,7 @@ use super::cave::{self, Cave};
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
-use super::tracee::{StopFailure, StoppedThread};
+use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
 
 /// How long one thread may take to stop.

@@ -33,18 +33,18 @@
 mod borrow;
 mod cave;
 mod error;
-mod image;
+mod later_masks;
+mod mapped_files;
 mod masks;
-mod offer;
+mod memfds;
 mod poll_backoff;
 mod process;
 mod restart;
 mod standstill;
 mod stub;
 mod talk;
-mod tracee;
+mod traced_thread;
 mod unwind;
-mod waits;
 
 use std::fs::TryLockError;
 use std::io;
@@ -59,12 +59,12 @@ use tiptoe_sys::host::procfs::{self, RunningProgram};
 pub use error::InjectError;
 pub use masks::{HookedCall, Masks, Unready, Words};
 pub(crate) use process::is_given_up;
-pub use tracee::thread_pointer;
+pub use traced_thread::thread_pointer;
 
 use crate::own;
 use borrow::{BorrowedThread, Ground};
 use cave::Guest;
-use offer::Offer;
+use memfds::Offer;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
 use talk::Talk;
@@ -130,7 +130,7 @@ pub struct Injection {
 /// Returns the names of the libraries that a program's file needs; `None` if it is no ELF file.
 pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
-    image::needed(&crate::module::content(file).ok()?)
+    mapped_files::needed(&crate::module::content(file).ok()?)
 }
 
 /// Brings the agent into a running process.

@@ -12,7 +12,7 @@ use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
-use super::sums::{EventSum, Key, Sums};
+use super::count_sums::{EventSum, Key, Sums};
 use crate::request::Error;
 
 /// The most removed cgroups to keep, or half of the room. The counts of others are added to their

@@ -13,7 +13,7 @@ use tiptoe_sys::host::perf::Counts;
 
 use super::cgroups::plain_number;
 use super::choice::{Choice, name};
-use super::sums::{EventSum, Key, Sums};
+use super::count_sums::{EventSum, Key, Sums};
 use crate::request::Error;
 
 /// A set of events of the system, and one for each cgroup, which the kernel switches at each cgroup

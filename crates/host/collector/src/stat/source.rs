@@ -10,8 +10,8 @@ use super::StatRequest;
 use super::cgroups::ByCgroup;
 use super::choice::Choice;
 use super::cost;
+use super::count_sums::Sums;
 use super::fallback::{ByFiles, BySets};
-use super::sums::Sums;
 use crate::request::Error;
 
 /// Events that count, once they are switched on.

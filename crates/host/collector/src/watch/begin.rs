@@ -17,7 +17,7 @@ use tiptoe_symbol::Class;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::Mapping;
 
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::driver::cannot_start;
 use crate::module::{Cache, Module};
 use crate::preload::{self, StartedCommand};

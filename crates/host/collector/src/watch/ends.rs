@@ -10,7 +10,7 @@ use tiptoe_session::Accesses;
 
 use super::Run;
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::request::{Error, Observer};
 
 /// An address where, for a page's length, no program has memory: unused breakpoints are moved

@@ -8,7 +8,7 @@ use tiptoe_symbol::variable::Access;
 
 use super::begin::Target;
 use super::learn::LearnedCode;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::module::Module;
 use crate::request::Error;
 

@@ -19,9 +19,9 @@ use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
 use tiptoe_wire::hits::{AsyncRequest, Epoch, Reader};
 
+use super::access_sums::Sums;
 use super::begin::Target;
 use super::form::reservations;
-use super::sums::Sums;
 use super::variable_value::VariableValue;
 use super::{WatchRequest, holders};
 use crate::driver;

@@ -5,7 +5,7 @@ use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
 use super::Run;
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::request::{Error, Observer};
 
 /// The path to a variable through pointers.

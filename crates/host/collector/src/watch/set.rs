@@ -13,7 +13,7 @@ use super::foresee;
 use super::form::reservations;
 use super::inside::InProcessWatch;
 use super::learn::LearnedCode;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::request::Error;
 
 /// Breakpoints that count.

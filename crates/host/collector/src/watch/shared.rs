@@ -2,7 +2,7 @@
 //! because a breakpoint belongs to one process.
 
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 
 /// Returns notes about such variables.
 pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<String> {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use aya::maps::{MapData, RingBuf};
 use tiptoe_sys::host::ends::wait_to_read;
 
-use super::layout::News;
+use super::cgroups_layout::News;
 use super::settle::Settle;
 use crate::Error;
 

@@ -10,7 +10,7 @@ use crate::programs::{array_fd, load_program, load_typed, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
-use super::layout::{self, FIRST};
+use super::cgroups_layout::{self, FIRST};
 use super::settle::{ALL_TASKS, FLUSH};
 use super::{CountingMode, LOAD, Tree};
 
@@ -54,7 +54,8 @@ impl Shape {
             CountingMode::ByTasks => 1,
             CountingMode::AtSwitches => all_cpus()?,
         };
-        let bytes = cpus * (layout::LINE + layout::COUNTED * events) * size_of::<u64>();
+        let bytes =
+            cpus * (cgroups_layout::LINE + cgroups_layout::COUNTED * events) * size_of::<u64>();
         let wanted = (cgroups * GROWTH).max(cgroups + SPARE);
         let slots = wanted.min((MOST_BYTES / bytes).max(cgroups + cgroups / 4));
         Ok(Shape {

@@ -14,7 +14,7 @@ use crate::programs::{array_fd, no_part};
 use crate::refusal::bpf_refusal;
 
 use super::LOAD;
-use super::layout::{self, Checks, Round, Times};
+use super::cgroups_layout::{self, Checks, Round, Times};
 
 /// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
@@ -59,7 +59,7 @@ impl Settle {
                 Ok(Settle::Cpus(kept(flush.fd().map_err(failed)?.as_fd())?))
             }
             (_, Some(Program::Iter(over_tasks))) => {
-                let round = MappedArray::new(array_fd(bpf, "rounds")?, layout::ROUND);
+                let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
                 let round = round.map_err(|source| Error::Io {
                     what: "map the table of tasks".into(),
                     source,

@@ -8,10 +8,10 @@ use proptest::prelude::{Strategy, proptest};
 use tiptoe_event::Cost;
 
 use crate::calibrate::in_process::InProcess;
+use crate::calibrate::lock_waits::Calls;
 use crate::calibrate::price::FORM;
 use crate::calibrate::trap::Trap;
 use crate::calibrate::uprobe::Steps;
-use crate::calibrate::waits::Calls;
 
 const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 

@@ -3,7 +3,7 @@
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolution, SeenAddresses, find, follow, matches, other_readings, parse};
+use super::{Resolution, SeenAddresses, find, followable, matches, other_readings, parse};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
@@ -58,7 +58,7 @@ pub fn later(
             .chain(other_readings(text))
             .filter(|spec| spec.binary.is_some());
         let found = named.any(|spec| {
-            let wanted = (&spec, follow::wanted(&spec, entries));
+            let wanted = (&spec, followable::wanted(&spec, entries));
             find(&mut resolved, &mut seen, wanted, process, modules).is_ok()
         });
         if found {

@@ -11,7 +11,7 @@ use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
 use super::futexes::InKernel;
 use super::guards::install;
-use super::later::library;
+use super::loaded_libraries::library;
 use super::{Plan, Tracee};
 use crate::counts;
 use crate::link::Link;

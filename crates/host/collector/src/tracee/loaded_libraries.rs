@@ -19,9 +19,9 @@ use super::{Plan, Tracee, described};
 use crate::link::Link;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Ground, PlannedSite};
+use crate::probe_slots::Rows;
 use crate::request::Error;
 use crate::resolve;
-use crate::rows::Rows;
 use crate::words::counted;
 
 /// The state from which a later plan continues.

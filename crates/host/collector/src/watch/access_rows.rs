@@ -9,7 +9,7 @@ use tiptoe_session::{Accesses, Stack, Value};
 use super::begin::Target;
 use super::learn;
 use super::origins::InstructionOrigins;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 
 /// The key of a row: variable, instruction, whether it was the kernel, thread and name.
 type Key<'r> = (u32, u64, bool, u32, &'r str);

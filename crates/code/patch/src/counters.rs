@@ -17,7 +17,7 @@ pub(crate) fn of_thread(code: &mut Code, tls: i32) {
 
 /// Calls the agent's cold entry with `argument` for a thread without counters. A forked child must
 /// not call it, because the session is its parent's; it continues at `out`.
-pub(crate) fn ask(code: &mut Code, out: usize, argument: i32) {
+pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])
         .put32(argument)
@@ -31,11 +31,16 @@ pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// Does as [`ask`] for hits grouped by a value, which only the trampoline can load. A thread that
-/// got counters continues at `ready`. Otherwise the agent has counted the hit, or the thread is a
-/// forked child's, and it continues at `out`.
-pub(crate) fn ask_and_return(code: &mut Code, [ready, out]: [usize; 2], argument: i32, tls: i32) {
-    ask(code, out, argument);
+/// Does as [`call_cold`] for hits grouped by a value, which only the trampoline can load. A thread
+/// that got counters continues at `ready`. Otherwise the agent has counted the hit, or the thread
+/// is a forked child's, and it continues at `out`.
+pub(crate) fn call_cold_by_value(
+    code: &mut Code,
+    [ready, out]: [usize; 2],
+    argument: i32,
+    tls: i32,
+) {
+    call_cold(code, out, argument);
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     code.jump_back(Some(IF_NOT_EQUAL), ready);

@@ -153,7 +153,7 @@ impl Trampoline {
             // The value is known only here.
             Some(_) => {
                 let argument = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
-                counters::ask_and_return(code, [ready, plain], argument, abi.tls);
+                counters::call_cold_by_value(code, [ready, plain], argument, abi.tls);
             }
             None => {
                 counters::unless_child(code, plain);

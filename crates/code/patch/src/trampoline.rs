@@ -469,10 +469,10 @@ impl Trampoline {
         code.bind(cold);
         match hit.what {
             HitAction::ByValue(_) => {
-                counters::ask_and_return(code, [ready, out], hit.cold_argument(), abi.tls)
+                counters::call_cold_by_value(code, [ready, out], hit.cold_argument(), abi.tls)
             }
             _ => {
-                counters::ask(code, out, hit.cold_argument());
+                counters::call_cold(code, out, hit.cold_argument());
                 code.jump_back(None, out);
             }
         }

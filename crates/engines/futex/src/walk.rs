@@ -10,10 +10,9 @@
 //! function that has no row. If the whole stack has no such function, the innermost function of the
 //! standard library is the call site.
 //!
-//! Few of the rows are ever asked for, by every wait again. So what a search found is kept by a
-//! hash of the return address: two words, in the first place that is free, which whoever comes
-//! first takes by an exchange and does not give back. Once each way to a wait was gone nobody
-//! writes there any more.
+//! All waits need the same few rows. So the result of a search is cached by a hash of the return
+//! address: two words in the first free place, which the first thread takes by an exchange, and
+//! never gives back. Once each path to a wait has been walked, no thread writes there any more.
 //!
 //! tiptoe adds libraries while threads walk, and never removes one.
 //!

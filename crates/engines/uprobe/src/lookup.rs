@@ -1,4 +1,4 @@
-//! Which probe an address belongs to. May be asked on any thread at any moment.
+//! Finds the probe of an address. May be called on any thread at any moment.
 //!
 //! The coordination removed: other tracers lock the address space at each hit, and its readers
 //! share the lock's word. Here a reader looks first and validates afterwards; it writes nothing

@@ -42,7 +42,7 @@ pub(super) enum Case {
     Tiptoe {
         events: usize,
     },
-    /// The same with none, on each CPU: at switches.
+    /// tiptoe without events, which counts at switches on each CPU.
     PerCpu,
 }
 

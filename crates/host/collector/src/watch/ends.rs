@@ -1,8 +1,9 @@
 //! Ends a watch before its process ends: because it runs another program, or the watched variable
 //! no longer exists.
 //!
-//! Only the report says so. It is printed at once, or for a command that continues, once that is
-//! said. If one of several variables no longer exists, the others are still watched.
+//! Only the report contains the reason. It is printed at once, or for a command that continues,
+//! after a note that the trace has ended. If one of several variables no longer exists, the others
+//! are still watched.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/host/kernel/src/cgroups/layout.rs"]
+#[path = "../../crates/host/kernel/src/cgroups/cgroups_layout.rs"]
 #[expect(dead_code, reason = "of all that lies in shared memory this is what has to be read")]
 mod layout;
 #[path = "../../crates/host/kernel/src/cgroups/names.rs"]
@@ -18,44 +18,44 @@ use layout::News;
 use names::Tree;
 
 fuzz_target!(|input: &[u8]| {
-    let (mut tree, mut told) = (Tree::default(), Told::default());
+    let (mut tree, mut list) = (Tree::default(), PathList::default());
     let mut rest = input;
     while let Some((&[head, kind, id], behind)) = rest.split_first_chunk::<3>() {
         let (piece, behind) = behind.split_at(usize::from(head & 0x7f).min(behind.len()));
         rest = behind;
         if head & 0x80 != 0 {
-            read(piece, &mut tree, &mut told);
+            read(piece, &mut tree, &mut list);
         } else if kind % 8 == 4 {
             let id = u64::from(id);
             tree.forget(id);
-            told.forget(id);
+            list.forget(id);
         } else {
             let words = [u64::from(kind % 5), u64::from(id)].map(u64::to_ne_bytes);
-            read(&[&words.concat(), piece].concat(), &mut tree, &mut told);
+            read(&[&words.concat(), piece].concat(), &mut tree, &mut list);
         }
-        told.compare(&tree);
+        list.compare(&tree);
     }
 });
 
-fn read(bytes: &[u8], tree: &mut Tree, told: &mut Told) {
+fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
     let news = News::read(bytes);
     let word = |at: usize| {
         let word = bytes.get(at..at + 8)?;
         Some(u64::from_ne_bytes(word.try_into().ok()?))
     };
-    let says = |what: u64, of: u64| word(0) == Some(what) && word(8) == Some(of);
+    let is_message = |what: u64, of: u64| word(0) == Some(what) && word(8) == Some(of);
     match news {
         Some(News::Made(id, path)) => {
-            assert!(says(1, id) && !path.contains('\0'));
-            let told_of = bytes[16..].split(|byte| *byte == 0).next().unwrap_or_default();
-            assert_eq!(path, String::from_utf8_lossy(told_of));
+            assert!(is_message(1, id) && !path.contains('\0'));
+            let text = bytes[16..].split(|byte| *byte == 0).next().unwrap_or_default();
+            assert_eq!(path, String::from_utf8_lossy(text));
             tree.add(id, &path);
-            told.add(id, &path);
+            list.add(id, &path);
         }
         Some(News::Gone(id)) => {
-            assert!(says(3, id));
+            assert!(is_message(3, id));
             tree.remove(id);
-            told.gone(|other, _| other == id);
+            list.gone(|other, _| other == id);
         }
         Some(News::Moved) => assert_eq!(word(0), Some(2)),
         None => assert!(bytes.len() < 16 || !matches!(word(0), Some(1..=3))),
@@ -64,9 +64,9 @@ fn read(bytes: &[u8], tree: &mut Tree, told: &mut Told) {
 
 /// The plain list: each cgroup's path, and whether it was removed.
 #[derive(Default)]
-struct Told(BTreeMap<u64, (String, bool)>);
+struct PathList(BTreeMap<u64, (String, bool)>);
 
-impl Told {
+impl PathList {
     fn add(&mut self, id: u64, path: &str) {
         if self.0.contains_key(&id) {
             return;

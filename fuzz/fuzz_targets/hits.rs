@@ -106,9 +106,9 @@ impl Ring<'_> {
 
     fn read(&mut self, is_end: bool) {
         let (open, has_lied) = (&mut self.open, self.lied.is_some());
-        let (mut told, mut stepped) = (0, 0);
+        let (mut reported, mut stepped) = (0, 0);
         let left = self.reader.read(&self.hits, is_end, |read| {
-            told += 1;
+            reported += 1;
             let (hit, stack) = (read.hit(), read.stack(8).count());
             assert!(stack <= STACK);
             if has_lied {
@@ -123,7 +123,7 @@ impl Ring<'_> {
             assert_eq!(read.value(8).is_some(), bytes >= 8);
             assert_eq!(stack, (bytes.saturating_sub(8) / 8).min(STACK as u64) as usize);
         });
-        assert!(told + left <= CELLS as u64);
+        assert!(reported + left <= CELLS as u64);
         if has_lied {
             return;
         }

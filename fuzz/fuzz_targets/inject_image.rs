@@ -3,12 +3,12 @@
 //! (address in the file, stack pointer, %rbp), the role of the file, and its mapped page.
 #![no_main]
 
-#[path = "../../crates/host/collector/src/inject/image.rs"]
-mod image;
+#[path = "../../crates/host/collector/src/inject/mapped_files.rs"]
+mod mapped_files;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
-use image::{Image, Role, needed, segments};
+use mapped_files::{Image, Role, needed, segments};
 use libfuzzer_sys::fuzz_target;
 
 const START: u64 = 0x7000_0000_0000;

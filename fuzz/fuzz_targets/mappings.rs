@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use libfuzzer_sys::fuzz_target;
-use tiptoe_uprobe::lookup::{Error, Mapping, Place, Shape, Space};
+use tiptoe_uprobe::lookup::{Error, Mapping, FileOffset, Shape, Space};
 
 #[path = "../../crates/engines/uprobe/tests/cells/mod.rs"]
 mod cells;
@@ -42,8 +42,8 @@ fn storage() -> Vec<AtomicU64> {
     (0..SHAPE.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn place(file: u64, offset: u64) -> Place {
-    Place::new(file as u32, offset).expect("both are small")
+fn place(file: u64, offset: u64) -> FileOffset {
+    FileOffset::new(file as u32, offset).expect("both are small")
 }
 
 fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {

@@ -11,6 +11,7 @@ use tiptoe_patch::{
     Abi, Body, FunctionCode, Hits, Notice, Patch, Planner, Space, Strategy, futex_sites, padding,
     shape, syscall_sites,
 };
+use tiptoe_wire::AgentAddresses;
 
 const AT: u64 = 0x5555_5555_0000;
 const GIB: u64 = 1 << 30;
@@ -27,12 +28,15 @@ fn planner() -> Planner {
     Planner::new(
         Abi {
             tls: -64,
-            cold_entry: AT,
-            hook_entry: AT,
             frames: -72,
-            slow_entry: AT,
-            time_entry: AT,
-            futex_entry: AT,
+            agent: AgentAddresses {
+                cold_entry: AT,
+                hook_entry: AT,
+                slow_entry: AT,
+                time_entry: AT,
+                futex_entry: AT,
+                ..AgentAddresses::default()
+            },
         },
         space,
     )

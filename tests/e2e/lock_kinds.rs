@@ -49,10 +49,10 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
 ];
 
 /// tiptoe's report on a program, and the kernel's counts of its waits and wakes.
-type Counted = (Report, [u64; 2]);
+type ReportWithCounts = (Report, [u64; 2]);
 
 /// Runs a program that contends for locks of one kind, with tiptoe attached.
-fn attached(mut waiting: Waiting) -> Option<Counted> {
+fn attached(mut waiting: Waiting) -> Option<ReportWithCounts> {
     let ours = Probe::lock().attach(&[waiting.pid]);
     ours.wait_ready();
     let kernel = counted(waiting.pid)?;
@@ -64,7 +64,7 @@ fn attached(mut waiting: Waiting) -> Option<Counted> {
 }
 
 /// Runs a program that tiptoe has started.
-fn started((mut ours, pid): (Attached, u32)) -> Option<Counted> {
+fn started((mut ours, pid): (Attached, u32)) -> Option<ReportWithCounts> {
     let kernel = counted(pid)?;
     contends(&mut ours.process);
     let counts = kernel.counts();
@@ -93,7 +93,7 @@ fn contends(process: &mut Process) {
 /// Checks each of the kinds.
 fn check_all<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
-    count: impl Fn(&[&str]) -> Option<Counted>,
+    count: impl Fn(&[&str]) -> Option<ReportWithCounts>,
 ) {
     check_all_and(kinds, count, somebody_woke);
 }
@@ -101,7 +101,7 @@ fn check_all<'a>(
 /// Checks each of the kinds and the wakers of their waits.
 fn check_all_and<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
-    count: impl Fn(&[&str]) -> Option<Counted>,
+    count: impl Fn(&[&str]) -> Option<ReportWithCounts>,
     ends: fn(&str, &Value, u64, u64),
 ) {
     for &(kind, is, named) in kinds {
@@ -123,7 +123,7 @@ const JOINS: u64 = 4;
 /// Asserts that the counts are the kernel's, and that a row has this type and variable.
 fn check(
     kind: &str,
-    (report, [waits, wakes]): &Counted,
+    (report, [waits, wakes]): &ReportWithCounts,
     rows: &[(&str, &str)],
     ends: fn(&str, &Value, u64, u64),
 ) {

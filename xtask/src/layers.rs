@@ -7,7 +7,7 @@ const MARK: &str = "<!-- layers: read by xtask -->";
 
 /// One row: what a crate is, and which crates it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct LayerRow {
     /// 0 is the lowest.
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
@@ -20,7 +20,7 @@ pub struct Row {
     pub forbids_unsafe: bool,
 }
 
-impl Row {
+impl LayerRow {
     /// Returns the last part of the folder: `wire`.
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
@@ -40,7 +40,7 @@ impl Row {
 }
 
 /// Parses the table of the page. Fails with the first bad line.
-pub fn table(page: &str) -> Result<Vec<Row>, String> {
+pub fn table(page: &str) -> Result<Vec<LayerRow>, String> {
     let (_, after) = page.split_once(MARK).ok_or(format!("no line `{MARK}`"))?;
     let rows = after
         .lines()
@@ -50,7 +50,7 @@ pub fn table(page: &str) -> Result<Vec<Row>, String> {
 }
 
 /// Parses a line such as `| 1 | `core/wire` | … | event | yes | yes |`.
-fn row(line: &str) -> Result<Row, String> {
+fn row(line: &str) -> Result<LayerRow, String> {
     let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
     let [layer, folder, _holds, may_use, no_std, is_unsafe] = cells[..] else {
         return Err(format!("not six cells: {line}"));
@@ -59,7 +59,7 @@ fn row(line: &str) -> Result<Row, String> {
         .split(',')
         .map(str::trim)
         .filter(|name| *name != "none");
-    Ok(Row {
+    Ok(LayerRow {
         layer: layer.parse().map_err(|_| format!("no layer: {line}"))?,
         folder: folder.trim_matches('`').to_owned(),
         may_use: may_use.map(str::to_owned).collect(),
@@ -69,7 +69,7 @@ fn row(line: &str) -> Result<Row, String> {
 }
 
 /// Returns the crates of the table that do not exist, and the packages under `crates/` without a row.
-pub fn missing(rows: &[Row], packages: &[Package]) -> Vec<String> {
+pub fn missing(rows: &[LayerRow], packages: &[Package]) -> Vec<String> {
     let unbuilt = rows
         .iter()
         .filter(|row| {
@@ -92,7 +92,7 @@ pub fn missing(rows: &[Row], packages: &[Package]) -> Vec<String> {
 }
 
 /// Returns the edges that the table does not allow.
-pub fn wrong_edges(rows: &[Row], packages: &[Package]) -> Vec<String> {
+pub fn wrong_edges(rows: &[LayerRow], packages: &[Package]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (row, package) in with_package(rows, packages) {
         for used in package
@@ -109,7 +109,7 @@ pub fn wrong_edges(rows: &[Row], packages: &[Package]) -> Vec<String> {
 }
 
 /// Returns why `row` may not use `used`; `None` if it may.
-fn fault(row: &Row, used: &Row) -> Option<&'static str> {
+fn fault(row: &LayerRow, used: &LayerRow) -> Option<&'static str> {
     match used.name() {
         "cli" | "agent" => return Some("nothing depends on it"),
         "sys" | "collector" if row.name() == "report" => {
@@ -127,7 +127,7 @@ fn fault(row: &Row, used: &Row) -> Option<&'static str> {
 }
 
 /// Returns the rows that allow what the rules forbid, because the page itself may be wrong.
-pub fn wrong_rows(rows: &[Row]) -> Vec<String> {
+pub fn wrong_rows(rows: &[LayerRow]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {
         for name in &row.may_use {
@@ -142,7 +142,7 @@ pub fn wrong_rows(rows: &[Row]) -> Vec<String> {
 }
 
 /// Returns the crates that use serde and are not in `allowed`.
-pub fn wrong_serde(rows: &[Row], packages: &[Package], allowed: &[&str]) -> Vec<String> {
+pub fn wrong_serde(rows: &[LayerRow], packages: &[Package], allowed: &[&str]) -> Vec<String> {
     with_package(rows, packages)
         .filter(|(row, package)| {
             package
@@ -157,9 +157,9 @@ pub fn wrong_serde(rows: &[Row], packages: &[Package], allowed: &[&str]) -> Vec<
 
 /// Returns each row with its package.
 pub fn with_package<'a>(
-    rows: &'a [Row],
+    rows: &'a [LayerRow],
     packages: &'a [Package],
-) -> impl Iterator<Item = (&'a Row, &'a Package)> {
+) -> impl Iterator<Item = (&'a LayerRow, &'a Package)> {
     rows.iter().filter_map(|row| {
         Some((
             row,
@@ -170,6 +170,6 @@ pub fn with_package<'a>(
     })
 }
 
-fn by_package<'a>(rows: &'a [Row], package: &str) -> Option<&'a Row> {
+fn by_package<'a>(rows: &'a [LayerRow], package: &str) -> Option<&'a LayerRow> {
     rows.iter().find(|row| row.package() == package)
 }

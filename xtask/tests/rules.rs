@@ -5,7 +5,7 @@ mod skipped;
 
 use skipped::skipped;
 use xtask::dependencies::Dependencies;
-use xtask::layers::{self, Row};
+use xtask::layers::{self, LayerRow};
 use xtask::metadata::{self, Package};
 use xtask::{examples, headings, pages, pairs, read, sbom, shared_object, sources};
 
@@ -41,7 +41,7 @@ const OPEN_A_TARGETS_FILES: &[&str] = &[
     "crates/core/sys/src/rights.rs",
 ];
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<LayerRow> {
     layers::table(&read("ARCHITECTURE.md")).expect("ARCHITECTURE.md has its table")
 }
 

@@ -1,10 +1,10 @@
 //! Follows the plans of variables.
 
-use tiptoe_symbol::variable::{Place, Plan};
+use tiptoe_symbol::variable::{LoadedFile, Plan};
 
 /// Follows a plan through memory that can be read everywhere, and describes the value.
 pub fn locate(plan: &Plan) {
-    let place = Place { bias: 0x1000, thread_block: Some(0x2000) };
+    let place = LoadedFile { bias: 0x1000, thread_block: Some(0x2000) };
     let mut memory = |address: u64, bytes: &mut [u8]| {
         bytes.fill(address as u8 | 1);
         true

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use tiptoe_wire::arena::{BLOCK, INDEX, LEN, PROLOGUE_TOLD, UNIT, WAYS, base, caller, told};
+use tiptoe_wire::arena::{
+    BLOCK, INDEX, LEN, PROLOGUE_UNWIND, UNIT, WAYS, base, caller, unwind_info,
+};
 use tiptoe_wire::calls::HASH;
 
 use tiptoe_sys::raw::Errno;
@@ -34,7 +36,7 @@ pub struct Arenas {
 
 /// A range of code and its unwind information.
 #[derive(Clone, Copy)]
-pub struct Told {
+pub struct UnwindRange {
     /// The address of its first byte.
     pub start: u64,
     /// The address after its last byte.
@@ -54,7 +56,7 @@ pub struct Direct {
     pub slot: u64,
 }
 
-impl Told {
+impl UnwindRange {
     /// Returns the words with the program's return addresses, each 0 if not known yet; a word changes only from 0.
     /// `None` if the trampoline follows no calls by itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
@@ -169,62 +171,63 @@ impl Arenas {
     /// Returns where a call that a trampoline follows by itself must return to, given its return address in the
     /// trampoline, and the first of its probe's words.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
-        let told = self.told(address)?;
-        let Direct { backs, slot } = told.direct?;
+        let range = self.unwind_range(address)?;
+        let Direct { backs, slot } = range.direct?;
         let (_, caller) = backs
             .iter()
-            .zip(told.callers()?)
+            .zip(range.callers()?)
             .find(|(back, _)| **back == address)?;
         // Relaxed: a thread that has the address has run there, and so has seen the word.
         Some((caller.load(Relaxed), slot))
     }
 
     /// Returns the unwind information of the code at an address.
-    pub fn told(&self, address: u64) -> Option<Told> {
+    pub fn unwind_range(&self, address: u64) -> Option<UnwindRange> {
         if !self.hold(address) {
             return None;
         }
         let base = base(address);
         match address - base {
             INDEX.. => None,
-            ..PROLOGUE_TOLD => read(base + PROLOGUE_TOLD),
+            ..PROLOGUE_UNWIND => read(base + PROLOGUE_UNWIND),
             offset => {
                 let blocks = (0..=offset / BLOCK).rev().take(FAR as usize);
-                let mut told = blocks.filter_map(|block| in_index(base, block));
-                told.find(|told| told.start <= address)
+                let mut ranges = blocks.filter_map(|block| in_index(base, block));
+                ranges.find(|range| range.start <= address)
             }
         }
-        .filter(|told| address < told.end)
+        .filter(|range| address < range.end)
     }
 }
 
 /// Returns the unwind information of the trampoline that begins in a block.
-fn in_index(base: u64, block: u64) -> Option<Told> {
+fn in_index(base: u64, block: u64) -> Option<UnwindRange> {
     // SAFETY: this is an arena's index. tiptoe wrote it before any thread could reach the trampoline, and it is used
     // only as atomics.
     let unit = unsafe { &*((base + INDEX + 2 * block) as *const AtomicU16) }.load(Relaxed);
-    let told = base + u64::from(unit) * UNIT;
-    (unit != 0 && told < base + INDEX).then(|| read(told))?
+    let info = base + u64::from(unit) * UNIT;
+    (unit != 0 && info < base + INDEX).then(|| read(info))?
 }
 
-fn read(info: u64) -> Option<Told> {
+fn read(info: u64) -> Option<UnwindRange> {
     // SAFETY: the words are inside an arena, before its last page. All of it is readable, and what was written there
     // does not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
     // Offsets are relative to the beginning, and signed.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
-    let entries = word(told::ENTRIES).clamp(1, told::PARTS);
-    let last = told::TABLE + u64::from(entries - 1) * told::ENTRY;
-    let count = word(u64::from(word(last + 4)) + told::COUNT);
-    Some(Told {
-        start: at(told::TABLE),
+    let entries = word(unwind_info::ENTRIES).clamp(1, unwind_info::PARTS);
+    let last = unwind_info::TABLE + u64::from(entries - 1) * unwind_info::ENTRY;
+    let count = word(u64::from(word(last + 4)) + unwind_info::COUNT);
+    Some(UnwindRange {
+        start: at(unwind_info::TABLE),
         end: at(last) + u64::from(count),
         info,
-        direct: (entries == told::PARTS).then(|| Direct {
+        direct: (entries == unwind_info::PARTS).then(|| Direct {
             backs: core::array::from_fn(|way| {
-                at(told::TABLE + told::ENTRY * (1 + 2 * way as u64)) + told::RETURN
+                at(unwind_info::TABLE + unwind_info::ENTRY * (1 + 2 * way as u64))
+                    + unwind_info::RETURN
             }),
-            slot: word(told::SLOT).into(),
+            slot: word(unwind_info::SLOT).into(),
         }),
     })
 }

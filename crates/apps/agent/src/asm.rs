@@ -93,15 +93,15 @@ global_asm!(
     "ret 8",
     ".cfi_endproc",
     // Stack on entry: return address, request, rdx, rcx, rax, and the followed call's return address. Builds a
-    // `calls::Asked`; rax returns the answer.
+    // `calls::CallRegisters`; rax returns the answer.
     "tiptoe_begin tiptoe_slow_entry",
     "tiptoe_push r11, r10, r9, r8, rdi, rsi, rbp, rdx, rcx, rax",
     "tiptoe_pass_record {slow}",
     "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, the site's flags and rule. Builds a `locks::Told`. This stub runs so often that
-    // it does not save vector registers. So the code that it calls must use none, which xtask checks, except through
+    // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs so often
+    // that it does not save vector registers. So the code that it calls must use none, which xtask checks, except through
     // `tiptoe_first_slab`. It does not clear the direction flag either, because compilers make calls with that flag
     // clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first, because all stores depend
     // on it and it takes three dependent loads.

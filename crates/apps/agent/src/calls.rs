@@ -36,7 +36,7 @@ const FRAME: u64 = FRAME_BYTES as u64;
 
 /// The registers as `tiptoe_slow_entry` and the trampoline pushed them.
 #[repr(C)]
-pub struct Asked {
+pub struct CallRegisters {
     rax: u64,
     rcx: u64,
     rdx: u64,
@@ -48,7 +48,7 @@ pub struct Asked {
     to: u64,
 }
 
-impl Asked {
+impl CallRegisters {
     /// Returns the stack address of the return address.
     fn place(&self) -> u64 {
         core::ptr::from_ref(&self.to) as u64
@@ -74,40 +74,40 @@ impl Asked {
 }
 
 /// Handles a call of a trampoline.
-pub extern "C" fn slow(asked: &mut Asked) {
-    if asked.has(RETURNING) {
-        returns(&Returned {
-            place: asked.place(),
-            slot: asked.slot(),
-            timed: asked.has(TIMED),
+pub extern "C" fn slow(registers: &mut CallRegisters) {
+    if registers.has(RETURNING) {
+        returns(&ReturnedCall {
+            place: registers.place(),
+            slot: registers.slot(),
+            timed: registers.has(TIMED),
         });
     } else {
-        asked.rax = enters(asked).unwrap_or(0);
+        registers.rax = enters(registers).unwrap_or(0);
     }
 }
 
 /// The calling thread's slab and session.
-struct Here {
+struct CallSession {
     shared: &'static Shared,
     data: Data<'static>,
     slab: u32,
 }
 
-impl Here {
+impl CallSession {
     /// Returns the calling thread's; `None` in a child and if there is no session.
-    fn find() -> Option<Here> {
+    fn find() -> Option<CallSession> {
         let shared = shared::get().filter(|shared| shared.is_home())?;
         let pid = shared.pid.load(Relaxed); // constant within a session
         let session = shared.claims.session()?;
         let data = shared.data()?;
         let slab = hit::settle(shared, &data, pid, session).unwrap_or(0);
-        Some(Here { shared, data, slab })
+        Some(CallSession { shared, data, slab })
     }
 
     /// Returns the slab of a descriptor, given its index, or the overflow slab if it has none.
-    fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> Here {
+    fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
-        Here {
+        CallSession {
             shared,
             data: *data,
             slab: slab.unwrap_or(0),
@@ -158,48 +158,48 @@ fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
 }
 
 /// Handles the beginning of a call. Returns the thunk to which it must return, or `None` if it is not followed.
-fn enters(asked: &Asked) -> Option<u64> {
-    let here = Here::find()?;
-    if asked.has(UNCOUNTED) && asked.has(UNDER) && !here.data.is_inside(here.slab) {
+fn enters(registers: &CallRegisters) -> Option<u64> {
+    let here = CallSession::find()?;
+    if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
         return None;
     }
-    let slot = u64::from(asked.slot());
-    let followed = follow(&here, asked);
+    let slot = u64::from(registers.slot());
+    let followed = follow(&here, registers);
     // The trampoline has counted the call as followed, or not at all, so the difference is added.
     let more = u64::from(followed.is_some());
-    let missing = more.wrapping_sub(u64::from(!asked.has(UNCOUNTED)));
-    here.add_of(slot, asked.part(), words::CALLS, missing);
-    here.add_of(slot, asked.part(), words::ONLY_COUNTED, 1 - more);
-    if asked.has(GATE) {
+    let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
+    here.add_of(slot, registers.part(), words::CALLS, missing);
+    here.add_of(slot, registers.part(), words::ONLY_COUNTED, 1 - more);
+    if registers.has(GATE) {
         here.data.add_many(here.slab, Geometry::INSIDE, missing);
     }
     followed
 }
 
-fn follow(here: &Here, asked: &Asked) -> Option<u64> {
+fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     // The overflow slab has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
-    if asked.has(TIMED) && forbidden::is() {
+    if registers.has(TIMED) && forbidden::is() {
         return None;
     }
     let thunk = Thunk {
-        to: asked.to,
-        calls: asked.rax,
-        exit: asked.rdx,
-        slot: u64::from(asked.slot()),
-        gate: asked.has(GATE),
+        to: registers.to,
+        calls: registers.rax,
+        exit: registers.rdx,
+        slot: u64::from(registers.slot()),
+        gate: registers.has(GATE),
     };
-    let way_back = way_back(here.shared, asked.to);
-    if way_back.is_none() && !here.shared.described.calls_from(asked.to) {
+    let way_back = way_back(here.shared, registers.to);
+    if way_back.is_none() && !here.shared.described.calls_from(registers.to) {
         return None;
     }
-    let itself = by_itself(here.shared, asked, way_back.is_some());
+    let itself = by_itself(here.shared, registers, way_back.is_some());
     let goes = match itself {
         Some(way) => way,
         None => {
             let thunks = &here.shared.thunks;
-            thunks.get(asked.probe()?, &thunk, way_back.is_some())?
+            thunks.get(registers.probe()?, &thunk, way_back.is_some())?
         }
     };
     let caller = |frame: Frame| {
@@ -208,16 +208,16 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     };
     let (frames, end) = (region.frames(), region.position());
     let left = |frame| here.left(frame);
-    let position = frames.reserve(end, asked.place(), caller, left, |end| region.rise(end))?;
+    let position = frames.reserve(end, registers.place(), caller, left, |end| region.rise(end))?;
     let frame = Frame {
-        slot: asked.place(),
+        slot: registers.place(),
         thunk: itself.map_or(goes, |_| thunk.slot),
         entered: match thunk.gate {
             true => here.shared.slab(&here.data, here.slab),
             false => clockwork::ticks(),
         },
         callees: 0,
-        part: asked.part(),
+        part: registers.part(),
     };
     frames.write(position, &frame);
     Some(goes)
@@ -226,18 +226,18 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
 /// Returns by which of its ways the trampoline follows this call by itself. It does so if the call returns to one of
 /// the addresses that it holds, those of its first callers. An address of our own must not become one, because
 /// unwinders need more information about those.
-fn by_itself(shared: &Shared, asked: &Asked, is_ours: bool) -> Option<u64> {
-    let told = shared.arenas.told(asked.back)?;
+fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
+    let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, twice: the word publishes nothing else, and it changes only once.
     let is_its = |caller: &AtomicU64| match caller.load(Relaxed) {
         0 if is_ours => false,
-        0 => match caller.compare_exchange(0, asked.to, Relaxed, Relaxed) {
+        0 => match caller.compare_exchange(0, registers.to, Relaxed, Relaxed) {
             Ok(_) => true,
-            Err(found) => found == asked.to,
+            Err(found) => found == registers.to,
         },
-        found => found == asked.to,
+        found => found == registers.to,
     };
-    let way = told.callers()?.iter().position(is_its)?;
+    let way = range.callers()?.iter().position(is_its)?;
     Some(BY_ITSELF + way as u64)
 }
 
@@ -245,7 +245,7 @@ fn by_itself(shared: &Shared, asked: &Asked, is_ours: bool) -> Option<u64> {
 /// the return address of the first of them.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
-        let call = Returned {
+        let call = ReturnedCall {
             place: core::ptr::from_ref(to) as u64,
             slot: slot as u32,
             timed: clockwork::is_on(),
@@ -256,7 +256,7 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
 }
 
 /// A call that returned.
-struct Returned {
+struct ReturnedCall {
     /// The stack address of its return address.
     place: u64,
     /// The first of its probe's words.
@@ -265,7 +265,7 @@ struct Returned {
     timed: bool,
 }
 
-impl Returned {
+impl ReturnedCall {
     /// Returns whether a frame is this call's: same function and same stack address. The address does not suffice,
     /// because a program that copies stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
@@ -275,8 +275,8 @@ impl Returned {
 }
 
 /// Handles the return of a call whose frame is not the uppermost.
-fn returns(call: &Returned) {
-    let here = Here::find();
+fn returns(call: &ReturnedCall) {
+    let here = CallSession::find();
     let here = here.as_ref();
     // Without a session nothing tells whether the thread may read the clock.
     let now = here.filter(|_| call.timed).map(|_| clockwork::ticks());
@@ -305,7 +305,7 @@ fn returns(call: &Returned) {
 }
 
 /// Removes and returns the frame of another thread through which this call returns.
-fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
+fn elsewhere(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
     here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
@@ -317,7 +317,7 @@ fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
     })
 }
 
-fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
+fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     let ns = clockwork::ns(now.wrapping_sub(frame.entered));
     if ns < clockwork::slower_ns() {
         return;
@@ -339,7 +339,7 @@ pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;
     };
-    let here = Here::find();
+    let here = CallSession::find();
     let left = |frame| here.as_ref().map_or((), |here| here.left(frame));
     let end = region.frames().cut(region.position(), to, left);
     region.set_position(end);
@@ -351,7 +351,7 @@ pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;
     };
-    let here = Here::find();
+    let here = CallSession::find();
     region.frames().bury(region.height(), |frame| {
         return_directly(shared, &frame);
         if let Some(here) = &here {
@@ -389,7 +389,7 @@ pub fn forced() -> Option<Records<'static>> {
 /// Takes over the slab of a dead thread: counts the calls in which that thread was as left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
-        region.bury(&Here::of(shared, data, index));
+        region.bury(&CallSession::of(shared, data, index));
     }
     data.set_outside(index as u32 + 1);
 }
@@ -404,7 +404,7 @@ pub fn bury_dead(shared: &'static Shared) {
         if let Some(region) = Region::of(shared, index)
             && let Some(owner) = shared.claims.hold(index, gettid(), alive)
         {
-            region.bury(&Here::of(shared, &data, index));
+            region.bury(&CallSession::of(shared, &data, index));
             shared.claims.release(index, owner);
         }
     }

@@ -20,7 +20,7 @@
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 use crate::memory;
 
 const VERSION_3: u32 = 0x2008_0522;
@@ -87,7 +87,7 @@ fn drop_capabilities() -> Result<usize, Errno> {
 
 /// Landlock, by which a thread confines only itself (landlock(7)).
 mod landlock {
-    use super::{Errno, File, Which, call, close, nr};
+    use super::{Errno, File, ProcFile, call, close, nr};
 
     const ASK_VERSION: usize = 1;
     const RULE_PATH_BENEATH: usize = 1;
@@ -124,7 +124,7 @@ mod landlock {
     }
 
     fn allow_tasks(rules: usize) -> Result<(), Errno> {
-        let Some(tasks) = File::open(Which::Tasks) else {
+        let Some(tasks) = File::open(ProcFile::Tasks) else {
             return Ok(());
         };
         // struct landlock_path_beneath_attr: the rights, then the folder's descriptor in the low half.

@@ -11,19 +11,19 @@ use tiptoe_sync::SeqCount;
 use tiptoe_wire::calls::MAX_EXTENTS;
 
 /// Ranges of code, with a word for each start and each end. The agent's thread is the one writer.
-pub struct Described {
+pub struct DescribedCode {
     words: &'static [AtomicU64],
     count: AtomicU32,
     changes: SeqCount,
 }
 
-impl Described {
+impl DescribedCode {
     /// The number of words that the storage needs.
     pub const WORDS: usize = 2 * MAX_EXTENTS;
 
     /// Returns an empty set over zeroed storage.
-    pub fn new(words: &'static [AtomicU64]) -> Described {
-        Described {
+    pub fn new(words: &'static [AtomicU64]) -> DescribedCode {
+        DescribedCode {
             words,
             count: AtomicU32::new(0),
             changes: SeqCount::new(),

@@ -6,7 +6,7 @@ use core::mem::size_of_val;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_ns};
-use tiptoe_wire::{Data, passed::seals};
+use tiptoe_wire::{Data, descriptors::seals};
 
 use crate::shared::{self, Shared};
 use crate::{environ, hit, memory, serve, signals, space, tasks, thread, watches};
@@ -41,10 +41,10 @@ static BEGINNING: AtomicU32 = AtomicU32::new(0);
 
 /// The right to begin a session. A thread that a dead tiptoe borrowed may run late, and then races with the thread
 /// that the next tiptoe borrows.
-struct Turn;
+struct BeginGuard;
 
-impl Turn {
-    fn take() -> Result<Turn, Errno> {
+impl BeginGuard {
+    fn take() -> Result<BeginGuard, Errno> {
         let pid = getpid();
         // Relaxed: the exchange decides. The number of another process was copied by a fork, so no thread here holds
         // that turn.
@@ -54,13 +54,13 @@ impl Turn {
             BEGINNING.compare_exchange(before, pid, Ordering::Acquire, Ordering::Relaxed)
         });
         match taken {
-            Some(Ok(_)) => Ok(Turn),
+            Some(Ok(_)) => Ok(BeginGuard),
             _ => Err(Errno(16)),
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for BeginGuard {
     fn drop(&mut self) {
         BEGINNING.store(0, Ordering::Release); // pairs with `take`
     }
@@ -85,7 +85,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
-    let _turn = Turn::take()?;
+    let _guard = BeginGuard::take()?;
     // A program that has all it maps locked has locked this image, too. It runs as well without.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());

@@ -4,7 +4,7 @@
 use core::ffi::c_char;
 
 use tiptoe_sys::raw::{call, close, nr, open};
-use tiptoe_wire::passed::{Key, Passed};
+use tiptoe_wire::descriptors::{DescriptorEntry, Key};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// The path from which the agent was loaded, up to its descriptor.
@@ -48,12 +48,12 @@ fn start_stack(stat: &[u8]) -> Option<usize> {
 ///
 /// # Safety
 /// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
-pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<Passed> {
+pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> {
     // SAFETY: the caller guarantees the array; the same holds for the calls below.
     if unsafe { is_secure(envp) } {
         return None;
     }
-    let read = |entry: &[u8]| Passed::read(entry, key);
+    let read = |entry: &[u8]| DescriptorEntry::read(entry, key);
     // SAFETY: as above.
     let (message, passed) = unsafe { find(envp, read) }?;
     let preload = |entry: &[u8]| entry.starts_with(PRELOAD).then_some(());

@@ -19,7 +19,7 @@ static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 /// A file of /proc/self.
 #[derive(Clone, Copy)]
-pub enum Which {
+pub enum ProcFile {
     /// All memory.
     Memory,
     /// The list of mappings.
@@ -28,12 +28,12 @@ pub enum Which {
     Tasks,
 }
 
-impl Which {
+impl ProcFile {
     fn open(self) -> i32 {
         let opened = match self {
-            Which::Memory => open(c"/proc/self/mem", O_RDWR_CLOEXEC),
-            Which::Maps => open(c"/proc/self/maps", 0),
-            Which::Tasks => open(c"/proc/self/task", O_RDONLY_DIRECTORY),
+            ProcFile::Memory => open(c"/proc/self/mem", O_RDWR_CLOEXEC),
+            ProcFile::Maps => open(c"/proc/self/maps", 0),
+            ProcFile::Tasks => open(c"/proc/self/task", O_RDONLY_DIRECTORY),
         };
         opened.unwrap_or(NONE)
     }
@@ -47,7 +47,7 @@ pub struct File {
 
 impl File {
     /// Opens a file, at its beginning; `None` if it may not be opened.
-    pub fn open(which: Which) -> Option<File> {
+    pub fn open(which: ProcFile) -> Option<File> {
         let is_kept = is_agents_thread();
         let fd = match is_kept {
             // Relaxed: this thread stored it.
@@ -76,7 +76,7 @@ impl Drop for File {
 
 /// Opens all files for the life of the calling thread, which must be the agent's.
 pub fn keep() {
-    let all = [Which::Memory, Which::Maps, Which::Tasks];
+    let all = [ProcFile::Memory, ProcFile::Maps, ProcFile::Tasks];
     for (kept, which) in KEPT.iter().zip(all) {
         kept.store(which.open(), Relaxed); // read by this thread only
     }

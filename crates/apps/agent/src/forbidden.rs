@@ -73,8 +73,8 @@ pub fn look() -> bool {
     let mut now = 0u32;
     let into = &raw mut now as usize;
     // SAFETY: the kernel writes one word, which lives through the call.
-    let asked = unsafe { call(nr::PRCTL, [PR_GET_TSC, into, 0, 0, 0, 0]) };
-    let is_forbidden = asked.is_ok() && now == SIGSEGV;
+    let result = unsafe { call(nr::PRCTL, [PR_GET_TSC, into, 0, 0, 0, 0]) };
+    let is_forbidden = result.is_ok() && now == SIGSEGV;
     match is_forbidden {
         true => forbid(),
         false => tls::show_frames(),

@@ -22,7 +22,7 @@ const PR_GET_NAME: usize = 16;
 ///
 /// A probe that counts only below a gate, as its argument says, counts nothing for a thread outside. A thread inside
 /// that has forked also gets here, for its slab.
-pub extern "C" fn cold(asked: u64, arg1: u64, arg0: u64) {
+pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
     };
@@ -34,12 +34,12 @@ pub extern "C" fn cold(asked: u64, arg1: u64, arg0: u64) {
     };
     let Some(data) = shared.data() else { return };
     let slab = settle(shared, &data, pid, session).unwrap_or(0);
-    let has = |flag: i32| asked & flag as u64 != 0;
+    let has = |flag: i32| argument & flag as u64 != 0;
     // With counters of its own the thread looks the value up itself.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }
-    let slot = asked as u32 & (MAX_SLOT - 1);
+    let slot = argument as u32 & (MAX_SLOT - 1);
     if !has(RECORDS) {
         return data.add(slab, slot);
     }

@@ -6,7 +6,7 @@
 //! there can be cancelled or unwound as usual. A wait for signals is prepared before ([`waits`]).
 
 use tiptoe_sys::raw::{gettid, nr, syscall6};
-use tiptoe_wire::Left;
+use tiptoe_wire::LeaveReason;
 use tiptoe_wire::calls::intercepted;
 
 use crate::asm::tiptoe_clone_cleared;
@@ -101,7 +101,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::PRCTL if frame.rdi as u32 == PR_SET_TSC => Some(forbidden::change(frame)),
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
-        _ => match signals::Place::of(number) {
+        _ => match signals::MaskLocation::of(number) {
             Some(place) => waits::prepare(number, place, frame),
             None => {
                 before(number, frame);
@@ -146,7 +146,7 @@ fn before(number: usize, frame: &Frame) {
     // Numbered as seccomp(2) does: strict mode is 0, and 1 is a filter, whose address is in rdx.
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SYSCALL_USER_DISPATCH && frame.rsi != 0 => {
-            return before_rules(Left::Dispatch);
+            return before_rules(LeaveReason::Dispatch);
         }
         nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
         nr::SECCOMP => u64::from(frame.rdi as u32),
@@ -154,13 +154,13 @@ fn before(number: usize, frame: &Frame) {
     };
     // Without a filter the program only asks what the kernel supports.
     if mode == 0 || (mode == 1 && frame.rdx != 0) {
-        before_rules(Left::Seccomp);
+        before_rules(LeaveReason::Seccomp);
     }
 }
 
 /// Ends the session before a filter or a dispatcher of system calls is installed, because these may forbid, or kill
 /// for, what the agent does in any thread.
-fn before_rules(why: Left) {
+fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
         None => children::put_back(),
@@ -179,7 +179,7 @@ fn before_storage(block: u64) {
         calls::leave_all(shared);
     }
     if let Some(shared) = shared::at_home() {
-        thread::leave(shared, Left::Storage);
+        thread::leave(shared, LeaveReason::Storage);
     }
 }
 
@@ -340,13 +340,14 @@ fn sigprocmask(frame: &Frame) -> i64 {
     // SAFETY: libc passes NULL or a valid set of the size in r10.
     let set = unsafe { (frame.rsi as *const u64).as_ref() }.copied();
     let kept = kept();
-    let asked = set.map(|set| set & !kept);
-    let asked_at = asked
+    let kernel_set = set.map(|set| set & !kept);
+    let kernel_set_at = kernel_set
         .as_ref()
         .map_or(0, |set| core::ptr::from_ref(set) as usize);
     let [how, old, size] = [frame.rdi, frame.rdx, frame.r10].map(|word| word as usize);
     // SAFETY: this is the program's own call, on a copy of its set.
-    let result = unsafe { syscall6(nr::RT_SIGPROCMASK, how, asked_at, old, size, 0, 0) } as i64;
+    let result =
+        unsafe { syscall6(nr::RT_SIGPROCMASK, how, kernel_set_at, old, size, 0, 0) } as i64;
     if result != 0 {
         return result;
     }

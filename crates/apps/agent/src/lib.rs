@@ -51,6 +51,7 @@ mod hit;
 mod hooks;
 mod libraries;
 mod loader;
+mod lock_port;
 mod locked;
 mod locks;
 mod lookout;
@@ -67,7 +68,6 @@ mod tasks;
 mod text;
 mod thread;
 mod tls;
-mod told;
 mod unwind;
 mod watches;
 

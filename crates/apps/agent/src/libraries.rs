@@ -52,7 +52,7 @@ pub struct Library {
     base: AtomicU64,
     file: [AtomicU64; File::WORDS],
     /// The number of the change that last reported it to tiptoe.
-    told: AtomicU64,
+    reported: AtomicU64,
     /// The number of the walk that last found it.
     met: AtomicU64,
     task: AtomicU64,
@@ -83,14 +83,14 @@ pub struct Libraries {
 
 /// The result of a walk.
 #[derive(Default)]
-struct Found {
+struct WalkResult {
     /// Whether libraries were reported to tiptoe.
     fresh: bool,
     /// Whether the agent's thread must patch libraries.
     known: bool,
 }
 
-impl Found {
+impl WalkResult {
     fn any(&self) -> bool {
         self.fresh || self.known
     }
@@ -171,22 +171,22 @@ impl Libraries {
 
     /// Makes the libraries at `base` that were closed before tiptoe read them be reported again at the next load.
     /// (agent's thread)
-    pub fn tell_again(&self, base: u64) {
+    pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self.there(base).map(|(_, library)| library).filter(closed);
         // Relaxed: it is read under the loader's lock, at the next load.
-        all.for_each(|library| library.told.store(u64::MAX, Relaxed));
+        all.for_each(|library| library.reported.store(u64::MAX, Relaxed));
     }
 
     /// Makes the library that is loaded around an address be reported at each load. (agent's thread)
-    pub fn tell_always(&self, address: u64) {
-        // Relaxed, here and below: as in `there` and `tell_again`.
+    pub fn report_always(&self, address: u64) {
+        // Relaxed, here and below: as in `there` and `report_again`.
         let below = |library: &&Library| {
             library.entry.load(Relaxed) != 0 && library.base.load(Relaxed) <= address
         };
         let all = self.used().iter().filter(below);
         if let Some(library) = all.max_by_key(|library| library.base.load(Relaxed)) {
-            library.told.store(u64::MAX, Relaxed);
+            library.reported.store(u64::MAX, Relaxed);
         }
     }
 
@@ -217,11 +217,11 @@ impl Libraries {
     }
 
     /// Compares the loader's list with the known libraries: marks the closed ones, and reports the new ones.
-    fn walk(&self, record: &Record, data: &Data) -> Found {
+    fn walk(&self, record: &Record, data: &Data) -> WalkResult {
         // Relaxed, here and below: the loader's lock orders these accesses.
         let walk = self.walks.load(Relaxed) + 1;
         self.walks.store(walk, Relaxed);
-        let mut found = Found::default();
+        let mut found = WalkResult::default();
         let mut next = 0;
         for entry in record.entries() {
             let number = self.position(entry.address(), next);
@@ -251,7 +251,7 @@ impl Libraries {
     }
 
     /// Records a library that was not loaded before; `None` if there is no room for it.
-    fn opened(&self, entry: &Entry, data: &Data, found: &mut Found) -> Option<usize> {
+    fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
         let (base, file) = (entry.base(), File::of(entry));
         let known = self.used().iter().position(|library| {
             let words = library.file.iter().zip(file.0);
@@ -266,10 +266,10 @@ impl Libraries {
         let library = self.all.get(number)?;
         library.entry.store(entry.address(), Relaxed);
         if entry.is_unwinder() {
-            self.unwinder.store(data.told() + 1, Relaxed);
+            self.unwinder.store(data.reported() + 1, Relaxed);
         }
-        if known.is_none() || library.told.load(Relaxed) > data.served() {
-            self.tell_of(library, data, found);
+        if known.is_none() || library.reported.load(Relaxed) > data.served() {
+            self.report(library, data, found);
         } else if library.sites.load(Relaxed) > 0 {
             self.tasks.fetch_add(1, Relaxed); // Relaxed: before the task, which is released
             library.task.store(PATCH, Release); // pairs with the Acquire in `tasks`
@@ -290,27 +290,28 @@ impl Libraries {
         Some(number)
     }
 
-    fn tell_of(&self, library: &Library, data: &Data, found: &mut Found) {
+    /// Adds a library to the next report to tiptoe.
+    fn report(&self, library: &Library, data: &Data, found: &mut WalkResult) {
         data.put_fresh(library.base.load(Relaxed));
-        library.told.store(data.told() + 1, Relaxed); // Relaxed: released by `tell`
+        library.reported.store(data.reported() + 1, Relaxed); // Relaxed: released by `report`
         found.fresh = true;
     }
 
     /// Reports the libraries that the agent's thread could not patch. Returns whether there were any.
     fn stale(&self, data: &Data) -> bool {
-        let mut found = Found::default();
+        let mut found = WalkResult::default();
         for library in self.used() {
             // Acquire: pairs with the Release in `done`.
             if library.task.load(Acquire) == STALE {
                 library.task.store(0, Relaxed);
-                self.tell_of(library, data, &mut found);
+                self.report(library, data, &mut found);
             }
         }
         found.fresh
     }
 
     /// Waits until all that a walk found has its probes, or until the deadline.
-    fn wait(&self, data: &Data, found: &Found) {
+    fn wait(&self, data: &Data, found: &WalkResult) {
         if found.fresh {
             ring(data);
         }
@@ -338,7 +339,7 @@ impl Libraries {
             let now = raw::monotonic_ns();
             let longer = now.saturating_sub(begin + PATIENCE_NS);
             self.reserve_used.store(used + longer, Relaxed);
-            if !patching && data.served() >= data.told() {
+            if !patching && data.served() >= data.reported() {
                 return;
             }
             let left = until.saturating_sub(now);
@@ -349,14 +350,14 @@ impl Libraries {
             }
             let _ = futex::wait(turn, seen, Some(left.min(AGAIN_NS)));
         }
-        data.give_up(data.told());
+        data.give_up(data.reported());
         self.given_up.store(data.served() + 1, Relaxed); // Relaxed: as above
     }
 }
 
 /// Reports a change to tiptoe.
 fn ring(data: &Data) {
-    data.tell(raw::monotonic_ns());
+    data.report(raw::monotonic_ns());
     if let Some(bell) = data.doorbell() {
         futex::wake(bell, u32::MAX);
     }
@@ -390,7 +391,7 @@ pub fn changed() {
         let found = libraries.walk(&record, &data);
         match settled {
             // The first walk may have found a library that is still being loaded.
-            true if found.any() || data.served() < data.told() => libraries.wait(&data, &found),
+            true if found.any() || data.served() < data.reported() => libraries.wait(&data, &found),
             false if found.fresh => ring(&data),
             _ => {}
         }

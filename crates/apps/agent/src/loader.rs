@@ -131,7 +131,7 @@ impl File {
         let name = unsafe { (*entry.0).name };
         let into = stat.as_mut_ptr() as usize;
         // SAFETY: the kernel reads the name and writes 144 bytes, the size of `stat`.
-        let asked = unsafe { call(nr::NEWFSTATAT, [AT_FDCWD, name as usize, into, 0, 0, 0]) };
+        let result = unsafe { call(nr::NEWFSTATAT, [AT_FDCWD, name as usize, into, 0, 0, 0]) };
         let [
             device,
             inode,
@@ -149,6 +149,6 @@ impl File {
             ..,
         ] = stat;
         let changed = seconds.wrapping_mul(1_000_000_000).wrapping_add(part);
-        asked.map_or(File::default(), |_| File([device, inode, size, changed]))
+        result.map_or(File::default(), |_| File([device, inode, size, changed]))
     }
 }

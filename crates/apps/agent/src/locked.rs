@@ -15,7 +15,7 @@ use core::ops::Range;
 use tiptoe_sys::raw::{call, nr};
 use tiptoe_uprobe::feed::Lines;
 
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 use crate::memory::{self, PAGE};
 use crate::shared;
 
@@ -90,7 +90,7 @@ fn may_exceed_limit() -> bool {
 
 /// Runs `act` on each mapped range that is not the agent's. `None` if the list cannot be read.
 fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
-    let list = File::open(Which::Maps)?;
+    let list = File::open(ProcFile::Maps)?;
     let image = memory::image();
     let mut lines = Lines::new(|buffer| {
         let into = buffer.as_mut_ptr() as usize;

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::gaps::Gaps;
-use tiptoe_futex::holds::Turn;
+use tiptoe_futex::holds::LockOperation;
 use tiptoe_futex::paths::Paths;
 use tiptoe_futex::rwlock;
 use tiptoe_futex::walk::Frames;
@@ -33,7 +33,7 @@ const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
 
 /// The registers as `tiptoe_futex_entry` and the trampoline pushed them.
 #[repr(C)]
-pub struct Told {
+pub struct FutexRegisters {
     rax: u64,
     rcx: u64,
     rdx: u64,
@@ -46,7 +46,7 @@ pub struct Told {
     what: u64,
 }
 
-impl Told {
+impl FutexRegisters {
     fn has(&self, flag: i32) -> bool {
         self.what & flag as u64 != 0
     }
@@ -70,7 +70,7 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     words.store(segment::BEGIN as usize, slabs.start);
     words.store(segment::END as usize, slabs.end);
     words.store(segment::OFFSET as usize, offset);
-    SHARED.store(shared, Release); // pairs with the load in `Here::of`
+    SHARED.store(shared, Release); // pairs with the load in `WaitWords::of`
 }
 
 /// Ends the session's part here.
@@ -85,25 +85,25 @@ fn area(at: u64) -> Words<'static> {
 }
 
 /// The words in which the calling thread records its waits and wakes.
-pub struct Here {
+pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
     /// The node of the scope that the thread is in.
     scope: u64,
 }
 
-impl Here {
+impl WaitWords {
     /// Returns the calling thread's words; `None` if the session records no locks.
     #[inline]
-    pub fn find() -> Option<Here> {
+    pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `NOBODY`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-        Here::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
+        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
     /// Returns the words of a thread whose descriptor has this slab, or 0.
     #[inline]
-    fn of(slab: u64) -> Option<Here> {
+    fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
         if shared == 0 {
             return None;
@@ -121,7 +121,7 @@ impl Here {
         }
         let own = area(slab + shared.load(segment::OFFSET as usize));
         let scope = scopes::of(slab);
-        Some(Here { own, shared, scope })
+        Some(WaitWords { own, shared, scope })
     }
 
     /// Returns the thread's recorder.
@@ -151,18 +151,20 @@ fn new_slab() -> Option<u64> {
 }
 
 /// Handles a trampoline's call, in a thread whose descriptor has this slab.
-pub extern "C" fn futex(told: &Told, slab: u64) {
-    let Some(here) = Here::of(slab) else { return };
+pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
+    let Some(here) = WaitWords::of(slab) else {
+        return;
+    };
     let thread = here.thread();
-    let rule = Rule::from_bits((told.what & RULE as u64) as u32);
+    let rule = Rule::from_bits((registers.what & RULE as u64) as u32);
     let frame = Frame {
-        pc: told.back,
-        sp: told.sp(),
-        bp: told.rbp,
+        pc: registers.back,
+        sp: registers.sp(),
+        bp: registers.rbp,
     };
     let place = rule.cfa(&frame).unwrap_or(frame.sp);
-    if told.has(AFTER) {
-        return thread.ends(place, told.rax as i64, clockwork::ticks, clockwork::ns);
+    if registers.has(AFTER) {
+        return thread.ends(place, registers.rax as i64, clockwork::ticks, clockwork::ns);
     }
     // SAFETY: these are words of the runtime's own frames and their caller, above the stack
     // pointer. They are at the places that the functions' unwind rules name, and not farther than a
@@ -173,25 +175,25 @@ pub extern "C" fn futex(told: &Told, slab: u64) {
     let mut caller = frames.caller(&paths, rule, frame, load);
     if caller.site == 0 {
         // Nothing is known of the frame, so the call itself is recorded as its caller.
-        caller.site = told.back;
+        caller.site = registers.back;
     }
-    if let Some(turn) = Turn::of(told.what as i32) {
-        let lock = match turn {
-            Turn::Leaves => told.rsi,
-            _ => told.rdi,
+    if let Some(operation) = LockOperation::of(registers.what as i32) {
+        let lock = match operation {
+            LockOperation::Leaves => registers.rsi,
+            _ => registers.rdi,
         };
-        return thread.turns(turn, lock, &caller, clockwork::ticks(), clockwork::ns);
+        return thread.lock_operation(operation, lock, &caller, clockwork::ticks(), clockwork::ns);
     }
     let call = Call {
-        address: told.rdi,
-        operation: told.rsi as u32,
+        address: registers.rdi,
+        operation: registers.rsi as u32,
         sp: place,
         caller,
-        at: told.back,
-        timed: !told.has(UNTIMED),
+        at: registers.back,
+        timed: !registers.has(UNTIMED),
     };
-    let readers = || match told.has(RWLOCK) || frames.is_of_rwlocks(caller.via) {
-        true => readers(told),
+    let readers = || match registers.has(RWLOCK) || frames.is_of_rwlocks(caller.via) {
+        true => readers(registers),
         false => 0,
     };
     thread.begins(&call, readers, clockwork::ticks);
@@ -199,8 +201,8 @@ pub extern "C" fn futex(told: &Told, slab: u64) {
 
 /// Returns the number of readers of the rwlock that a futex call is about.
 #[cold]
-fn readers(told: &Told) -> u32 {
-    let first = rwlock::beginning_of_wait(told.rdi, told.rdx as u32);
+fn readers(registers: &FutexRegisters) -> u32 {
+    let first = rwlock::beginning_of_wait(registers.rdi, registers.rdx as u32);
     // SAFETY: this is the rwlock's first word, which the function that makes the call has just
     // used.
     let word = unsafe { (first as *const u32).read_volatile() };

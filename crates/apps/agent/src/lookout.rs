@@ -6,7 +6,7 @@
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;
-use tiptoe_wire::{Left, Plan};
+use tiptoe_wire::{LeaveReason, Plan};
 
 use crate::tasks::{self, Task};
 
@@ -46,14 +46,14 @@ impl Lookout {
     }
 
     /// Looks after a wait that timed out. Returns why the thread must leave, if it must.
-    pub fn look(&mut self, plan: &Plan) -> Option<Left> {
+    pub fn look(&mut self, plan: &Plan) -> Option<LeaveReason> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;
         self.looks = looks;
         self.is_alone.then(|| self.reason())?
     }
 
-    fn reason(&self) -> Option<Left> {
+    fn reason(&self) -> Option<LeaveReason> {
         let own = gettid();
         let mut rights = None;
         tasks::each_task(|task| {
@@ -72,8 +72,8 @@ impl Lookout {
             equals += usize::from(rights.are_within(&other));
         });
         match is_filtered {
-            true => Some(Left::Seccomp),
-            false => (others > 0 && equals == 0).then_some(Left::Confined),
+            true => Some(LeaveReason::Seccomp),
+            false => (others > 0 && equals == 0).then_some(LeaveReason::Confined),
         }
     }
 }

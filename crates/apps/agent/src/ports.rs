@@ -9,10 +9,10 @@ use tiptoe_port::{Kind, Port};
 use tiptoe_uprobe::patcher::Text;
 use tiptoe_wire::{Data, Plan};
 
+use crate::lock_port;
 use crate::scopes;
 use crate::shared::Shared;
 use crate::text::SelfMemory;
-use crate::told;
 
 const EINVAL: u64 = 22;
 /// The most open ports.
@@ -28,7 +28,7 @@ pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         let opened = open_one(&text, plan.address(index));
         if opened {
             // A library that is loaded again has a new port, which is closed.
-            shared.libraries.tell_always(plan.address(index));
+            shared.libraries.report_always(plan.address(index));
         }
         data.set_result(index, if opened { 0 } else { EINVAL });
     }
@@ -42,7 +42,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     }
     let calls = match Port::kind_of(&bytes) {
         Some(Kind::Scopes) => scopes::calls(),
-        Some(Kind::Locks) => told::calls(),
+        Some(Kind::Locks) => lock_port::calls(),
         None => return false,
     };
     // A place is free if no port is at its address any more, because the file was unmapped or replaced.

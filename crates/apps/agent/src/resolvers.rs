@@ -10,7 +10,7 @@ use tiptoe_sys::raw::{call, nr};
 use tiptoe_uprobe::feed::{Line, Lines};
 use tiptoe_uprobe::patcher::Text;
 
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 
 const PAGE: u64 = 4096;
 /// The sizes of a file's header and of a program header.
@@ -91,7 +91,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
 
 /// Returns where the file begins that has code at an address, and the mapping of that code.
 fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
-    let list = File::open(Which::Maps)?;
+    let list = File::open(ProcFile::Maps)?;
     let lines = Lines::new(|buffer: &mut [u8]| {
         let into = buffer.as_mut_ptr() as usize;
         // SAFETY: the kernel writes at most the buffer's length.

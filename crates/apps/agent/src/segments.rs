@@ -1,12 +1,12 @@
-//! The addresses of sessions' data segments: two places that take turns and are never unmapped.
+//! The addresses of sessions' data segments: two ranges that sessions use in turn and are never unmapped.
 //!
 //! A thread may be preempted between reading its slab's address and counting there, for any time, and nothing shows
 //! when it has finished. So there must be memory at a segment's addresses for good. Private memory replaces the
-//! segment when its session closes, and the session after the next reuses the place. A thread that sleeps through all
+//! segment when its session closes, and the session after the next reuses the range. A thread that sleeps through all
 //! of that counts in another session's slab, but never faults.
 //!
-//! A place grows at its address. So after any number of sessions, even killed ones, the places are two ranges,
-//! neither longer than the longest segment so far.
+//! A range grows at its address. So after any number of sessions, even killed ones, there are two ranges, neither
+//! longer than the longest segment so far.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -14,23 +14,24 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// The two places. Only one thread begins and ends sessions, so nothing here can race.
+/// The two ranges. Only one thread begins and ends sessions, so nothing here can race.
 pub struct Segments {
-    places: [Place; 2],
+    ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether this session is the first in its place.
+    /// Whether this session is the first in its range.
     fresh: AtomicBool,
 }
 
-struct Place {
+/// Addresses for one segment; both 0 before the first.
+struct SegmentRange {
     at: AtomicUsize,
     len: AtomicUsize,
 }
 
-impl Place {
-    const fn new() -> Place {
+impl SegmentRange {
+    const fn new() -> SegmentRange {
         let (at, len) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Place { at, len }
+        SegmentRange { at, len }
     }
 
     fn set(&self, at: usize, len: usize) {
@@ -40,17 +41,17 @@ impl Place {
 }
 
 impl Segments {
-    /// Returns two empty places.
+    /// Returns two empty ranges.
     pub const fn new() -> Segments {
         Segments {
-            places: [Place::new(), Place::new()],
+            ranges: [SegmentRange::new(), SegmentRange::new()],
             turn: AtomicUsize::new(0),
             fresh: AtomicBool::new(false),
         }
     }
 
-    fn place(&self) -> &Place {
-        let [first, second] = &self.places;
+    fn range(&self) -> &SegmentRange {
+        let [first, second] = &self.ranges;
         match self.turn.load(Relaxed) & 1 {
             0 => first,
             _ => second,
@@ -59,32 +60,32 @@ impl Segments {
 
     /// Maps a session's segment, and returns its address.
     pub fn map(&self, fd: i32, len: usize) -> Result<usize, Errno> {
-        let place = self.place();
-        let room = place.len.load(Relaxed);
+        let range = self.range();
+        let room = range.len.load(Relaxed);
         self.fresh.store(room == 0, Relaxed);
         let segment = memory::segment(fd, len, true)?;
         if room == 0 {
-            place.set(segment, len);
+            range.set(segment, len);
             return Ok(segment);
         }
-        let taken = self.grown(place, len).and_then(|at| {
+        let taken = self.grown(range, len).and_then(|at| {
             memory::take_place(segment, at, len)?;
             Ok(at)
         });
         taken.inspect_err(|_| memory::unmap(segment, len))
     }
 
-    /// Returns a place's address, once it has room for `len` bytes. If something else is mapped after it, it stays as
-    /// it is, and a new place of at least twice its length replaces it.
-    fn grown(&self, place: &Place, len: usize) -> Result<usize, Errno> {
-        let (at, room) = (place.at.load(Relaxed), place.len.load(Relaxed));
+    /// Returns a range's address, once it has room for `len` bytes. If something else is mapped after it, it stays as
+    /// it is, and a new range of at least twice its length replaces it.
+    fn grown(&self, range: &SegmentRange, len: usize) -> Result<usize, Errno> {
+        let (at, room) = (range.at.load(Relaxed), range.len.load(Relaxed));
         if room < len && memory::extend(at, room, len - room).is_ok() {
-            place.set(at, len);
+            range.set(at, len);
         } else if room < len {
             let longer = len.max(2 * room);
-            place.set(memory::private(longer)?, longer);
+            range.set(memory::private(longer)?, longer);
         }
-        Ok(place.at.load(Relaxed))
+        Ok(range.at.load(Relaxed))
     }
 
     /// Removes the segment of an active session from the program.
@@ -93,18 +94,18 @@ impl Segments {
         self.turn.fetch_add(1, Relaxed);
     }
 
-    /// Removes the segment of a session that has not begun. If no thread can know of the place, it is unmapped.
+    /// Removes the segment of a session that has not begun. If no thread can know of the range, it is unmapped.
     pub fn give_up(&self, at: usize, len: usize) {
         if self.fresh.load(Relaxed) {
             memory::unmap(at, len);
-            self.place().set(0, 0);
+            self.range().set(0, 0);
         } else {
             memory::retire_segment(at, len);
         }
     }
 
-    /// Forgets places that a fork left in the parent.
+    /// Forgets ranges that a fork left in the parent.
     pub fn forget(&self) {
-        self.places.iter().for_each(|place| place.set(0, 0));
+        self.ranges.iter().for_each(|range| range.set(0, 0));
     }
 }

@@ -22,7 +22,7 @@ use crate::tls;
 use crate::watches;
 
 mod leave;
-pub mod libraries;
+pub mod library_patches;
 
 use leave::take_out;
 pub use leave::{detach, disown, end, forsake, reblock, settle};
@@ -84,8 +84,8 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
             0
         }
         Request::ReadMaps => space::read(data),
-        Request::Watch => libraries::watch(shared, plan),
-        Request::Libraries => libraries::own(shared, plan, count),
+        Request::Watch => library_patches::watch(shared, plan),
+        Request::Libraries => library_patches::own(shared, plan, count),
         Request::Go => go(shared),
         Request::Observe => {
             signals::use_alternate_stacks();
@@ -166,7 +166,7 @@ fn put(text: &SelfMemory, address: u64, words: Words<'_>, len: usize) -> bool {
 }
 
 fn prepare(shared: &Shared, data: &Data) -> u64 {
-    libraries::begin(shared);
+    library_patches::begin(shared);
     shared.claims.begin();
     shared.set_gate(true);
     let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);

@@ -12,7 +12,7 @@ use tiptoe_wire::{Data, Geometry, Plan, SLOT_WORDS, Words};
 
 use crate::arenas::Arenas;
 use crate::clockwork;
-use crate::described::Described;
+use crate::described::DescribedCode;
 use crate::libraries::{self, Libraries, Library};
 use crate::locks;
 use crate::memory::{self, PAGE};
@@ -60,7 +60,7 @@ pub struct Shared {
     /// Return thunks for followed calls.
     pub thunks: Thunks<'static>,
     /// The code from which calls are followed.
-    pub described: Described,
+    pub described: DescribedCode,
     /// The memory of trampolines.
     pub arenas: Arenas,
     thunk_table: u64,
@@ -124,7 +124,7 @@ const LASTING: usize = WIPED
     + Room::of::<[AtomicU64; SLOT_WORDS]>(MAX_SITES)
     + Room::of::<AtomicU64>(Arenas::WORDS)
     + Room::of::<Library>(libraries::MOST)
-    + Room::of::<AtomicU64>(Described::WORDS)
+    + Room::of::<AtomicU64>(DescribedCode::WORDS)
     + Room::of::<AtomicU64>(THUNK_TABLE)
     + 2 * THUNK_CODE
     + PAGE
@@ -155,7 +155,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let arenas = room.slice(Arenas::WORDS)?;
     let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
     let slots: &'static [[AtomicU64; SLOT_WORDS]] = room.slice(MAX_SITES)?;
-    let described = Described::new(room.slice(Described::WORDS)?);
+    let described = DescribedCode::new(room.slice(DescribedCode::WORDS)?);
     let thunk_table = room.slice(THUNK_TABLE)?;
     let thunk_code = room.bytes(THUNK_CODE)?;
     let thunk_records = room.slice(MAX_THUNKS * RECORD_WORDS)?;

@@ -7,11 +7,11 @@
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
 //! | owned | `OWNED` | the process | Prepare takes it over; the end of the session gives it back |
-//! | disposition | [`Believed`], a ring | the process | the program calls sigaction |
+//! | disposition | [`ProgramSignal`], a ring | the process | the program calls sigaction |
 //! | in the mask of another signal's handler | `MASKS` | the process | likewise; the kernel's mask lacks it |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler around the program's; attach |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
-//! | held back, sent to the process | [`Believed`] | the process | a blocked one arrives; unblocked or waited for |
+//! | held back, sent to the process | [`ProgramSignal`] | the process | a blocked one arrives; unblocked or waited for |
 //! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | likewise |
 //!
 //! The handler ([`trap`]) checks an arriving signal in this order:
@@ -94,9 +94,9 @@ pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };
 pub use threads::{learn_layout, send_held_threads};
-pub use trap::Trapped;
+pub use trap::TrapData;
 use trap::on_trap;
-pub use wait::Place;
+pub use wait::MaskLocation;
 
 use crate::asm::tiptoe_restorer;
 use crate::tls;
@@ -185,7 +185,7 @@ impl Context {
 }
 
 /// The program's wishes for one owned signal.
-struct Believed {
+struct ProgramSignal {
     ring: [[AtomicU64; 4]; RING],
     newest: AtomicUsize,
     pending: AtomicU32,
@@ -202,7 +202,7 @@ const ZERO: AtomicU64 = AtomicU64::new(0);
     clippy::declare_interior_mutable_const,
     reason = "a pattern for array initialisers"
 )]
-const NOTHING: Believed = Believed {
+const NOTHING: ProgramSignal = ProgramSignal {
     ring: [const { [ZERO; 4] }; RING],
     newest: AtomicUsize::new(0),
     pending: AtomicU32::new(0),
@@ -210,13 +210,13 @@ const NOTHING: Believed = Believed {
     waiter: AtomicU32::new(0),
 };
 
-static BELIEVED: [Believed; 2] = [NOTHING; 2];
+static BELIEVED: [ProgramSignal; 2] = [NOTHING; 2];
 static OWNED: AtomicU64 = AtomicU64::new(0);
 static ON_ALTERNATE: AtomicBool = AtomicBool::new(false);
 /// For each signal the owned bits that the program put into its handler's mask.
 static MASKS: [AtomicU64; 65] = [ZERO; 65];
 
-fn believed(signal: usize) -> Option<&'static Believed> {
+fn believed(signal: usize) -> Option<&'static ProgramSignal> {
     let owned = OWNED.load(Ordering::Acquire); // pairs with `own`
     match signal {
         4 if owned & ILL != 0 => BELIEVED.first(),
@@ -225,7 +225,7 @@ fn believed(signal: usize) -> Option<&'static Believed> {
     }
 }
 
-impl Believed {
+impl ProgramSignal {
     fn action(&self) -> Action {
         let newest = self.newest.load(Ordering::Acquire); // pairs with `set_action`
         let word = |at: usize| {
@@ -439,11 +439,11 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     }
     let noted = noted_mask(signal);
     let kept = if owned() { OURS } else { 0 };
-    let asked = new.map(|new| Action {
+    let requested = new.map(|new| Action {
         mask: new.mask & !kept,
         ..new
     });
-    let old = kernel_action(signal, asked.as_ref())?;
+    let old = kernel_action(signal, requested.as_ref())?;
     if let Some(new) = new_here {
         note_mask(signal, new.mask & kept);
         match (kept != 0, owned()) {

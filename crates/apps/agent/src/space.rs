@@ -24,13 +24,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tiptoe_sys::raw::{self, call, getpid, nr};
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
-use tiptoe_uprobe::lookup::Place;
+use tiptoe_uprobe::lookup::FileOffset;
 use tiptoe_uprobe::table::TrapSite;
 use tiptoe_uprobe::window;
 use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
 
 use crate::clockwork;
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 use crate::hit;
 use crate::hooks::{self, Frame};
 use crate::memory::{self, PAGE};
@@ -135,7 +135,7 @@ impl Space {
     }
 
     fn read_once(&self) -> Option<Reading> {
-        let Some(list) = File::open(Which::Maps) else {
+        let Some(list) = File::open(ProcFile::Maps) else {
             self.blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
             return None;
         };
@@ -176,9 +176,9 @@ impl Space {
         }
     }
 
-    fn place(&self, site: usize) -> Option<Place> {
+    fn place(&self, site: usize) -> Option<FileOffset> {
         let word = self.places.get(site)?.load(Ordering::Relaxed); // Relaxed: written before it is armed
-        Place::from_word(word)
+        FileOffset::from_word(word)
     }
 }
 
@@ -216,7 +216,7 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
     for (index, site) in (0..count).filter_map(site) {
         let place = space.feed.place_of(site.address);
         if let Some(word) = space.places.get(index) {
-            word.store(place.map_or(0, Place::word), Ordering::Relaxed); // Relaxed: before it is armed
+            word.store(place.map_or(0, FileOffset::word), Ordering::Relaxed); // Relaxed: before it is armed
         }
         hooks |= site.flags.has(SiteFlags::HOOK);
     }

@@ -2,7 +2,7 @@
 
 use tiptoe_sys::raw::{call, close, nr};
 
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 
 const GETDENTS64: usize = 217;
 const PATH: usize = 64;
@@ -34,7 +34,7 @@ pub fn is_only_one() -> bool {
 
 /// Calls `act` with each thread.
 pub fn each_task(mut act: impl FnMut(&Task)) {
-    let Some(folder) = File::open(Which::Tasks) else {
+    let Some(folder) = File::open(ProcFile::Tasks) else {
         return;
     };
     let mut entries = [0u8; 1024];

@@ -9,7 +9,7 @@
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
 
-use crate::files::{File, Which};
+use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
 /// An open /proc/self/mem, or `None` if it may not be opened. Only the agent's thread and a thread that is borrowed
@@ -19,7 +19,7 @@ pub struct SelfMemory(Option<File>);
 impl SelfMemory {
     /// Opens the file.
     pub fn open() -> Self {
-        SelfMemory(File::open(Which::Memory))
+        SelfMemory(File::open(ProcFile::Memory))
     }
 }
 

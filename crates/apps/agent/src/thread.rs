@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use tiptoe_sys::raw::{Errno, call, check, futex, gettid, membarrier, nr, sleep_ns, thread_alive};
 use tiptoe_uprobe::patcher::Manner;
-use tiptoe_wire::{Left, State};
+use tiptoe_wire::{LeaveReason, State};
 
 use crate::asm::tiptoe_spawn;
 use crate::credentials;
@@ -79,7 +79,7 @@ pub fn start(shared: &'static Shared) -> Result<(), Errno> {
 
 /// Makes the thread end the session as a detach does, and waits for its end. The program is about to forbid system
 /// calls that the agent needs, or to replace a thread's words.
-pub fn leave(shared: &Shared, why: Left) {
+pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
@@ -102,12 +102,12 @@ pub fn retire(shared: &Shared) {
 pub fn stand_in(shared: &Shared) {
     // A signal handler must not run here, because it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
-    end(shared, Left::Confined);
+    end(shared, LeaveReason::Confined);
     set_mask(mask);
 }
 
 /// Restores the program without a request.
-fn end(shared: &Shared, why: Left) {
+fn end(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
@@ -168,7 +168,7 @@ pub extern "C" fn run() {
             return serve::settle(shared, || Manner::Running, || ());
         }
         if shared.libraries.has_tasks() {
-            serve::libraries::patch(shared, &data);
+            serve::library_patches::patch(shared, &data);
         } else if plan.sequence() != done {
             done = plan.sequence();
             if serve::request(shared, &plan, &data, done) {

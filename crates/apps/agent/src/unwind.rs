@@ -29,7 +29,7 @@ use core::cell::Cell;
 use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::calls::intercepted;
 
-use crate::arenas::Told;
+use crate::arenas::UnwindRange;
 use crate::calls;
 use crate::forced;
 use crate::gate;
@@ -89,9 +89,9 @@ struct FoundObject {
 }
 
 /// Returns the unwind information of generated code at an address.
-fn told(shared: &Shared, address: u64) -> Option<Told> {
+fn unwind_range(shared: &Shared, address: u64) -> Option<UnwindRange> {
     let (code, made) = shared.thunks.made();
-    let thunks = Told {
+    let thunks = UnwindRange {
         start: code,
         end: code + u64::from(made) * STRIDE,
         info: shared.unwind_info() as u64,
@@ -99,18 +99,18 @@ fn told(shared: &Shared, address: u64) -> Option<Told> {
     };
     match (thunks.start..thunks.end).contains(&address) {
         true => Some(thunks),
-        false => shared.arenas.told(address),
+        false => shared.arenas.unwind_range(address),
     }
 }
 
 fn find_object(shared: &Shared, frame: &Frame) -> Option<u64> {
-    let told = told(shared, frame.rdi)?;
+    let range = unwind_range(shared, frame.rdi)?;
     let found = FoundObject {
         flags: 0,
-        start: told.start,
-        end: told.end,
+        start: range.start,
+        end: range.end,
         link_map: 0,
-        eh_frame: told.info,
+        eh_frame: range.info,
         reserved: [0; 7],
     };
     // SAFETY: by the function's contract its second argument is room for its answer.
@@ -165,10 +165,10 @@ type Visit = unsafe extern "C" fn(*const ObjectInfo, usize, u64) -> i32;
 /// Handles `dl_iterate_phdr`. Every unwinder passes the address that it looks up in one of the
 /// first words of its own record. Callers that look for anything else never see our object.
 fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
-    let told = looked_for(shared, frame.rsi)?;
+    let range = looked_for(shared, frame.rsi)?;
     let headers = [
-        Header::new(Header::LOAD, told.start, told.end - told.start),
-        Header::new(Header::EH_FRAME, told.info, INFO as u64),
+        Header::new(Header::LOAD, range.start, range.end - range.start),
+        Header::new(Header::EH_FRAME, range.info, INFO as u64),
     ];
     let info = ObjectInfo {
         address: 0,
@@ -182,7 +182,7 @@ fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
     Some(unsafe { visit(&info, size_of::<ObjectInfo>(), frame.rsi) } as u64)
 }
 
-fn looked_for(shared: &Shared, record: u64) -> Option<Told> {
+fn looked_for(shared: &Shared, record: u64) -> Option<UnwindRange> {
     const WORDS: u64 = 4;
     if record == 0 || !record.is_multiple_of(8) {
         return None;
@@ -192,7 +192,7 @@ fn looked_for(shared: &Shared, record: u64) -> Option<Told> {
     (0..words).find_map(|word| {
         // SAFETY: the word is in the same page as a record that the caller passes for its function.
         let value = unsafe { (record as *const u64).add(word as usize).read() };
-        told(shared, value)
+        unwind_range(shared, value)
     })
 }
 

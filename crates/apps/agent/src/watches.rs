@@ -22,13 +22,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Request, Target, Wait};
 use tiptoe_sys::raw::{self, ESRCH, Errno, call, close as close_fd, getpid, gettid, nr};
-use tiptoe_wire::hits::{Asked, Cell, Hit, Hits, WORDS};
-use tiptoe_wire::{Data, Plan, Watched};
+use tiptoe_wire::hits::{AsyncRequest, Cell, Hit, Hits, WORDS};
+use tiptoe_wire::{Data, Plan, WatchTarget};
 
 use crate::hit::comm;
 use crate::memory;
 use crate::shared::{self, Shared};
-use crate::signals::Trapped;
+use crate::signals::TrapData;
 use crate::tasks;
 
 pub mod births;
@@ -67,8 +67,8 @@ const ETIMEDOUT: Errno = Errno(110);
 static SLOT: AtomicU32 = AtomicU32::new(0);
 static CPUS: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static WATCHED: [[AtomicU64; Watched::WORDS]; REGISTERS] =
-    [const { [const { AtomicU64::new(0) }; Watched::WORDS] }; REGISTERS];
+static WATCHED: [[AtomicU64; WatchTarget::WORDS]; REGISTERS] =
+    [const { [const { AtomicU64::new(0) }; WatchTarget::WORDS] }; REGISTERS];
 /// The address of [`MOST`] descriptors, each with its event's number above it; outside of the image, which forks copy.
 static EVENTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -104,10 +104,10 @@ fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
 }
 
 /// Returns what is watched by a number; `None` if there is no such number.
-fn watched(number: usize) -> Option<Watched> {
+fn watched(number: usize) -> Option<WatchTarget> {
     (number < COUNT.load(Relaxed)).then_some(())?;
-    let words = WATCHED.get(number)?;
-    Some(Watched::of(words.each_ref().map(|word| word.load(Relaxed))))
+    let words = WATCHED.get(number)?.each_ref();
+    Some(WatchTarget::of(words.map(|word| word.load(Relaxed))))
 }
 
 fn set_watched(plan: &Plan, number: usize, at: usize) {
@@ -131,7 +131,7 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         return EINVAL;
     }
     CPUS.store(plan.address(1) as u32, Relaxed);
-    (0..count).for_each(|number| set_watched(plan, number, 2 + number * Watched::WORDS));
+    (0..count).for_each(|number| set_watched(plan, number, 2 + number * WatchTarget::WORDS));
     COUNT.store(count, Relaxed);
     SLOT.store(plan.address(0) as u32, Relaxed);
     open_all(shared, data)
@@ -147,7 +147,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
     };
-    let _held = births::Held::new(shared);
+    let _hold = births::CreationHold::new(shared);
     let mut late = 0;
     for round in 0..ROUNDS {
         let came = meet_all(&hits);
@@ -164,7 +164,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
                 close_events();
                 births::settle();
             }
-            Err(Failed { errno, tid }) => {
+            Err(OpenFailure { errno, tid }) => {
                 data.set_result(2, u64::from(tid));
                 return errno.0 as u64;
             }
@@ -179,13 +179,13 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
     // Relaxed: the thread that reads it changes only the events.
     if MUST_REST.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
-    } else if hits.is_asked(Asked::Wake) {
+    } else if hits.take_request(AsyncRequest::Wake) {
         hits.set_waking(true);
         if hits.set_resting(false) {
             switch(PR_TASK_PERF_EVENTS_ENABLE);
         }
         hits.set_waking(false);
-    } else if hits.is_asked(Asked::Look) {
+    } else if hits.take_request(AsyncRequest::Look) {
         look(shared, &hits);
     } else {
         return false;
@@ -257,14 +257,14 @@ fn meet_all(hits: &Hits) -> u64 {
 }
 
 /// The thread for which an event could not be opened.
-struct Failed {
+struct OpenFailure {
     errno: Errno,
     tid: u32,
 }
 
 /// Opens all events of each thread that is accounted for. Returns how many threads those are; `None` if another one
 /// was created in between.
-fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
+fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
     let mut is_spoilt = false;
@@ -277,7 +277,7 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
             Ok(()) => opened += 1,
             // It has just ended.
             Err(ESRCH) => {}
-            Err(errno) => done = Err(Failed { errno, tid }),
+            Err(errno) => done = Err(OpenFailure { errno, tid }),
         }
     });
     done?;
@@ -428,7 +428,7 @@ pub fn note_exec(execs: bool) {
 }
 
 /// Handles a signal that an event of ours raised. Returns whether it was one.
-pub fn hit(trapped: &Trapped) -> bool {
+pub fn hit(trapped: &TrapData) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {
         // A session that has just ended counts nothing more.
@@ -437,7 +437,7 @@ pub fn hit(trapped: &Trapped) -> bool {
     is_ours
 }
 
-fn note(shared: &Shared, trapped: &Trapped) -> Option<()> {
+fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     let data = shared.data()?;
     let hits = hits(&data)?;
     let is_last = hits.uses_up();
@@ -475,7 +475,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     cell
 }
 
-fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &Trapped) {
+fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &TrapData) {
     cell.write(&Hit {
         epoch: hits.epoch(),
         address: trapped.address,

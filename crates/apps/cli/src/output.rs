@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use tiptoe_report::Options;
-use tiptoe_sys::host::destination::{Destination, Refused, WholeFile};
+use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
 
 use crate::failure::Failure;
@@ -113,11 +113,13 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::new(what).hint(ELSEWHERE_HINT)
 }
 
-fn refused(path: &Path, why: &Refused) -> Failure {
+fn refused(path: &Path, why: &DestinationError) -> Failure {
     let what = format!("{} cannot be written: {why}", path.display());
     Failure::new(what).hint(match why {
-        Refused::NoReader => "start the reader first",
-        Refused::OwnerLost => "remove the file first, or -o FILE puts the report in another place",
+        DestinationError::NoReader => "start the reader first",
+        DestinationError::OwnerLost => {
+            "remove the file first, or -o FILE puts the report in another place"
+        }
         _ => ELSEWHERE_HINT,
     })
 }

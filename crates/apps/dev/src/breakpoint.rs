@@ -25,7 +25,7 @@ use crate::table::Table;
 pub enum Breakpoints {
     /// Only pairs of reserve and release.
     Stress(Stress),
-    /// The same on more CPUs than this machine has, simulated.
+    /// Such pairs on more CPUs than this machine has, simulated.
     Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),

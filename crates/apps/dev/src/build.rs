@@ -48,14 +48,14 @@ const CASES: [(&str, Option<WaitSelection>); 3] = [
 #[derive(Default)]
 struct BuildRounds {
     /// The builds of each round, by case.
-    rounds: Vec<[Option<Took>; CASES.len()]>,
+    rounds: Vec<[Option<BuildCost>; CASES.len()]>,
     /// The percentage of all CPU time in which tiptoe's programs in the kernel ran.
     programs: [Vec<f64>; CASES.len()],
 }
 
 impl BuildRounds {
     /// Returns by how many percent each build of a case exceeded the same round's `off`.
-    fn more(&self, case: usize, of: fn(&Took) -> f64) -> Vec<f64> {
+    fn more(&self, case: usize, of: fn(&BuildCost) -> f64) -> Vec<f64> {
         let rounds = self.rounds.iter();
         let pairs = rounds.filter_map(|round| Some((round[0].as_ref()?, round[case].as_ref()?)));
         pairs
@@ -109,14 +109,14 @@ fn source() -> Result<PathBuf, Error> {
 }
 
 /// The cost of a build.
-struct Took {
+struct BuildCost {
     seconds: f64,
     /// CPU time of all its processes, including our programs at their tracepoints.
     cpu: f64,
 }
 
 /// Cleans and builds, with as many jobs as there are CPUs.
-fn build(source: &Path) -> Result<Took, Error> {
+fn build(source: &Path) -> Result<BuildCost, Error> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let make = |arguments: &[&str]| {
         let mut command = Command::new("make");
@@ -135,7 +135,7 @@ fn build(source: &Path) -> Result<Took, Error> {
     let before = children_cpu_time()?;
     let begun = Instant::now();
     make(&[&format!("-j{jobs}")])?;
-    Ok(Took {
+    Ok(BuildCost {
         seconds: begun.elapsed().as_secs_f64(),
         cpu: children_cpu_time()? - before,
     })
@@ -155,7 +155,10 @@ fn children_cpu_time() -> Result<f64, Error> {
         .as_secs_f64())
 }
 
-fn timed(source: &Path, watched: Option<WaitSelection>) -> Result<(Took, Option<Session>), Error> {
+fn timed(
+    source: &Path,
+    watched: Option<WaitSelection>,
+) -> Result<(BuildCost, Option<Session>), Error> {
     let tracing = watched.map(Tracing::kernel_locks);
     let took = build(source)?;
     let session = tracing.map(Tracing::finish).transpose()?;
@@ -297,7 +300,7 @@ mod tests {
 
     #[test]
     fn each_build_is_compared_with_its_rounds_own() {
-        let took = |seconds, cpu| Some(Took { seconds, cpu });
+        let took = |seconds, cpu| Some(BuildCost { seconds, cpu });
         let found = BuildRounds {
             rounds: vec![
                 [took(10.0, 5.0), took(11.0, 5.0), took(15.0, 5.5)],

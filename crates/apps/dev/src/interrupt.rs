@@ -121,7 +121,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
 /// `tiptoe`, which is tracing. It is killed when this is dropped.
 struct Tiptoe {
     child: Child,
-    said: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
 }
 
 impl Tiptoe {
@@ -133,12 +133,12 @@ impl Tiptoe {
         command.args(words).args(["-p", &program.pid().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().map_err(starting())?;
-        let Some(said) = child.stderr.take() else {
+        let Some(stderr) = child.stderr.take() else {
             unreachable!("it is piped");
         };
         Ok(Tiptoe {
             child,
-            said: BufReader::new(said),
+            stderr: BufReader::new(stderr),
         })
     }
 
@@ -146,7 +146,7 @@ impl Tiptoe {
         let mut last = String::new();
         loop {
             let mut line = String::new();
-            let read = self.said.read_line(&mut line);
+            let read = self.stderr.read_line(&mut line);
             if read.map_err(failed("reading from tiptoe"))? == 0 {
                 return Err(Error::Answer(last.trim().to_owned()));
             }

@@ -12,7 +12,7 @@
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]).
 //!
-//! For comparison there are other tools ([`others`]). Their libraries replace the lock functions, so that each
+//! For comparison there are other tools ([`preloads`]). Their libraries replace the lock functions, so that each
 //! uncontended pair pays.
 
 use std::time::{Duration, Instant};
@@ -27,9 +27,9 @@ use crate::table::{Table, TableRow, median_and_spread};
 use crate::workshop::{Program, Workshop};
 
 mod linked;
-mod others;
+mod preloads;
 
-use others::Other;
+use preloads::Other;
 
 const PROGRAM: &str = include_str!("lock/program.c");
 /// The longest time for arming.
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     let workshop = Workshop::new("lock", PROGRAM)?;
     let mut program = workshop.start(None)?;
-    let (mut others, missing) = others::all(&workshop)?;
+    let (mut others, missing) = preloads::all(&workshop)?;
     let mut found = vec![CASES.map(|_| Vec::new()); SITES.len()];
     let mut theirs = vec![vec![Vec::new(); THEIRS.len()]; others.len()];
     let mut floors = FLOORS.map(|_| Vec::new());
@@ -112,8 +112,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 Some(_) => Some(arm(&mut program, case, options)?),
                 None => None,
             };
-            let asked = SITES.iter().zip(&mut found);
-            let asked = asked.filter(|((site, ..), _)| match case {
+            let sites = SITES.iter().zip(&mut found);
+            let sites = sites.filter(|((site, ..), _)| match case {
                 HOLD => HELD.contains(site),
                 BUDGET => WAITING.contains(site),
                 _ => true,
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             if case == BUDGET {
                 program.ask(WARM)?;
             }
-            for ((_, question, _), times) in asked {
+            for ((_, question, _), times) in sites {
                 times[at].push(ask(&mut program, question, options)?);
             }
             if let Some(tracing) = tracing {
@@ -182,8 +182,8 @@ fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, 
 }
 
 fn ask_other(other: &mut Other, times: &mut [Vec<f64>], options: &Options) -> Result<(), Error> {
-    let asked = SITES.iter().filter(|(site, ..)| THEIRS.contains(site));
-    for ((_, question, _), times) in asked.zip(times) {
+    let sites = SITES.iter().filter(|(site, ..)| THEIRS.contains(site));
+    for ((_, question, _), times) in sites.zip(times) {
         times.push(ask(&mut other.program, question, options)?);
     }
     Ok(())

@@ -48,48 +48,48 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
         .take(world::shape(mappings).words())
         .collect();
     let world = World::new(&words, mappings)?;
-    let asked = questions(&options.threads);
+    let all = questions(&options.threads);
     let mut measured: BTreeMap<ResolveCase, Vec<Measured>> = BTreeMap::new();
     for round in 0..options.rounds {
-        for turn in 0..asked.len() {
-            let asked = asked[(turn + round) % asked.len()];
+        for turn in 0..all.len() {
+            let question = all[(turn + round) % all.len()];
             let ResolveCase {
                 changes_per_s,
                 case,
                 threads,
-            } = asked;
+            } = question;
             let found = world.measure(case, threads, changes_per_s, options.ms)?;
-            measured.entry(asked).or_default().push(found);
+            measured.entry(question).or_default().push(found);
         }
     }
-    for (asked, found) in &measured {
+    for (question, found) in &measured {
         let rates: Vec<f64> = found.iter().map(|found| found.per_s / 1e6).collect();
-        add(table, asked, mappings, &rates);
+        add(table, question, mappings, &rates);
     }
     ways(table, mappings, &measured);
     Ok(())
 }
 
 fn questions(threads: &[u32]) -> Vec<ResolveCase> {
-    let mut asked = Vec::new();
+    let mut all = Vec::new();
     for &threads in threads {
         for changes_per_s in CHANGES_PER_S {
-            asked.extend(Case::ALL.map(|case| ResolveCase {
+            all.extend(Case::ALL.map(|case| ResolveCase {
                 changes_per_s,
                 case,
                 threads,
             }));
         }
     }
-    asked
+    all
 }
 
-fn add(table: &mut Table, asked: &ResolveCase, mappings: usize, rates: &[f64]) {
+fn add(table: &mut Table, question: &ResolveCase, mappings: usize, rates: &[f64]) {
     let ResolveCase {
         changes_per_s,
         case,
         threads,
-    } = *asked;
+    } = *question;
     let what = format!(
         "{} {mappings} mappings {changes_per_s} changes/s",
         case.name()
@@ -123,7 +123,7 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
 fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<ResolveCase, Vec<Measured>>) {
     let changed = measured
         .iter()
-        .filter(|(asked, _)| asked.case == Case::Speculative && asked.changes_per_s > 0);
+        .filter(|(question, _)| question.case == Case::Speculative && question.changes_per_s > 0);
     let sum = changed
         .flat_map(|(_, found)| found.iter().copied())
         .fold(Measured::default(), Measured::plus);

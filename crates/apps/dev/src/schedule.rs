@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use tiptoe_schedule::simulate::{Cpu, Machine, Outcome, Synthetic, Wanted};
+use tiptoe_schedule::simulate::{Cpu, GroupRequest, Machine, Outcome, Synthetic};
 use tiptoe_schedule::{Label, Policy, Priority, Target, Tree};
 
 use crate::error::Error;
@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let parents: Vec<Label> = parents.collect();
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
-    let groups = wanted(parents.iter().chain(&leaves));
+    let groups = group_requests(parents.iter().chain(&leaves));
     // This lasts for 400 switches of each CPU with the default of 8 ms.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut rows = Vec::new();
@@ -77,8 +77,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 /// Returns the wanted groups, each of one event, as in `perf stat --for-each-cgroup`.
-fn wanted<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<Wanted> {
-    let wanted = |target| Wanted {
+fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupRequest> {
+    let request = |target| GroupRequest {
         target,
         priority: Priority::Flexible,
         events: 1,
@@ -87,7 +87,7 @@ fn wanted<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<Wanted> {
     let of_cgroups = labels.map(|label| Target::Label(*label));
     let targets = [Target::System].into_iter().chain(of_cgroups);
     targets
-        .flat_map(|target| (0..EVENTS).map(move |_| wanted(target)))
+        .flat_map(|target| (0..EVENTS).map(move |_| request(target)))
         .collect()
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         &[OWN_TRAP, SHARED, READINGS],
     ]
     .concat();
-    let asked = questions(options.most_threads());
+    let loads = questions(options.most_threads());
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();
@@ -47,15 +47,15 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         // Each round starts a new process, because an agent keeps what it learned of calls, and more of that makes it
         // slower.
         let mut target = Target::start(&all)?;
-        let before = untraced(&mut target, &asked, options)?;
+        let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
         for turn in 0..Case::ALL.len() {
             let case = Case::ALL[(turn + round) % Case::ALL.len()];
-            let times = traced(&mut target, case, &probed, &asked, options)?;
+            let times = traced(&mut target, case, &probed, &loads, options)?;
             measured.push((case, times.each));
             kept.extend(times.kept);
         }
-        let after = untraced(&mut target, &asked, options)?;
+        let after = untraced(&mut target, &loads, options)?;
         for (index, (before, after)) in before.iter().zip(&after).enumerate() {
             added.entry((index, None)).or_default().push(after - before);
             for (case, times) in &measured {
@@ -71,14 +71,14 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     }
     let rows = added
         .iter()
-        .map(|(&(index, case), values)| row(&asked[index], case, values));
+        .map(|(&(index, case), values)| row(&loads[index], case, values));
     let mut table = Table {
         bench: "uprobe",
         rows: rows.collect(),
         notes: Vec::new(),
     };
     let mut target = Target::start(&all)?;
-    throughput(&mut table, &mut target, &asked, &whole, options)?;
+    throughput(&mut table, &mut target, &loads, &whole, options)?;
     clock::add(&mut table, &mut target, options)?;
     uftrace::add(&mut table, &mut target, options)?;
     table.notes.push(format!(
@@ -115,12 +115,12 @@ fn questions(cpus: u32) -> Vec<CallLoad> {
     depths.chain(threads).chain(many).collect()
 }
 
-fn ask(target: &mut Target, asked: &CallLoad, options: &Options) -> Result<f64, Error> {
+fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<f64, Error> {
     let CallLoad {
         site,
         depth,
         threads,
-    } = *asked;
+    } = *load;
     Ok(target
         .measure(Question {
             site,
@@ -131,10 +131,10 @@ fn ask(target: &mut Target, asked: &CallLoad, options: &Options) -> Result<f64, 
         .ns_per_call)
 }
 
-fn untraced(target: &mut Target, asked: &[CallLoad], options: &Options) -> Result<Vec<f64>, Error> {
-    asked
+fn untraced(target: &mut Target, loads: &[CallLoad], options: &Options) -> Result<Vec<f64>, Error> {
+    loads
         .iter()
-        .map(|asked| ask(target, asked, options))
+        .map(|load| ask(target, load, options))
         .collect()
 }
 
@@ -155,28 +155,28 @@ fn traced(
     target: &mut Target,
     case: Case,
     probed: &[Site],
-    asked: &[CallLoad],
+    loads: &[CallLoad],
     options: &Options,
 ) -> Result<Times, Error> {
     if matches!(case, Case::Floor | Case::ReturnFloor) {
-        let times = asked
+        let times = loads
             .iter()
-            .map(|asked| unprobed(target, case, asked, options));
+            .map(|load| unprobed(target, case, load, options));
         return Ok(times.collect::<Result<Vec<_>, _>>()?.into());
     }
     let wanted = |site: &&Site| {
-        asked
+        loads
             .iter()
-            .any(|asked| asked.site == **site && case.asks(asked))
+            .any(|load| load.site == **site && case.measures(load))
     };
     let sites: Vec<Site> = probed.iter().filter(wanted).copied().collect();
     let times = |target: &mut Target| -> Result<Vec<Option<f64>>, Error> {
-        let asked = asked.iter().map(|asked| {
-            case.asks(asked)
-                .then(|| ask(target, asked, options))
+        let times = loads.iter().map(|load| {
+            case.measures(load)
+                .then(|| ask(target, load, options))
                 .transpose()
         });
-        asked.collect()
+        times.collect()
     };
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
@@ -216,21 +216,21 @@ fn kept(session: &Session) -> Option<f64> {
 fn unprobed(
     target: &mut Target,
     case: Case,
-    asked: &CallLoad,
+    load: &CallLoad,
     options: &Options,
 ) -> Result<Option<f64>, Error> {
-    let site = case.floor(asked.site).filter(|_| case.asks(asked));
-    let asked = site.map(|site| CallLoad { site, ..*asked });
-    asked.map(|asked| ask(target, &asked, options)).transpose()
+    let site = case.floor(load.site).filter(|_| case.measures(load));
+    let load = site.map(|site| CallLoad { site, ..*load });
+    load.map(|load| ask(target, &load, options)).transpose()
 }
 
-fn row(asked: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
-    let case = case.map_or("off", |case| case.name(asked.site));
+fn row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
+    let case = case.map_or("off", |case| case.name(load.site));
     TableRow {
-        depth: Some(asked.depth),
-        threads: Some(asked.threads),
-        sites: Some(asked.site.functions),
-        ..TableRow::new(case, values, "ns").at(kind(asked.site))
+        depth: Some(load.depth),
+        threads: Some(load.threads),
+        sites: Some(load.site.functions),
+        ..TableRow::new(case, values, "ns").at(kind(load.site))
     }
 }
 
@@ -238,25 +238,25 @@ fn row(asked: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
 fn throughput(
     table: &mut Table,
     target: &mut Target,
-    asked: &[CallLoad],
+    loads: &[CallLoad],
     whole: &BTreeMap<(usize, Case), Vec<f64>>,
     options: &Options,
 ) -> Result<(), Error> {
-    let hot = |(_, asked): &(usize, &CallLoad)| asked.site == KINDS[0] && asked.depth == 0;
-    for (index, asked) in asked.iter().enumerate().filter(hot) {
+    let hot = |(_, load): &(usize, &CallLoad)| load.site == KINDS[0] && load.depth == 0;
+    for (index, load) in loads.iter().enumerate().filter(hot) {
         for case in [Case::Count, Case::Kernel] {
             let times = whole.get(&(index, case)).map_or(&[][..], Vec::as_slice);
-            per_second(table, case.name(asked.site), asked.threads, times);
+            per_second(table, case.name(load.site), load.threads, times);
         }
         let shared = CallLoad {
             site: SHARED,
-            ..*asked
+            ..*load
         };
         let times = (0..options.rounds).map(|_| ask(target, &shared, options));
         per_second(
             table,
             "shared_counter",
-            asked.threads,
+            load.threads,
             &times.collect::<Result<Vec<_>, _>>()?,
         );
     }

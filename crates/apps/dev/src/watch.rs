@@ -19,9 +19,9 @@ use crate::workshop::{Program, Workshop};
 mod arm;
 mod hit;
 mod hot;
-mod others;
 mod set_up;
 mod switch;
+mod watch_tools;
 
 const PROGRAM: &str = include_str!("watch/program.c");
 

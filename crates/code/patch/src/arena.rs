@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT, caller};
+use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT, caller};
 
 use crate::abi::Abi;
-use crate::code::To;
+use crate::code::LinkTarget;
 use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
 use crate::unwind::UnwindInfo;
 
@@ -31,7 +31,7 @@ const HOOK: u64 = COLD + 16;
 const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
 const FUTEX: u64 = TIME + 16;
-const GATE: u64 = PROLOGUE_TOLD + 80;
+const GATE: u64 = PROLOGUE_UNWIND + 80;
 const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 /// The end of trampolines and their unwind information.
@@ -98,8 +98,8 @@ impl Arena {
             prologue.extend_from_slice(&entry.to_le_bytes());
             prologue.extend_from_slice(&[0xcc, 0xcc]);
         }
-        let told = UnwindInfo::called(prologue.len());
-        prologue.extend(told.at(base + PROLOGUE_TOLD, base + PROLOGUE));
+        let unwind = UnwindInfo::called(prologue.len());
+        prologue.extend(unwind.at(base + PROLOGUE_UNWIND, base + PROLOGUE));
         debug_assert!(prologue.len() as u64 <= GATE - PROLOGUE);
         prologue.resize((GATE - PROLOGUE) as usize, 0);
         prologue.extend(
@@ -116,18 +116,18 @@ impl Arena {
 }
 
 /// Returns the address of a link's target for the trampoline at `at`.
-pub(crate) fn resolve(at: u64, to: To) -> u64 {
+pub(crate) fn resolve(at: u64, to: LinkTarget) -> u64 {
     let base = base_of(at);
     match to {
-        To::Address(address) => address,
-        To::Gate => base + GATE,
-        To::Cold => base + COLD,
-        To::Hook => base + HOOK,
-        To::Slow => base + SLOW,
-        To::Time => base + TIME,
-        To::Futex => base + FUTEX,
-        To::Table => base + TABLE,
-        To::Caller(way) => caller(at, way),
+        LinkTarget::Address(address) => address,
+        LinkTarget::Gate => base + GATE,
+        LinkTarget::Cold => base + COLD,
+        LinkTarget::Hook => base + HOOK,
+        LinkTarget::Slow => base + SLOW,
+        LinkTarget::Time => base + TIME,
+        LinkTarget::Futex => base + FUTEX,
+        LinkTarget::Table => base + TABLE,
+        LinkTarget::Caller(way) => caller(at, way),
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn base_of(address: u64) -> u64 {
 
 /// The constraints on a trampoline's address.
 #[derive(Clone, Debug)]
-pub(crate) struct Want {
+pub(crate) struct RoomRequest {
     /// The address to which displacements are relative.
     pub(crate) origin: u64,
     /// The displacements with a trap byte on each head.
@@ -152,19 +152,19 @@ pub(crate) struct Want {
     /// The number of first bytes that most hits run.
     pub(crate) hot: u64,
     /// The length of its unwind information, a multiple of [`UNIT`].
-    pub(crate) told: u64,
+    pub(crate) unwind_len: u64,
 }
 
 /// Room for a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TrampolineRoom {
     /// The trampoline's address.
     pub(crate) at: u64,
     /// The address of its unwind information, in the same arena.
-    pub(crate) told: u64,
+    pub(crate) unwind: u64,
 }
 
-impl Want {
+impl RoomRequest {
     /// Returns the lowest allowed start in `range` from which all bytes are inside it.
     fn in_range(&self, range: &Range<u64>, allowed: &Displacement) -> Option<u64> {
         let from = range.start.max(self.reach.0);
@@ -201,18 +201,18 @@ impl Open {
         open
     }
 
-    fn find(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
+    fn find(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         let whole = self.free.first()?.start..self.free.last()?.end;
         want.in_range(&whole, allowed)?;
-        let told = self.highest(want.told)?;
+        let unwind = self.highest(want.unwind_len)?;
         let mut free = self.free.iter();
         let at = free.find_map(|run| {
-            let below = run.start..run.end.min(told.max(run.start));
-            let above = run.start.max(told + want.told)..run.end;
+            let below = run.start..run.end.min(unwind.max(run.start));
+            let above = run.start.max(unwind + want.unwind_len)..run.end;
             let found = want.in_range(&below, allowed);
             found.or_else(|| want.in_range(&above, allowed))
         })?;
-        Some(Place { at, told })
+        Some(TrampolineRoom { at, unwind })
     }
 
     /// Returns whether the arena has room for many trampolines.
@@ -288,7 +288,7 @@ impl Arenas {
 
     /// Reserves room and returns its address. Prefers few cache lines, then trap bytes alone to
     /// pairs, then open arenas to new ones. The range into which the heap grows is last.
-    pub(crate) fn place(&mut self, mut want: Want) -> Option<Place> {
+    pub(crate) fn place(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
         let (any, pairs) = (want.any, want.pairs);
@@ -307,18 +307,23 @@ impl Arenas {
         Some(place)
     }
 
-    fn in_open(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
+    fn in_open(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         let arenas = self.open.iter();
         let mut roomy = arenas.filter(|arena| want.len < SHORT || arena.is_roomy());
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 
     /// Finds room in the last free run of an arena.
-    fn in_end(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
+    fn in_end(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
 
-    fn in_new(&self, want: &Want, allowed: &Displacement, last_resort: bool) -> Option<Place> {
+    fn in_new(
+        &self,
+        want: &RoomRequest,
+        allowed: &Displacement,
+        last_resort: bool,
+    ) -> Option<TrampolineRoom> {
         if self.open.len() >= MOST {
             return None;
         }
@@ -346,11 +351,11 @@ impl Arenas {
     /// bands are adjacent.
     fn granule(
         &self,
-        want: &Want,
+        want: &RoomRequest,
         allowed: &Displacement,
         free: &Range<u64>,
         band: &Range<u64>,
-    ) -> Option<Place> {
+    ) -> Option<TrampolineRoom> {
         let end = free.end.min(band.end.saturating_add(want.len));
         let start = free.start.max(band.start).max(want.reach.0);
         let room = end
@@ -364,21 +369,21 @@ impl Arenas {
 
     fn granule_from(
         &self,
-        want: &Want,
+        want: &RoomRequest,
         allowed: &Displacement,
         (range, free): (Range<u64>, &Range<u64>),
-    ) -> Option<Place> {
+    ) -> Option<TrampolineRoom> {
         let mut from = range.start;
         for _ in 0..TRIES {
             let at = want.in_range(&(from..range.end), allowed)?;
             let base = base_of(at);
-            let told = base + END - want.told;
-            let code = base + CODE..told;
+            let unwind = base + END - want.unwind_len;
+            let code = base + CODE..unwind;
             let room = at >= code.start && at + want.len <= code.end;
             let end = base + ARENA_LEN;
             let free = base >= free.start && end <= free.end && !self.bases.contains(&base);
             if room && free {
-                return Some(Place { at, told });
+                return Some(TrampolineRoom { at, unwind });
             }
             from = if at < code.start && free {
                 code.start
@@ -389,7 +394,7 @@ impl Arenas {
         None
     }
 
-    fn hold(&mut self, want: &Want, place: Place) {
+    fn hold(&mut self, want: &RoomRequest, place: TrampolineRoom) {
         let base = base_of(place.at);
         if self.bases.insert(base) {
             self.open.push(Open::new(base, &[]));
@@ -398,7 +403,7 @@ impl Arenas {
         let arena = self.open.iter_mut().find(|a| a.base == base);
         let arena = arena.expect("just opened");
         arena.take(&(place.at..place.at + want.len));
-        arena.take(&(place.told..place.told + want.told));
+        arena.take(&(place.unwind..place.unwind + want.unwind_len));
     }
 }
 

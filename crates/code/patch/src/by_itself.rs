@@ -42,7 +42,7 @@ use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
 
 use crate::abi::Abi;
-use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, NOT_ABOVE, To};
+use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget, NOT_ABOVE};
 use crate::counters;
 use crate::timed::{self, Call, count, now, restore, save};
 use crate::trampoline::Trampoline;
@@ -59,7 +59,7 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 /// The offsets at which the rest of the trampoline joins.
-pub(crate) struct Itself {
+pub(crate) struct JoinOffsets {
     /// For each of the two callers, where the call is made. At that offset all registers must be
     /// restored, and the return address must be on the stack.
     pub(crate) gone: [usize; WAYS],
@@ -83,7 +83,7 @@ impl Trampoline {
         abi: &Abi,
         copy: &Trampoline,
         missed: Vec<Ahead>,
-    ) -> Itself {
+    ) -> JoinOffsets {
         let code = &mut self.code;
         code.put(&KEEP_RAX);
         let mut general = vec![counters::load(code, abi.tls, true)];
@@ -124,8 +124,8 @@ impl Trampoline {
 }
 
 /// The code of [`follow`] that is not bound yet.
-struct Followed {
-    itself: Itself,
+struct FollowCode {
+    itself: JoinOffsets,
     /// Taken by calls that are not from the first caller.
     others: Ahead,
     /// Where calls from the second caller continue.
@@ -135,7 +135,7 @@ struct Followed {
 }
 
 /// Follows a call for which credit is left.
-fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
+fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     // A probe over many functions pays for each taken branch, so the first caller's path has none.
     let others = unless_from(code, 0);
     let known = code.len();
@@ -155,8 +155,8 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
         code.bind(jump);
         code.put(&write).jump_back(None, back);
     }
-    Followed {
-        itself: Itself {
+    FollowCode {
+        itself: JoinOffsets {
             gone: [first_gone, second_gone],
             calls: [first_call, second_call],
             exit,
@@ -169,7 +169,7 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
 
 /// Jumps unless the call is from caller number `way`; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> Ahead {
-    code.relative(&[0x48, 0x8b, 0x05], To::Caller(way), &[]); // mov CALLER(%rip),%rax
+    code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
@@ -182,7 +182,7 @@ fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
     let made = code.call_ahead(call.slot);
     // The function has returned and popped its return address.
     code.stand(0, -8);
-    code.relative(&[0xff, 0x35], To::Caller(way), &[]); // push CALLER(%rip)
+    code.relative(&[0xff, 0x35], LinkTarget::Caller(way), &[]); // push CALLER(%rip)
     (gone, made)
 }
 
@@ -265,8 +265,8 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     code.put(&TAKE_RAX);
     save(code);
     code.put(&[0x68])
-        .put32(call.asks(RETURNING))
-        .relative(&[0xe8], To::Slow, &[]);
+        .put32(call.slow_argument(RETURNING))
+        .relative(&[0xe8], LinkTarget::Slow, &[]);
     restore(code);
     code.jump_back(None, out);
 }

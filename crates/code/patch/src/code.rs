@@ -2,7 +2,7 @@
 
 /// The target of a 32-bit relative field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To {
+pub(crate) enum LinkTarget {
     /// A fixed address of the target.
     Address(u64),
     /// The arena's gate word.
@@ -29,7 +29,7 @@ pub(crate) enum To {
 struct Link {
     at: usize,
     next: usize,
-    to: To,
+    to: LinkTarget,
 }
 
 /// The program's state that a thread in generated code represents: `offset` bytes after the site,
@@ -91,7 +91,8 @@ impl Code {
     }
 
     /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target
-    /// later. The next [`To::Caller`] holds its return address. Its probe's words begin at `slot`.
+    /// later. The next [`LinkTarget::Caller`] holds its return address. Its probe's words begin at
+    /// `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> Ahead {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])
@@ -103,7 +104,7 @@ impl Code {
     }
 
     /// Returns the target of the field of the instruction that ends at `next`.
-    pub(crate) fn link_before(&self, next: usize) -> Option<To> {
+    pub(crate) fn link_before(&self, next: usize) -> Option<LinkTarget> {
         let found = self.links.iter().find(|link| link.next == next);
         found.map(|link| link.to)
     }
@@ -118,7 +119,7 @@ impl Code {
     }
 
     /// Appends an opcode, a relative field to `to`, and `tail` bytes of the same instruction.
-    pub(crate) fn relative(&mut self, opcode: &[u8], to: To, tail: &[u8]) -> &mut Code {
+    pub(crate) fn relative(&mut self, opcode: &[u8], to: LinkTarget, tail: &[u8]) -> &mut Code {
         self.put(opcode);
         let at = self.len();
         self.put32(0).put(tail);
@@ -206,7 +207,7 @@ impl Code {
     pub(crate) fn reach(&self) -> (u64, u64) {
         let mut reach = (0, u64::MAX);
         for link in &self.links {
-            if let To::Address(target) = link.to {
+            if let LinkTarget::Address(target) = link.to {
                 let at_zero = i128::from(target) - link.next as i128;
                 let low = (at_zero - i128::from(i32::MAX)).clamp(0, u64::MAX.into()) as u64;
                 let high = (at_zero - i128::from(i32::MIN)).clamp(0, u64::MAX.into()) as u64;
@@ -218,7 +219,7 @@ impl Code {
 
     /// Returns the bytes for the address `at`, in the arena whose thunks `resolve` knows. `None` if
     /// a link is out of reach.
-    pub(crate) fn link(&self, at: u64, resolve: impl Fn(To) -> u64) -> Option<Vec<u8>> {
+    pub(crate) fn link(&self, at: u64, resolve: impl Fn(LinkTarget) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {
             let next = at.wrapping_add(link.next as u64);
@@ -237,7 +238,8 @@ mod tests {
     #[test]
     fn links_are_relative_to_the_next_instruction() {
         let mut code = Code::default();
-        code.put(&[0x90]).relative(&[0x80, 0x3d], To::Gate, &[0]);
+        code.put(&[0x90])
+            .relative(&[0x80, 0x3d], LinkTarget::Gate, &[0]);
         let bytes = code.link(0x1000, |_| 0x900).expect("near");
         assert_eq!(bytes, [0x90, 0x80, 0x3d, 0xf8, 0xf8, 0xff, 0xff, 0]);
         assert!(code.link(0x1000, |_| 0x1_0000_0000).is_none());
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn reach_holds_exactly_where_linking_works() {
         let mut code = Code::default();
-        code.relative(&[0xe9], To::Address(0x2_0000_0000), &[]);
+        code.relative(&[0xe9], LinkTarget::Address(0x2_0000_0000), &[]);
         let (low, high) = code.reach();
         let links = |at| code.link(at, |_| 0x2_0000_0000).is_some();
         assert!(links(low) && links(high));

@@ -1,6 +1,6 @@
 //! Code that finds and changes the thread's counters.
 
-use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, To};
+use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
 /// Loads the thread's counters to %rax; the jump, far or near, is taken if it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
@@ -15,27 +15,32 @@ pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
 }
 
-/// Calls the agent's cold entry with `asked` for a thread without counters. A forked child must not
-/// call it, because the session is its parent's; it continues at `out`.
-pub(crate) fn ask(code: &mut Code, out: usize, asked: i32) {
+/// Calls the agent's cold entry with `argument` for a thread without counters. A forked child must
+/// not call it, because the session is its parent's; it continues at `out`.
+pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])
-        .put32(asked)
-        .relative(&[0xe8], To::Cold, &[]);
+        .put32(argument)
+        .relative(&[0xe8], LinkTarget::Cold, &[]);
 }
 
 /// Sends a forked child, whose threads have no counters either, to `out`. Changes %rax.
 pub(crate) fn unless_child(code: &mut Code, out: usize) {
-    code.relative(&[0x48, 0x8b, 0x05], To::Gate, &[]); // mov GATE(%rip),%rax
+    code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Gate, &[]); // mov GATE(%rip),%rax
     code.put(&[0x80, 0x38, 0]); // cmpb $0,(%rax)
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// Does as [`ask`] for hits grouped by a value, which only the trampoline can load. A thread that
-/// got counters continues at `ready`. Otherwise the agent has counted the hit, or the thread is a
-/// forked child's, and it continues at `out`.
-pub(crate) fn ask_again(code: &mut Code, [ready, out]: [usize; 2], asked: i32, tls: i32) {
-    ask(code, out, asked);
+/// Does as [`call_cold`] for hits grouped by a value, which only the trampoline can load. A thread
+/// that got counters continues at `ready`. Otherwise the agent has counted the hit, or the thread
+/// is a forked child's, and it continues at `out`.
+pub(crate) fn call_cold_by_value(
+    code: &mut Code,
+    [ready, out]: [usize; 2],
+    argument: i32,
+    tls: i32,
+) {
+    call_cold(code, out, argument);
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     code.jump_back(Some(IF_NOT_EQUAL), ready);

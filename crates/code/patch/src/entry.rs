@@ -235,7 +235,7 @@ mod tests {
         // mov $107,%eax; syscall; ret
         let call = [0xb8, 0x6b, 0, 0, 0, 0x0f, 0x05, 0xc3];
         check(&call, 5, true, Strategy::Short);
-        // The same with a following cmp $-4095,%rax: the call itself is the site.
+        // Before a cmp $-4095,%rax the call itself is the site.
         let compare = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0xc3];
         check(&[&call[..7], &compare].concat(), 5, true, Strategy::Jump);
         // clone must run at its own address.

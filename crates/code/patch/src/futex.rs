@@ -28,9 +28,9 @@ use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, RULE, RWLOCK, UNTIMED};
 
 use crate::Refusal;
-use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, To};
+use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 use crate::decode::{FunctionCode, Survey};
-use crate::pushed::{Pushed, makes_pushed, pushed};
+use crate::pushed::{PushedNumber, makes_pushed, pushed};
 use crate::shape::{Kind, Shape, Strategy, shape_in};
 use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, sets, syscall_sites};
 use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
@@ -164,7 +164,7 @@ fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u
 
 /// Returns the site of a pushed call. Reuses the shape after one of the `plain` calls if the way
 /// back leads there, because two patches must not overlap.
-fn pushed_site(function: &FunctionCode, pushed: Pushed, plain: &[FutexSite]) -> FutexSite {
+fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
         let mut behind = plain.iter().filter_map(|site| site.behind.as_ref());
@@ -205,7 +205,8 @@ pub(crate) fn notify(code: &mut Code, notice: Notice) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
         .put32(notice.known);
-    code.relative(&[0xe8], To::Futex, &[]).put(&STEP_BACK);
+    code.relative(&[0xe8], LinkTarget::Futex, &[])
+        .put(&STEP_BACK);
     for wake in wakes.into_iter().flatten() {
         code.bind(wake);
     }
@@ -217,7 +218,7 @@ pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, behind: u64) {
     code.put(&[0x3d]).put32(FUTEX as i32); // cmp $202,%eax
     let other = code.jump_ahead(IF_NOT_EQUAL, true);
     notify(code, notice);
-    code.relative(&[0xe9], To::Address(behind - 2), &[]);
+    code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
     code.bind(other);
 }
 

@@ -13,22 +13,22 @@ use crate::filter::{self, REGISTERS};
 
 /// The value by which hits are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Apart {
+pub enum GroupValue {
     /// The value of this argument.
     Argument(u8),
     /// The node of scopes that the thread is in.
     Scope,
 }
 
-impl Apart {
+impl GroupValue {
     /// Loads the value to %rcx, with the thread's counters at %rax.
     pub(crate) fn load(self, code: &mut Code) {
         match self {
-            Apart::Argument(arg) => {
+            GroupValue::Argument(arg) => {
                 let register = REGISTERS[usize::from(arg)];
                 code.put(&[0x48 | register >> 3 << 2, 0x89, 0xc1 | (register & 7) << 3]); // mov ARGUMENT,%rcx
             }
-            Apart::Scope => {
+            GroupValue::Scope => {
                 const SCOPE: u8 = Geometry::SCOPE as u8 * 8;
                 code.put(&[0x48, 0x8b, 0x48, SCOPE]); // mov SCOPE(%rax),%rcx
             }
@@ -44,7 +44,7 @@ pub struct Hits {
     /// Whether the thread must be inside a call that [`crate::Body::Gate`] follows.
     pub under: bool,
     /// The value by which they are grouped.
-    pub by: Option<Apart>,
+    pub by: Option<GroupValue>,
 }
 
 impl Hits {
@@ -66,7 +66,7 @@ impl Hits {
     pub(crate) fn look_at(&self, arg: u8) -> bool {
         let filter = self.filter.as_ref();
         let filtered = |filter: &Filter| filter.comparisons().iter().any(|c| c.arg == arg);
-        self.by == Some(Apart::Argument(arg)) || filter.is_some_and(filtered)
+        self.by == Some(GroupValue::Argument(arg)) || filter.is_some_and(filtered)
     }
 
     /// Appends the filter. Returns the jumps that are taken if it does not pass.

@@ -87,7 +87,7 @@ pub use decode::{
 };
 pub use displacement::{is_head_patched, is_trap_byte};
 pub use futex::{FutexSite, Notice, any_futex_site, futex_sites};
-pub use hits::{Apart, Hits};
+pub use hits::{GroupValue, Hits};
 pub use plan::{Head, Island, Patch, Planner, UnwindBytes};
 pub use refusal::Refusal;
 pub use returns::{Callee, Cfa, ReturnReads, return_reads, stub_slot};

@@ -6,7 +6,7 @@ use tiptoe_wire::arena::SPAN;
 
 use crate::Refusal;
 use crate::abi::Abi;
-use crate::arena::{Arena, Arenas, Place, Space, Want, resolve};
+use crate::arena::{Arena, Arenas, RoomRequest, Space, TrampolineRoom, resolve};
 use crate::decode::Padding;
 use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
@@ -48,7 +48,7 @@ struct Draft<'a> {
     shape: &'a Shape,
     window: &'a Window,
     trampoline: Trampoline,
-    told: UnwindInfo,
+    unwind: UnwindInfo,
 }
 
 impl Draft<'_> {
@@ -69,7 +69,7 @@ impl Draft<'_> {
         Ok(Draft {
             shape,
             window,
-            told: UnwindInfo::trampoline(&trampoline.code, shape.site, pushed),
+            unwind: UnwindInfo::trampoline(&trampoline.code, shape.site, pushed),
             trampoline,
         })
     }
@@ -98,7 +98,7 @@ pub struct Patch {
     /// The trampoline.
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
-    pub told: UnwindBytes,
+    pub unwind: UnwindBytes,
     /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
     /// counted.
     pub copy: u16,
@@ -233,16 +233,16 @@ impl Planner {
         draft: &Draft,
         origin: u64,
         allowed: impl Fn(ByteSet) -> Displacement,
-    ) -> Option<Place> {
+    ) -> Option<TrampolineRoom> {
         let code = &draft.trampoline.code;
-        self.arenas.place(Want {
+        self.arenas.place(RoomRequest {
             origin,
             any: allowed(ByteSet::TRAPS),
             pairs: allowed(ByteSet::PAIRS),
             reach: code.reach(),
             len: code.len() as u64,
             hot: draft.trampoline.hot as u64,
-            told: draft.told.len(),
+            unwind_len: draft.unwind.len(),
         })
     }
 }
@@ -253,12 +253,12 @@ fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     [opcode, a, b, c, d]
 }
 
-fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
+fn patch(draft: &Draft, place: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
     let Draft {
         shape,
         window,
         trampoline,
-        told,
+        unwind,
     } = draft;
     let at = place.at;
     let code = trampoline.code.link(at, |to| resolve(at, to))?;
@@ -292,9 +292,9 @@ fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
         patched,
         trampoline: at,
         code,
-        told: UnwindBytes {
-            address: place.told,
-            bytes: told.at(place.told, at),
+        unwind: UnwindBytes {
+            address: place.unwind,
+            bytes: unwind.at(place.unwind, at),
         },
         copy: trampoline.copy as u16,
         heads,

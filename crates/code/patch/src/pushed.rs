@@ -16,7 +16,7 @@ const WAY_BACK: usize = 8;
 
 /// A `push $nr` that leads straight to a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Pushed {
+pub(crate) struct PushedNumber {
     /// The site; [`SyscallSite::syscall`] is the address of the call of the maker.
     pub(crate) site: SyscallSite,
     /// The address of the function that makes the call.
@@ -39,7 +39,7 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
 
 /// Finds the places where `nr` is pushed before a call of a function. The caller must check that
 /// the function is a maker.
-pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<Pushed> {
+pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
     let mut held = None;
@@ -67,7 +67,7 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<Pushed> {
                     shape,
                 })
             });
-            found.extend(site.map(|site| Pushed {
+            found.extend(site.map(|site| PushedNumber {
                 site,
                 maker: instruction.near_branch_target(),
                 way_back: way_back(function, decoder.position()),

@@ -25,18 +25,18 @@ use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 use crate::code::{Ahead, Code, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// The rare jumps, which [`Recorded::otherwise`] binds.
-pub(crate) struct Recorded {
+/// The rare jumps, which [`RareJumps::otherwise`] binds.
+pub(crate) struct RareJumps {
     slot: u32,
     broke: Ahead,
     full: Ahead,
     done: usize,
 }
 
-impl Recorded {
+impl RareJumps {
     /// Writes a record to the ring `ring` bytes after the thread's counters, which are in %rax.
     /// Destroys %rax.
-    pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> Recorded {
+    pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);
         code.put(&[0x51, 0x52, 0x41, 0x53]); // push %rcx; push %rdx; push %r11
@@ -49,7 +49,7 @@ impl Recorded {
         write(code, slot, ring);
         let done = code.len();
         code.put(&[0x41, 0x5b, 0x5a, 0x59]); // pop %r11; pop %rdx; pop %rcx
-        Recorded {
+        RareJumps {
             slot,
             broke,
             full,

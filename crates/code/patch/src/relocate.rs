@@ -13,7 +13,7 @@
 use iced_x86::{Code as Op, ConstantOffsets, FlowControl, Instruction, Register};
 
 use crate::Refusal;
-use crate::code::{Code, To};
+use crate::code::{Code, LinkTarget};
 
 /// Returns the copy of an instruction whose bytes are `bytes`.
 pub(crate) fn relocate(
@@ -33,7 +33,7 @@ pub(crate) fn relocate(
         }
         FlowControl::Call if instruction.code() == Op::Call_rel32_64 => {
             push_return(&mut copy, instruction.next_ip());
-            let target = To::Address(instruction.near_branch_target());
+            let target = LinkTarget::Address(instruction.near_branch_target());
             copy.relative(&[0xe9], target, &[]);
             return Ok(copy);
         }
@@ -81,7 +81,7 @@ fn verbatim(
         return Err(unrelocatable(instruction, "32-bit address"));
     }
     let at = constants.displacement_offset();
-    let target = To::Address(instruction.ip_rel_memory_address());
+    let target = LinkTarget::Address(instruction.ip_rel_memory_address());
     copy.relative(&bytes[..at], target, &bytes[at + 4..]);
     Ok(())
 }
@@ -90,7 +90,7 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     if instruction.op0_kind() != iced_x86::OpKind::NearBranch64 || narrows(bytes) {
         return Err(unrelocatable(instruction, "branch of unusual size"));
     }
-    let target = To::Address(instruction.near_branch_target());
+    let target = LinkTarget::Address(instruction.near_branch_target());
     if instruction.is_jmp_short_or_near() {
         copy.relative(&[0xe9], target, &[]);
     } else if instruction.is_jcc_short_or_near() {
@@ -160,7 +160,7 @@ mod tests {
         let instruction = decoder.decode();
         let constants = decoder.get_constant_offsets(&instruction);
         let address = |to| {
-            if let To::Address(a) = to {
+            if let LinkTarget::Address(a) = to {
                 a
             } else {
                 unreachable!()

@@ -170,10 +170,11 @@ impl Shape {
     /// Returns the shape to patch for `body`. It is the entry's first instruction if `body` reads
     /// an argument that is overwritten before the site.
     pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
-        let asks = (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
+        let needs_argument =
+            (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
         match (&self.unmoved, body) {
-            (Some(first), Body::Count { .. } | Body::Record { .. }) if asks => Ok(first),
-            (_, Body::Call { .. } | Body::Hold { .. }) if asks => self.unmoved_entry(),
+            (Some(first), Body::Count { .. } | Body::Record { .. }) if needs_argument => Ok(first),
+            (_, Body::Call { .. } | Body::Hold { .. }) if needs_argument => self.unmoved_entry(),
             _ if body.is_entry_only() && !self.entry => self.unmoved_entry(),
             _ => Ok(self),
         }

@@ -65,9 +65,9 @@
 
 use crate::abi::Abi;
 use crate::by_itself;
-use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
+use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget};
 use crate::counters;
-use crate::hits::{Apart, Hits};
+use crate::hits::{GroupValue, Hits};
 use crate::refusal::Refusal;
 use crate::timed_values;
 use crate::trampoline::{POP_RAX, PUSH_RAX, Trampoline};
@@ -145,21 +145,21 @@ impl Trampoline {
             code.bind(jump);
         }
         let gone = itself.as_ref().map_or(&[][..], |itself| &itself.gone);
-        let asked = slow(code, call, gone);
+        let slow_call = slow(code, call, gone);
         code.put(&[0x5a, 0x59]);
         code.jump_back(None, plain);
         code.bind(cold);
         match call.by() {
             // The value is known only here.
             Some(_) => {
-                let asked = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
-                counters::ask_again(code, [ready, plain], asked, abi.tls);
+                let argument = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
+                counters::call_cold_by_value(code, [ready, plain], argument, abi.tls);
             }
             None => {
                 counters::unless_child(code, plain);
                 code.put(&[0x51, 0x52]);
-                code.put(&[0x68]).put32(call.asks(UNCOUNTED));
-                code.jump_back(None, asked.again);
+                code.put(&[0x68]).put32(call.slow_argument(UNCOUNTED));
+                code.jump_back(None, slow_call.again);
             }
         }
         let exit = match itself {
@@ -175,8 +175,8 @@ impl Trampoline {
                 exit
             }
         };
-        code.bind_at(asked.copy, self.copy);
-        code.bind_at(asked.exit, exit);
+        code.bind_at(slow_call.copy, self.copy);
+        code.bind_at(slow_call.exit, exit);
     }
 }
 
@@ -215,7 +215,7 @@ fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     code.put(&[0x48, 0x0f, 0xaf, 0xc2]); // imul %rdx,%rax
     code.put(&[0x48, 0xc1, 0xe8, 64 - TABLE_BITS]); // shr
     code.put(&[0x48, 0xc1, 0xe0, 4]); // shl $4,%rax
-    code.relative(&[0x48, 0x03, 0x05], To::Table, &[]); // add TABLE(%rip),%rax
+    code.relative(&[0x48, 0x03, 0x05], LinkTarget::Table, &[]); // add TABLE(%rip),%rax
     let look = code.len();
     code.put(&[0x48, 0x39, 0x10]); // cmp %rdx,(%rax)
     (code.jump_ahead(IF_NOT_EQUAL, true), look)
@@ -283,14 +283,16 @@ impl Call {
     }
 
     /// Returns the argument of the slow entry.
-    pub(crate) fn asks(&self, more: i32) -> i32 {
+    pub(crate) fn slow_argument(&self, more: i32) -> i32 {
         let flags = [
             (self.timed, TIMED),
             (self.gate, GATE),
             (self.hits.under, UNDER),
         ];
         let flags = flags.into_iter().filter(|(set, _)| *set);
-        flags.fold(self.slot as i32 | more, |asked, (_, flag)| asked | flag)
+        flags.fold(self.slot as i32 | more, |argument, (_, flag)| {
+            argument | flag
+        })
     }
 
     /// Returns whether the trampoline itself follows the calls from its first two callers.
@@ -299,7 +301,7 @@ impl Call {
     }
 
     /// Returns the value by which its calls are grouped.
-    fn by(&self) -> Option<Apart> {
+    fn by(&self) -> Option<GroupValue> {
         self.hits.by.filter(|_| self.timed)
     }
 
@@ -309,9 +311,9 @@ impl Call {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
         }
-        if let Some(apart) = self.by() {
+        if let Some(by) = self.by() {
             code.put(&[0x51, 0x52]);
-            let solvent = timed_values::solvent(code, apart, self.slot);
+            let solvent = timed_values::solvent(code, by, self.slot);
             code.put(&[0x5a, 0x59]);
             return solvent;
         }
@@ -366,7 +368,7 @@ fn stale(code: &mut Code) -> Ahead {
 fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {
-        code.put(&[0x68]).put32(call.asks(0));
+        code.put(&[0x68]).put32(call.slow_argument(0));
     }
     let again = code.len();
     let copy = code.field_ahead(&[0x48, 0x8d, 0x05]); // lea copy(%rip),%rax
@@ -377,9 +379,9 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     };
     code.put32(call.probe as i32);
     if !known {
-        code.put(&[0x68]).put32(call.asks(0));
+        code.put(&[0x68]).put32(call.slow_argument(0));
     }
-    code.relative(&[0xe8], To::Slow, &[]);
+    code.relative(&[0xe8], LinkTarget::Slow, &[]);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     let over = code.jump_ahead(IF_EQUAL, false);
     for (way, gone) in (BY_ITSELF..).zip(gone) {
@@ -424,7 +426,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
                 code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
             }
         }
-        code.relative(&[0xe8], To::Time, &[]);
+        code.relative(&[0xe8], LinkTarget::Time, &[]);
     } else {
         odd.extend(call.ends(code, abi));
     }
@@ -440,7 +442,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
         code.bind(jump);
     }
     code.put(&[0x68])
-        .put32(call.asks(RETURNING))
-        .relative(&[0xe8], To::Slow, &[]);
+        .put32(call.slow_argument(RETURNING))
+        .relative(&[0xe8], LinkTarget::Slow, &[]);
     code.jump_back(None, out);
 }

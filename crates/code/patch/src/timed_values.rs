@@ -31,18 +31,18 @@ use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
 
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER};
-use crate::hits::Apart;
+use crate::hits::GroupValue;
 
 /// The bytes of a set.
 const SET: i32 = words::ALL as i32 * 8;
 /// The bit in a frame's last word at which its set's number begins.
 pub(crate) const PART: u8 = 56;
 
-/// Finds the set of a call's `apart` value, and leaves its number in %edx. The probe's words begin
+/// Finds the set of a call's `by` value, and leaves its number in %edx. The probe's words begin
 /// `cell` bytes after %rax. Destroys %rcx.
-fn find(code: &mut Code, apart: Apart, cell: i32) {
+fn find(code: &mut Code, by: GroupValue, cell: i32) {
     let keys = cell + KEYS as i32 * 8;
-    apart.load(code);
+    by.load(code);
     code.put(&[0xba]).put32(ZERO.into()); // mov $ZERO,%edx
     code.put(&[0x48, 0x85, 0xc9]); // test %rcx,%rcx
     let zero = code.jump_ahead(IF_EQUAL, false);
@@ -75,8 +75,8 @@ fn find(code: &mut Code, apart: Apart, cell: i32) {
 /// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. The jump is
 /// taken if credit is left, with the frame's last word in %rcx and the set's offset in %rdx.
 /// Otherwise the call is only counted.
-pub(crate) fn solvent(code: &mut Code, apart: Apart, slot: u32) -> Ahead {
-    find(code, apart, slot as i32 * 8);
+pub(crate) fn solvent(code: &mut Code, by: GroupValue, slot: u32) -> Ahead {
+    find(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
     code.put(&[0x48, 0xc1, 0xe1, PART]); // shl $PART,%rcx
     code.put(&[0x48, 0x69, 0xd2]).put32(SET); // imul $SET,%rdx,%rdx

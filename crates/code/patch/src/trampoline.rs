@@ -52,13 +52,13 @@ use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
 
 use crate::Refusal;
 use crate::abi::Abi;
-use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
+use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget, NOT_BELOW};
 use crate::counters;
 use crate::filter;
 use crate::futex::{self, Notice};
 use crate::guard::Guard;
-use crate::hits::{Apart, Hits};
-use crate::recorded::Recorded;
+use crate::hits::{GroupValue, Hits};
+use crate::recorded::RareJumps;
 use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
 use crate::timed::Call;
@@ -196,13 +196,13 @@ pub(crate) fn build(
     match *body {
         Body::Count { slot, hits } => {
             let what = match hits.by {
-                Some(apart) => What::ByValue(apart),
-                None => What::Count,
+                Some(by) => HitAction::ByValue(by),
+                None => HitAction::Count,
             };
             trampoline.hit(&Hit::new(what, slot, hits)?, shape, window, abi);
         }
         Body::Record { slot, ring, hits } => {
-            let hit = Hit::new(What::Record { ring }, slot, hits)?;
+            let hit = Hit::new(HitAction::Record { ring }, slot, hits)?;
             trampoline.hit(&hit, shape, window, abi);
         }
         Body::Call {
@@ -255,7 +255,7 @@ pub(crate) fn build(
             hook(code, -1, recall, shape.site, behind);
             code.bind(high);
             code.bind(unset);
-            code.relative(&[0xe9], To::Address(behind - 2), &[]);
+            code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
             code.bind(table);
             for word in numbers {
                 code.put(&word.to_le_bytes());
@@ -279,7 +279,7 @@ pub(crate) fn build(
             let code = &mut trampoline.code;
             let behind = before_call(code, shape)?;
             futex::if_any(code, Some(notice), behind);
-            code.relative(&[0xe9], To::Address(behind - 2), &[]);
+            code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
         }
     }
     Ok(trampoline)
@@ -291,7 +291,8 @@ fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
         .put32((what | intercepted::FUNCTION) as i32);
-    code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
+    code.relative(&[0xe8], LinkTarget::Hook, &[])
+        .put(&STEP_BACK);
 }
 
 /// Appends what the program does on its way to the call. Returns the address after the call.
@@ -309,22 +310,23 @@ fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
     code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(nr);
-    code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
+    code.relative(&[0xe8], LinkTarget::Hook, &[])
+        .put(&STEP_BACK);
     code.put(&[0x64, 0x83, 0x3c, 0x25]).put32(recall).put(&[0]);
     code.jump_back(Some(IF_NOT_EQUAL), again);
-    code.relative(&[0xe9], To::Address(behind - 2), &[]);
+    code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
     let call = (behind - 2 - site) as usize;
     code.stand(call, RED_ZONE + 8).put(&[0x90]);
     code.stand(call, RED_ZONE).put(&STEP_BACK);
-    code.relative(&[0xe9], To::Address(behind), &[]);
+    code.relative(&[0xe9], LinkTarget::Address(behind), &[]);
 }
 
 /// What a trampoline that does not follow calls does on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum HitAction {
     Count,
     /// Counts in groups by a value.
-    ByValue(Apart),
+    ByValue(GroupValue),
     /// Writes a record to a ring `ring` bytes after the counters.
     Record {
         ring: u32,
@@ -333,21 +335,21 @@ enum What {
 
 /// The hit of a trampoline that does not follow calls.
 struct Hit {
-    what: What,
+    what: HitAction,
     slot: u32,
     hits: Hits,
 }
 
 impl Hit {
-    fn new(what: What, slot: u32, hits: Hits) -> Result<Hit, Refusal> {
+    fn new(what: HitAction, slot: u32, hits: Hits) -> Result<Hit, Refusal> {
         let hit = (slot < MAX_SLOT).then_some(Hit { what, slot, hits });
         hit.ok_or(Refusal::Slot { slot })
     }
 
     /// Returns the argument of the cold entry.
-    fn asked(&self) -> i32 {
+    fn cold_argument(&self) -> i32 {
         let records = match self.what {
-            What::Record { .. } => RECORDS,
+            HitAction::Record { .. } => RECORDS,
             _ => 0,
         };
         self.slot as i32 | self.hits.flags() | records
@@ -355,12 +357,12 @@ impl Hit {
 
     /// Appends the action, with the thread's counters in %rax. A returned rest must be emitted
     /// later.
-    fn emit(&self, code: &mut Code) -> Option<Recorded> {
+    fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {
-            What::Count => counters::increment(code, cell),
-            What::ByValue(apart) => values::emit(code, apart, cell),
-            What::Record { ring } => return Some(Recorded::emit(code, self.slot, ring)),
+            HitAction::Count => counters::increment(code, cell),
+            HitAction::ByValue(by) => values::emit(code, by, cell),
+            HitAction::Record { ring } => return Some(RareJumps::emit(code, self.slot, ring)),
         }
         None
     }
@@ -389,7 +391,7 @@ impl Trampoline {
         }
         if let Some(last) = steps.last().filter(|step| step.falls_through) {
             self.code.stand(last.end(), 0);
-            let behind = To::Address(shape.behind(window));
+            let behind = LinkTarget::Address(shape.behind(window));
             self.code.relative(&[0xe9], behind, &[]);
         }
     }
@@ -423,7 +425,8 @@ impl Trampoline {
         let mut copy = Trampoline::default();
         match called {
             Some(callee) => {
-                copy.code.relative(&[0xe9], To::Address(callee), &[]);
+                copy.code
+                    .relative(&[0xe9], LinkTarget::Address(callee), &[]);
             }
             None => copy.displaced(shape, window),
         }
@@ -441,7 +444,7 @@ impl Trampoline {
         }
         let missed = hit.hits.emit_filter(code);
         code.put(&[PUSH_RAX]);
-        let long = hit.what != What::Count;
+        let long = hit.what != HitAction::Count;
         let cold = counters::load(code, abi.tls, long || copy.code.len() > 90);
         let ready = code.len();
         let outside = hit.hits.emit_under(code, long);
@@ -465,9 +468,11 @@ impl Trampoline {
         }
         code.bind(cold);
         match hit.what {
-            What::ByValue(_) => counters::ask_again(code, [ready, out], hit.asked(), abi.tls),
+            HitAction::ByValue(_) => {
+                counters::call_cold_by_value(code, [ready, out], hit.cold_argument(), abi.tls)
+            }
             _ => {
-                counters::ask(code, out, hit.asked());
+                counters::call_cold(code, out, hit.cold_argument());
                 code.jump_back(None, out);
             }
         }

@@ -21,15 +21,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Register};
-use tiptoe_wire::arena::{UNIT, caller, told};
+use tiptoe_wire::arena::{UNIT, caller, unwind_info};
 
-use crate::code::{Code, Stand, To};
+use crate::code::{Code, LinkTarget, Stand};
 
 /// Returns the position at each instruction of a trampoline where it changes.
 fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
     let mut walk = Walk {
         code,
-        said: code.stands().iter().copied().collect(),
+        stated: code.stands().iter().copied().collect(),
         found: BTreeMap::new(),
         open: vec![(0, first)],
     };
@@ -44,14 +44,14 @@ fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
 
 struct Walk<'a> {
     code: &'a Code,
-    said: BTreeMap<usize, Stand>,
+    stated: BTreeMap<usize, Stand>,
     found: BTreeMap<usize, Stand>,
     open: Vec<(usize, Stand)>,
 }
 
 impl Walk<'_> {
     fn visit(&mut self, at: usize, stand: Stand) {
-        let stand = self.said.get(&at).copied().unwrap_or(stand);
+        let stand = self.stated.get(&at).copied().unwrap_or(stand);
         let Some(bytes) = self.code.bytes().get(at..) else {
             return;
         };
@@ -79,9 +79,9 @@ impl Walk<'_> {
 }
 
 /// Returns by how much an instruction has moved the stack pointer when the next one runs.
-fn moves(instruction: &Instruction, link: Option<To>) -> i64 {
+fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
-        (Op::Call_rel32_64, Some(To::Time)) => 0,
+        (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,
         // The agent's other entries return by `ret $8`.
         (Op::Call_rel32_64, _) => 8,
         (Op::Lea_r64_m, _) if instruction.op0_register() == Register::RSP => {
@@ -108,14 +108,14 @@ fn branches(instruction: &Instruction) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct UnwindInfo {
     /// Adjacent, from the beginning of the code.
-    parts: Vec<Part>,
+    parts: Vec<UnwindPart>,
     /// The slot of calls that a trampoline follows by itself; written beside the parts.
     slot: Option<u32>,
 }
 
 /// Unwind information of one part.
 #[derive(Clone, Debug)]
-struct Part {
+struct UnwindPart {
     form: &'static Form,
     /// The FDE's instructions.
     program: Vec<u8>,
@@ -176,7 +176,7 @@ impl UnwindInfo {
     /// stack.
     pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> UnwindInfo {
         let rows = rows(code, Stand { offset: 0, depth });
-        let part = |start: usize, end: usize| Part {
+        let part = |start: usize, end: usize| UnwindPart {
             form: &TRAMPOLINE,
             program: program(&rows, start..end, site),
             way: None,
@@ -189,7 +189,7 @@ impl UnwindInfo {
             // unchanged.
             let (returning, pushed) = (call + 1, call + CALL + PUSH);
             parts.push(part(start, returning));
-            parts.push(Part {
+            parts.push(UnwindPart {
                 form: &RETURNED,
                 program: Vec::new(),
                 way: Some(way),
@@ -206,7 +206,7 @@ impl UnwindInfo {
     /// Describes code that is called and pushes nothing.
     pub(crate) fn called(count: usize) -> UnwindInfo {
         UnwindInfo {
-            parts: vec![Part {
+            parts: vec![UnwindPart {
                 form: &CALLED,
                 program: Vec::new(),
                 way: None,
@@ -226,7 +226,9 @@ impl UnwindInfo {
     /// the slot of calls, the CIEs, the FDEs, and the terminator.
     pub(crate) fn at(&self, at: u64, code: u64) -> Vec<u8> {
         let forms = self.forms();
-        let cies = told::TABLE + told::ENTRY * self.parts.len() as u64 + self.slot.map_or(0, |_| 4);
+        let cies = unwind_info::TABLE
+            + unwind_info::ENTRY * self.parts.len() as u64
+            + self.slot.map_or(0, |_| 4);
         let fdes = cies + CIE * forms.len() as u64;
         let mut behind = Vec::new();
         let mut table = Vec::new();
@@ -278,7 +280,7 @@ impl Form {
     }
 }
 
-impl Part {
+impl UnwindPart {
     /// Returns the FDE at `at` of the CIE at `cie`, for code from `start` on in the trampoline
     /// `code`.
     fn fde(&self, (at, cie): (u64, u64), start: u64, code: u64) -> Vec<u8> {
@@ -304,19 +306,19 @@ impl Part {
 /// Returns the instructions for a range of a trampoline's code, from the positions of all of it.
 fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
     let mut program = Vec::new();
-    let (mut last, mut said) = (range.start, None::<Stand>);
+    let (mut last, mut emitted) = (range.start, None::<Stand>);
     let before = rows.partition_point(|(at, _)| *at <= range.start);
     let first = before.saturating_sub(1);
     for &(at, stand) in rows[first..].iter().take_while(|(at, _)| *at < range.end) {
         let at = at.max(range.start);
         advance(&mut program, at - last);
-        if said.is_none_or(|said| said.offset != stand.offset) {
+        if emitted.is_none_or(|emitted| emitted.offset != stand.offset) {
             goes_on_at(&mut program, site + stand.offset as u64);
         }
-        if said.map_or(0, |said| said.depth) != stand.depth {
+        if emitted.map_or(0, |emitted| emitted.depth) != stand.depth {
             has_pushed(&mut program, stand.depth);
         }
-        (last, said) = (at, Some(stand));
+        (last, emitted) = (at, Some(stand));
     }
     program
 }

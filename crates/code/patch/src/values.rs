@@ -32,14 +32,14 @@ use tiptoe_wire::values::{BITS, ENTRIES, RUN, ZERO};
 
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL};
 use crate::counters;
-use crate::hits::Apart;
+use crate::hits::GroupValue;
 
-/// Counts a hit by its `apart` value, in the words that begin `cell` bytes after %rax.
-pub(crate) fn emit(code: &mut Code, apart: Apart, cell: i32) {
+/// Counts a hit by its `by` value, in the words that begin `cell` bytes after %rax.
+pub(crate) fn emit(code: &mut Code, by: GroupValue, cell: i32) {
     let word = |word: u32| cell + word as i32 * 8;
     counters::increment(code, cell);
     code.put(&[0x51, 0x52]); // push %rcx; push %rdx
-    apart.load(code);
+    by.load(code);
     code.put(&[0x48, 0x85, 0xc9]); // test %rcx,%rcx
     let zero = code.jump_ahead(IF_EQUAL, false);
     code.put(&[0x48, 0xba]).put(&HASH.to_le_bytes()); // movabs $HASH,%rdx

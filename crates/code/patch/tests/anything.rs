@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tiptoe_patch::{
-    Abi, Apart, Body, FunctionCode, Hits, Notice, Planner, Space, Strategy as How, futex_sites,
-    padding, shape, syscall_sites,
+    Abi, Body, FunctionCode, GroupValue, Hits, Notice, Planner, Space, Strategy as How,
+    futex_sites, padding, shape, syscall_sites,
 };
 use tiptoe_wire::AgentAddresses;
 
@@ -38,8 +38,8 @@ fn planner(low: u64, high: u64) -> Planner {
 /// Returns all hits, or hits grouped by an argument's value or by scope.
 fn by(slot: u32) -> Hits {
     let by = (slot & 4 != 0).then_some(match (slot >> 3) as u8 % 7 {
-        6 => Apart::Scope,
-        arg => Apart::Argument(arg),
+        6 => GroupValue::Scope,
+        arg => GroupValue::Argument(arg),
     });
     Hits {
         by,

@@ -46,13 +46,13 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             entries,
             endian,
         };
-        let place = Place { layout, bytes };
+        let file_bytes = FileBytes { layout, bytes };
         let size = found.value(elf::DT_STRSZ).unwrap_or(u64::MAX);
         found.strings = found
             .value(elf::DT_STRTAB)
-            .and_then(|at| place.bytes(at, size))
+            .and_then(|at| file_bytes.bytes(at, size))
             .unwrap_or_default();
-        found.symbols = found.find_symbols(&place).unwrap_or_default();
+        found.symbols = found.find_symbols(&file_bytes).unwrap_or_default();
         let has_addends = file.is_64();
         for (table, size) in [
             (elf::DT_RELA, elf::DT_RELASZ),
@@ -63,7 +63,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
                 .zip(size)
                 .filter(|_| has_addends)
                 .and_then(|(at, size)| {
-                    place.table::<E::Rela>(at, size / size_of::<E::Rela>() as u64)
+                    file_bytes.table::<E::Rela>(at, size / size_of::<E::Rela>() as u64)
                 });
             found.relocations.extend(read);
         }
@@ -85,37 +85,37 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         std::str::from_utf8(&rest[..end]).ok()
     }
 
-    fn find_symbols(&self, place: &Place<'_, 'd>) -> Option<&'d [E::Sym]> {
+    fn find_symbols(&self, file_bytes: &FileBytes<'_, 'd>) -> Option<&'d [E::Sym]> {
         let at = self.value(elf::DT_SYMTAB)?;
         let hashed = self
             .value(elf::DT_HASH)
-            .and_then(|at| self.count(place, at));
+            .and_then(|at| self.count(file_bytes, at));
         let gnu = || {
             let at = self.value(elf::DT_GNU_HASH)?;
-            self.count_gnu(place, at)
+            self.count_gnu(file_bytes, at)
         };
         // Linkers put the names right after the symbols.
         let between = || {
             let size = self.value(elf::DT_STRTAB)?.checked_sub(at)?;
             Some(size / size_of::<E::Sym>() as u64)
         };
-        place.table(at, hashed.or_else(gnu).or_else(between)?)
+        file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
     /// Returns the number of symbols in a hash table, which is that of its chains.
-    fn count(&self, place: &Place<'_, 'd>, at: u64) -> Option<u64> {
-        let [_, chains] = place.words(at, 2)?.first_chunk()?;
+    fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
+        let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))
     }
 
     /// Returns the number of symbols in a GNU hash table: up to the end of the last chain.
-    fn count_gnu(&self, place: &Place<'_, 'd>, at: u64) -> Option<u64> {
-        let head = place.words(at, 4)?.first_chunk::<4>()?;
+    fn count_gnu(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
+        let head = file_bytes.words(at, 4)?.first_chunk::<4>()?;
         let [buckets, first, bloom, _] =
             head.each_ref().map(|word| u64::from(word.get(self.endian)));
         let word = if size_of::<E::Sym>() == 24 { 8 } else { 4 };
         let at = at.checked_add(16)?.checked_add(bloom * word)?;
-        let starts = place.words(at, buckets)?;
+        let starts = file_bytes.words(at, buckets)?;
         let last = starts
             .iter()
             .map(|start| u64::from(start.get(self.endian)))
@@ -124,7 +124,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         let Some(behind) = last.checked_sub(first) else {
             return Some(first); // no symbol is hashed
         };
-        let chain = place.words(chains.checked_add(behind * 4)?, MOST_SYMBOLS as u64)?;
+        let chain = file_bytes.words(chains.checked_add(behind * 4)?, MOST_SYMBOLS as u64)?;
         let end = chain
             .iter()
             .position(|hash| hash.get(self.endian) & 1 == 1)?;
@@ -133,12 +133,12 @@ impl<'d, E: Elf> Dynamic<'d, E> {
 }
 
 /// Finds the file's bytes for a link-time address.
-struct Place<'l, 'd> {
+struct FileBytes<'l, 'd> {
     layout: &'l Layout,
     bytes: &'d Content,
 }
 
-impl<'d> Place<'_, 'd> {
+impl<'d> FileBytes<'_, 'd> {
     /// Returns up to `most` bytes, fewer if the segment or the file ends before.
     fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
         let (start, room) = self.room(address)?;

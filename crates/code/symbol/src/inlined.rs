@@ -36,7 +36,7 @@ impl Image {
             return HashMap::new();
         }
         let dwarf = dwarf(described, 0);
-        let mut found = Found::default();
+        let mut found = InlineCounts::default();
         let mut units = dwarf.units();
         let tables = size(".debug_abbrev").unwrap_or(0).max(1);
         for _ in 0..MOST_TABLES / tables {
@@ -52,15 +52,16 @@ impl Image {
     }
 }
 
+/// What the debug information says of functions and of their inlined copies.
 #[derive(Default)]
-struct Found {
+struct InlineCounts {
     /// The start of each function's own code.
     own: HashMap<Abstract, u64>,
     /// How often each is inlined.
     inlined: HashMap<Abstract, u32>,
 }
 
-impl Found {
+impl InlineCounts {
     fn look_through<'d>(
         &mut self,
         dwarf: &gimli::Dwarf<SectionPart<'d>>,

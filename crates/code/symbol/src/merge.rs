@@ -18,25 +18,25 @@ pub(crate) fn merge(
     layout: &Layout,
     file_size: u64,
 ) -> Vec<Function> {
-    let place = Place { layout, file_size };
+    let builder = FunctionBuilder { layout, file_size };
     symbols.sort_by_key(|(source, symbol)| (symbol.address, *source));
     let mut functions: Vec<Function> = symbols
         .chunk_by(|(_, one), (_, other)| one.address == other.address)
-        .filter_map(|aliases| place.named(aliases))
+        .filter_map(|aliases| builder.named(aliases))
         .collect();
-    add_nameless(&mut functions, frames, &place);
+    add_nameless(&mut functions, frames, &builder);
     mark_signal_trampolines(&mut functions, frames);
     mark_rules(&mut functions, frames);
     functions
 }
 
 /// Makes functions of addresses; refuses those without code in the file.
-struct Place<'l> {
+struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
 }
 
-impl Place<'_> {
+impl FunctionBuilder<'_> {
     fn segment(&self, address: u64) -> Option<(&Segment, u64)> {
         let segment = self.layout.executable_segment(address)?;
         let offset = segment
@@ -113,7 +113,7 @@ fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
 }
 
 /// Adds the frames that have no symbol, and sets unknown sizes.
-fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'_>) {
+fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], builder: &FunctionBuilder<'_>) {
     let mut frames: Vec<&Frame> = frames.iter().filter(|frame| frame.size > 0).collect();
     frames.sort_by_key(|frame| frame.address);
     frames.dedup_by_key(|frame| frame.address);
@@ -123,7 +123,7 @@ fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'
             Ok(at) if functions[at].size == 0 => functions[at].size = frame.size,
             Ok(_) => {}
             Err(next) if frame.signal && starts_early(frame, functions.get(next)) => {}
-            Err(_) => nameless.extend(place.nameless(frame)),
+            Err(_) => nameless.extend(builder.nameless(frame)),
         }
     }
     functions.append(&mut nameless);

@@ -11,7 +11,7 @@ use std::path::Path;
 use common::{Disk, image, tool};
 use process::Process;
 use tempfile::TempDir;
-use tiptoe_symbol::variable::{Place, Start, Thread, VariableError, Watch};
+use tiptoe_symbol::variable::{LoadedFile, Start, Thread, VariableError, Watch};
 use tiptoe_symbol::{Content, Image};
 
 /// A file of the process.
@@ -62,7 +62,7 @@ impl Module {
             "{text}"
         );
         plan.locate(
-            &Place {
+            &LoadedFile {
                 bias: self.bias,
                 thread_block: block,
             },

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use common::{Disk, image, tool};
 use process::Process;
 use tempfile::TempDir;
-use tiptoe_symbol::variable::{Place, Plan, Thread, Variables, Watch};
+use tiptoe_symbol::variable::{LoadedFile, Plan, Thread, Variables, Watch};
 use tiptoe_symbol::{Content, Image};
 
 const C: &str = include_str!("fixtures/variables.c");
@@ -67,7 +67,7 @@ fn mixes(other: bool) -> Vec<Vec<&'static str>> {
 
 /// The result of one expression in a process.
 #[derive(Debug, PartialEq)]
-struct Found {
+struct FoundVariable {
     address: u64,
     size: u64,
     value: String,
@@ -102,7 +102,7 @@ impl Running {
         plan.map_err(|error| error.to_string())
     }
 
-    fn find(&self, text: &str, thread_pointer: u64) -> Result<Found, String> {
+    fn find(&self, text: &str, thread_pointer: u64) -> Result<FoundVariable, String> {
         let plan = self.plan(text)?;
         let path = self.program.path.to_str().unwrap();
         let bias = match self.image.header().position_independent {
@@ -117,7 +117,7 @@ impl Running {
             is_musl: false,
         };
         let thread_block = self.image.thread_block(&thread, &mut read).ok();
-        let place = Place { bias, thread_block };
+        let place = LoadedFile { bias, thread_block };
         let address = plan
             .locate(&place, &mut read)
             .map_err(|error| error.to_string())?;
@@ -128,7 +128,7 @@ impl Running {
             "{text}: nothing at {address:#x}"
         );
         let value = plan.value.describe(&value);
-        Ok(Found {
+        Ok(FoundVariable {
             address,
             size,
             value,

@@ -146,7 +146,7 @@ fn groups_are_kept_together_and_pinned_as_their_leader() {
 
 #[test]
 fn wrong_lists_are_refused() {
-    for (list, said) in [
+    for (list, message) in [
         ("", "'': an event is missing"),
         ("cycles,", "'': an event is missing"),
         ("{cycles", "'{cycles': a brace or slash is not closed"),
@@ -176,7 +176,7 @@ fn wrong_lists_are_refused() {
         ("a:b:c:d", "no event 'a:b:c:d'"),
     ] {
         let refused = parse(list).expect_err(list);
-        assert_eq!(refused.to_string(), said, "{list}");
+        assert_eq!(refused.to_string(), message, "{list}");
     }
     let refused = parse("cylces").unwrap_err();
     assert_eq!(refused.nearest()[0], Some("cycles"));

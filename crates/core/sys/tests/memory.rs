@@ -26,10 +26,10 @@ fn more_than_the_limit_ends_the_process() {
         .env(GREEDY, "1")
         .output();
     let run = run.expect("it runs");
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(run.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(2), "{stderr}");
     assert!(
-        said.contains("error: ") && said.contains("\nhint: "),
-        "{said}"
+        stderr.contains("error: ") && stderr.contains("\nhint: "),
+        "{stderr}"
     );
 }

@@ -12,7 +12,7 @@ pub const LEN: u64 = 0x1_0000;
 /// Offset of the entries to the agent.
 pub const PROLOGUE: u64 = 0;
 /// Offset of their unwind information.
-pub const PROLOGUE_TOLD: u64 = PROLOGUE + 80;
+pub const PROLOGUE_UNWIND: u64 = PROLOGUE + 80;
 /// Offset of the index: [`LEN`] / [`BLOCK`] numbers of two bytes. A block in which a trampoline
 /// begins has the offset of its unwind information, in units of [`UNIT`]; others have 0.
 pub const INDEX: u64 = 0xf000;
@@ -49,9 +49,9 @@ pub const fn caller(trampoline: u64, way: usize) -> u64 {
 }
 
 /// Unwind information of a range of code, as words of `.eh_frame_hdr` and `.eh_frame`. A trampoline
-/// that follows calls by itself has [`told::PARTS`] entries, every second of which describes the
-/// code where some of these calls return. All others have one.
-pub mod told {
+/// that follows calls by itself has [`unwind_info::PARTS`] entries, every second of which describes
+/// the code where some of these calls return. All others have one.
+pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;
     /// Offset of the first entry: the first address of its code, and its FDE, both relative to the

@@ -53,7 +53,7 @@ pub enum State {
 /// Why an agent left on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Left {
+pub enum LeaveReason {
     /// The program was about to confine itself by seccomp, or has.
     Seccomp = 1,
     /// The program dropped other rights, or entered namespaces in which no thread of the agent can
@@ -179,15 +179,20 @@ impl<'a> Data<'a> {
     }
 
     /// Records why the agent is about to leave on its own. For the agent.
-    pub fn set_left(&self, why: Left) {
+    pub fn set_left(&self, why: LeaveReason) {
         self.words.store(LEFT, why as u64);
     }
 
     /// Returns why the agent left on its own, as it claims. For tiptoe.
-    pub fn left(&self) -> Option<Left> {
-        [Left::Seccomp, Left::Confined, Left::Storage, Left::Dispatch]
-            .into_iter()
-            .find(|why| *why as u64 == self.words.load(LEFT))
+    pub fn left(&self) -> Option<LeaveReason> {
+        [
+            LeaveReason::Seccomp,
+            LeaveReason::Confined,
+            LeaveReason::Storage,
+            LeaveReason::Dispatch,
+        ]
+        .into_iter()
+        .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
     /// Counts a site that was armed again. For the agent's thread.
@@ -460,12 +465,12 @@ mod tests {
         };
         let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();
-        for (tls, is_told) in [(-64, true), (i64::MAX, false), (i64::MIN, false)] {
+        for (tls, is_read) in [(-64, true), (i64::MAX, false), (i64::MIN, false)] {
             data.greet(&Hello {
                 tls,
                 ..Hello::default()
             });
-            assert_eq!(data.hello().is_some(), is_told, "{tls}");
+            assert_eq!(data.hello().is_some(), is_read, "{tls}");
         }
     }
 

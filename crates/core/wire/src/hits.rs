@@ -64,7 +64,7 @@ mod head {
     pub(super) const WINDOW: usize = 4;
     pub(super) const ALLOWED: usize = 5;
     pub(super) const IS_RESTING: usize = 6;
-    pub(super) const ASKED: usize = 7;
+    pub(super) const REQUESTED: usize = 7;
     #[cfg(not(tiptoe_loom))]
     pub(super) const WAITED_FOR: usize = 8;
     pub(super) const EXECS: usize = 9;
@@ -143,7 +143,7 @@ pub struct Hit {
 /// Requests to the agent's thread that are not waited for, because it may run late if the program
 /// keeps all CPUs busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum AsyncRequest {
     /// Enable the events again, because a new window has begun.
     Wake = 1,
     /// Release reservations of threads that have ended.
@@ -258,20 +258,20 @@ impl<'a> Hits<'a> {
     }
 
     /// Makes a request. The caller must then wake the owner's futex. For tiptoe.
-    pub fn ask(&self, what: Asked) {
-        if let Some(word) = self.0.at(head::ASKED) {
+    pub fn ask(&self, what: AsyncRequest) {
+        if let Some(word) = self.0.at(head::REQUESTED) {
             // Relaxed: no other data is published.
             word.fetch_or(what as u64, Relaxed);
         }
     }
 
     /// Takes a request. Returns whether it was made since the last call. For the agent.
-    pub fn is_asked(&self, what: Asked) -> bool {
-        let (word, what) = (self.0.at(head::ASKED), what as u64);
+    pub fn take_request(&self, what: AsyncRequest) -> bool {
+        let (word, what) = (self.0.at(head::REQUESTED), what as u64);
         // Relaxed, as in `ask`. Only one thread clears bits, each once.
         word.is_some_and(|word| {
-            let is_asked = word.load(Relaxed) & what != 0;
-            is_asked && word.fetch_sub(what, Relaxed) & what != 0
+            let is_made = word.load(Relaxed) & what != 0;
+            is_made && word.fetch_sub(what, Relaxed) & what != 0
         })
     }
 

@@ -13,7 +13,7 @@
 //! | A: a request is published | `plan::SEQUENCE` in [`Plan::publish`] | [`Plan::sequence`] in the agent |
 //! | B: a request is answered | `data::ACK` in [`Data::answer`] | [`Data::acknowledged`] in tiptoe |
 //! | C: a slab has an owner | directory owner word in [`Data::enter`] | [`Data::slab_owner`] in tiptoe |
-//! | D: a change of the loader is reported | `changes::TOLD` in [`Data::tell`] | [`Data::told`] in tiptoe |
+//! | D: a change of the loader is reported | `changes::REPORTED` in [`Data::report`] | [`Data::reported`] in tiptoe |
 //! | E: a change is done | `changes::SERVED` in [`Data::serve`] | [`Data::served`] in a loading thread |
 //! | F, G: records | see [`ring`] | |
 //! | H, I: hits of breakpoints | see [`hits`] | |
@@ -27,12 +27,12 @@
 pub mod arena;
 pub mod calls;
 mod data;
+pub mod descriptors;
 pub mod futex;
 mod geometry;
 pub mod hits;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
-pub mod passed;
 mod plan;
 mod primitive;
 mod record;
@@ -44,9 +44,9 @@ mod words;
 
 #[cfg(not(tiptoe_loom))]
 pub use data::space::{Readings, slots};
-pub use data::{AgentAddresses, Data, Hello, Left, State};
+pub use data::{AgentAddresses, Data, Hello, LeaveReason, State};
 pub use geometry::Geometry;
-pub use plan::{Clock, Copy, Library, Map, Plan, Request, Watched};
+pub use plan::{Clock, Copy, Library, Map, Plan, Request, WatchTarget};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;
 

@@ -16,7 +16,7 @@ const SHAPE: Geometry = Geometry {
     rings: false,
 };
 const PLAN_WORDS: usize = 24;
-const SAID: Hello = Hello {
+const GREETING: Hello = Hello {
     pid: 42,
     tls: -8,
     addresses: AgentAddresses {
@@ -121,11 +121,11 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
         let data = data();
         let thread = loom::thread::spawn(move || {
             lose(agent);
-            data.greet(&SAID);
+            data.greet(&GREETING);
         });
         lose(tiptoe);
         if let Some(hello) = data.hello() {
-            assert_eq!(hello, SAID, "the greeting is whole");
+            assert_eq!(hello, GREETING, "the greeting is whole");
         }
         thread.join().expect("greeted");
     });

@@ -78,10 +78,11 @@ pub enum Request {
     Watch = 16,
     /// The libraries of sites: [`Library`] records.
     Libraries = 17,
-    /// Open breakpoints for all threads: the slot of [`crate::hits`], and a [`Watched`] for each.
-    /// Results: how many threads got events, how many of them were new, and on failure the thread.
+    /// Open breakpoints for all threads: the slot of [`crate::hits`], and a [`WatchTarget`] for
+    /// each. Results: how many threads got events, how many of them were new, and on failure the
+    /// thread.
     Observe = 18,
-    /// Make a breakpoint watch another address: its number, and a [`Watched`].
+    /// Make a breakpoint watch another address: its number, and a [`WatchTarget`].
     Turn = 19,
     /// Open ports of the program: addresses. A result is 0, or EINVAL if there is no port.
     Ports = 20,
@@ -111,7 +112,7 @@ pub struct Map {
 
 /// A variable to watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct WatchTarget {
     /// Where.
     pub address: u64,
     /// Bytes.
@@ -120,7 +121,7 @@ pub struct Watched {
     pub access: u8,
 }
 
-impl Watched {
+impl WatchTarget {
     /// Words of one in a request.
     pub const WORDS: usize = 2;
 
@@ -133,9 +134,9 @@ impl Watched {
     }
 
     /// Decodes it.
-    pub fn of([address, shape]: [u64; Self::WORDS]) -> Watched {
+    pub fn of([address, shape]: [u64; Self::WORDS]) -> WatchTarget {
         let [len, access, ..] = shape.to_le_bytes();
-        Watched {
+        WatchTarget {
             address,
             len,
             access,

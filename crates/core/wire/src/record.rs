@@ -91,9 +91,9 @@ pub struct Site {
     pub code_len: u16,
     /// Offset in its arena of the trampoline's unwind information, in units of
     /// [`crate::arena::UNIT`].
-    pub told: u16,
+    pub unwind: u16,
     /// The length of that information in units.
-    pub told_len: u8,
+    pub unwind_len: u8,
     /// Identifies the trampoline's body (filter and kind), so that a later tiptoe recognizes a
     /// trampoline that it can reuse.
     pub body: u32,
@@ -169,12 +169,12 @@ impl Site {
             | (self.len as u64) << 32
             | (self.flags.0 as u64) << 40
             | (self.head_count as u64) << 48
-            | (self.told_len as u64) << 56;
+            | (self.unwind_len as u64) << 56;
         words[4] = u64::from_le_bytes(self.original);
         words[5] = u64::from_le_bytes(self.patched);
         words[6] = u64::from_le_bytes(self.island_original);
         words[7] = u64::from_le_bytes(self.island_patched);
-        words[11] = self.code_len as u64 | (self.body as u64) << 16 | (self.told as u64) << 48;
+        words[11] = self.code_len as u64 | (self.body as u64) << 16 | (self.unwind as u64) << 48;
         for (index, head) in self.heads.iter().enumerate() {
             let bits =
                 head.offset as u64 | (head.resume as u64) << 8 | u64::from(head.is_guard) << 24;
@@ -201,8 +201,8 @@ impl Site {
             island_patched: words[7].to_le_bytes(),
             heads: [Head::default(); MAX_HEADS],
             code_len: words[11] as u16,
-            told: (words[11] >> 48) as u16,
-            told_len: (words[3] >> 56) as u8,
+            unwind: (words[11] >> 48) as u16,
+            unwind_len: (words[3] >> 56) as u8,
             body: (words[11] >> 16) as u32,
         };
         for (index, head) in site.heads.iter_mut().enumerate() {
@@ -255,8 +255,8 @@ mod tests {
             head_count: 3,
             heads,
             code_len: 77,
-            told: 0xeff,
-            told_len: 200,
+            unwind: 0xeff,
+            unwind_len: 200,
             body: 0xdead_beef,
         }
     }

@@ -76,7 +76,7 @@ fn registers() -> impl Strategy<Value = Registers> {
 #[derive(Default)]
 struct Hardware {
     held: RefCell<Vec<Request>>,
-    asked: Cell<u32>,
+    request_count: Cell<u32>,
     refuses_every: u32,
 }
 
@@ -88,8 +88,8 @@ impl Hardware {
     }
 
     fn refuses(&self) -> bool {
-        self.asked.set(self.asked.get() + 1);
-        self.asked.get().is_multiple_of(self.refuses_every)
+        self.request_count.set(self.request_count.get() + 1);
+        self.request_count.get().is_multiple_of(self.refuses_every)
     }
 }
 

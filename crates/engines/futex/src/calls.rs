@@ -13,7 +13,7 @@ use crate::activities::{Activities, Activity};
 use crate::board::Board;
 use crate::entries::{Entries, Entry, Key};
 use crate::gaps::{Beginning, Gaps};
-use crate::holds::{Holds, Turn};
+use crate::holds::{Holds, LockOperation};
 use crate::operation::{End, Kind};
 use crate::walk::Caller;
 
@@ -252,8 +252,15 @@ impl<'a> Thread<'a> {
 
     /// Records a call to a function that takes or releases the lock whose hold times are measured.
     #[inline(never)]
-    pub fn turns(&self, turn: Turn, lock: u64, caller: &Caller, now: u64, ns: impl Fn(u64) -> u64) {
-        let Some(held) = Holds::new(self.own).turn(turn, lock, caller, now) else {
+    pub fn lock_operation(
+        &self,
+        operation: LockOperation,
+        lock: u64,
+        caller: &Caller,
+        now: u64,
+        ns: impl Fn(u64) -> u64,
+    ) {
+        let Some(held) = Holds::new(self.own).record(operation, lock, caller, now) else {
             return;
         };
         let key = Key {

@@ -2,10 +2,10 @@
 //!
 //! The hooks see the calls of libc's functions that take and release the lock, but not their
 //! returns. A hold begins with the call, or with the end of the last wait inside the call. It ends
-//! with the call that releases the lock. Whether a call that may fail ([`Turn::Tries`]) took the
-//! lock is known only when the lock is released. A condition wait releases the lock; libc may
-//! report that through an unlock function, too. The thread holds the lock again from the end of
-//! that wait.
+//! with the call that releases the lock. Whether a call that may fail ([`LockOperation::Tries`])
+//! took the lock is known only when the lock is released. A condition wait releases the lock; libc
+//! may report that through an unlock function, too. The thread holds the lock again from the end
+//! of that wait.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::HELD;
@@ -21,7 +21,7 @@ const TIMES: usize = LOCK + 4;
 
 /// What a function does with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum LockOperation {
     /// Takes it.
     Takes,
     /// Takes it, or fails.
@@ -32,15 +32,15 @@ pub enum Turn {
     Leaves,
 }
 
-impl Turn {
+impl LockOperation {
     /// Decodes the hook's argument; `None` if the hook is for a futex call.
     #[inline]
-    pub fn of(what: i32) -> Option<Turn> {
+    pub fn of(what: i32) -> Option<LockOperation> {
         match what & tiptoe_wire::futex::HOLD {
-            hold::TAKES => Some(Turn::Takes),
-            hold::TRIES => Some(Turn::Tries),
-            hold::GIVES => Some(Turn::Gives),
-            hold::LEAVES => Some(Turn::Leaves),
+            hold::TAKES => Some(LockOperation::Takes),
+            hold::TRIES => Some(LockOperation::Tries),
+            hold::GIVES => Some(LockOperation::Gives),
+            hold::LEAVES => Some(LockOperation::Leaves),
             _ => None,
         }
     }
@@ -65,25 +65,31 @@ impl<'a> Holds<'a> {
         Holds(words)
     }
 
-    /// Records a call to a function that does `turn` with `lock`. Returns the hold that it ends, if
-    /// any.
-    pub fn turn(&self, turn: Turn, lock: u64, caller: &Caller, now: u64) -> Option<EndedHold> {
+    /// Records a call to a function that does `operation` with `lock`. Returns the hold that it
+    /// ends, if any.
+    pub fn record(
+        &self,
+        operation: LockOperation,
+        lock: u64,
+        caller: &Caller,
+        now: u64,
+    ) -> Option<EndedHold> {
         let holds = self.0.load(LOCK) == lock;
         let timed = holds && self.0.load(SINCE) != 0;
         let times = if timed { self.0.load(TIMES) } else { 0 };
-        match turn {
+        match operation {
             // A recursive lock: only the outermost calls count.
-            Turn::Takes if times > 0 => self.0.store(TIMES, times + 1),
-            Turn::Tries if times > 0 => {}
-            Turn::Takes => self.begins(lock, caller, now, 1),
-            Turn::Tries => self.begins(lock, caller, now, 0),
-            Turn::Gives if times > 1 => self.0.store(TIMES, times - 1),
-            Turn::Gives if timed => {
+            LockOperation::Takes if times > 0 => self.0.store(TIMES, times + 1),
+            LockOperation::Tries if times > 0 => {}
+            LockOperation::Takes => self.begins(lock, caller, now, 1),
+            LockOperation::Tries => self.begins(lock, caller, now, 0),
+            LockOperation::Gives if times > 1 => self.0.store(TIMES, times - 1),
+            LockOperation::Gives if timed => {
                 self.0.store(LOCK, 0);
                 return self.ends(now);
             }
-            Turn::Gives => {}
-            Turn::Leaves => {
+            LockOperation::Gives => {}
+            LockOperation::Leaves => {
                 let held = timed.then(|| self.ends(now)).flatten();
                 self.begins(lock, caller, 0, 1);
                 return held;
@@ -139,16 +145,17 @@ mod tests {
 
     /// Runs turns of (turn, lock, call site, time), and returns the ended holds as (call site,
     /// ticks).
-    fn holds(turns: &[(Turn, u64, u64, u64)]) -> Vec<(u64, u64)> {
+    fn holds(operations: &[(LockOperation, u64, u64, u64)]) -> Vec<(u64, u64)> {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
-        let each = turns.iter();
-        let ended =
-            each.filter_map(|(turn, lock, site, now)| holds.turn(*turn, *lock, &from(*site), *now));
+        let each = operations.iter();
+        let ended = each.filter_map(|(operation, lock, site, now)| {
+            holds.record(*operation, *lock, &from(*site), *now)
+        });
         ended.map(|held| (held.site, held.ticks)).collect()
     }
 
-    use Turn::{Gives, Leaves, Takes, Tries};
+    use LockOperation::{Gives, Leaves, Takes, Tries};
 
     #[test]
     fn from_the_call_that_takes_to_the_one_that_gives() {
@@ -188,20 +195,26 @@ mod tests {
         let holds = Holds::new(Words::new(&words));
         let waited = |site: u64, now| holds.waited(site, from(site).frame, || now);
         waited(0, 5);
-        holds.turn(Takes, LOCK, &from(1), 10);
+        holds.record(Takes, LOCK, &from(1), 10);
         waited(1, 40);
         waited(9, 45); // for another lock
-        let held = holds.turn(Leaves, LOCK, &from(2), 50).expect("first hold");
+        let held = holds
+            .record(Leaves, LOCK, &from(2), 50)
+            .expect("first hold");
         assert_eq!((held.site, held.ticks), (1, 10));
-        assert_eq!(holds.turn(Gives, LOCK, &from(2), 51), None);
+        assert_eq!(holds.record(Gives, LOCK, &from(2), 51), None);
         waited(2, 90);
-        let held = holds.turn(Gives, LOCK, &from(3), 95).expect("second hold");
+        let held = holds
+            .record(Gives, LOCK, &from(3), 95)
+            .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
         // The condition held at once, so the beginning of the new hold is unknown.
-        holds.turn(Leaves, LOCK, &from(2), 100);
-        assert_eq!(holds.turn(Gives, LOCK, &from(3), 110), None);
-        holds.turn(Takes, LOCK, &from(1), 120);
-        let held = holds.turn(Gives, LOCK, &from(3), 130).expect("third hold");
+        holds.record(Leaves, LOCK, &from(2), 100);
+        assert_eq!(holds.record(Gives, LOCK, &from(3), 110), None);
+        holds.record(Takes, LOCK, &from(1), 120);
+        let held = holds
+            .record(Gives, LOCK, &from(3), 130)
+            .expect("third hold");
         assert_eq!((held.site, held.ticks), (1, 10));
     }
 }

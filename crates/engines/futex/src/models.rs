@@ -19,7 +19,7 @@ use crate::board::Board;
 use crate::calls::{Call, Thread};
 use crate::paths::Paths;
 use crate::primitive::Ordering::{Acquire, Release};
-use crate::walk::{Caller, Frames, Library, Part};
+use crate::walk::{Caller, Frames, Library, RuntimePart};
 
 struct Shared(Vec<AtomicU64>);
 
@@ -317,7 +317,7 @@ fn add(words: Words<'_>, rows: &[u64]) {
         base: 0,
         start: 0x1000,
         end: 0x2000,
-        part: Part::Libc,
+        part: RuntimePart::Libc,
     };
     assert!(Frames::new(words).add(&library, rows));
 }

@@ -164,7 +164,7 @@ impl PathSlot<'_> {
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use super::*;
-    use crate::walk::{Frames, Library, Part};
+    use crate::walk::{Frames, Library, RuntimePart};
     extern crate std;
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
@@ -189,7 +189,7 @@ mod tests {
             row(0x160, by_bp),
             row(0x180, Rule::UNKNOWN),
         ];
-        for (base, part) in [(0x1000, Part::Libc), (0x8000, Part::Mixed)] {
+        for (base, part) in [(0x1000, RuntimePart::Libc), (0x8000, RuntimePart::Mixed)] {
             let (start, end) = (base + 0x100, base + 0x200);
             let library = Library {
                 base,
@@ -292,7 +292,7 @@ mod tests {
             base: 0x4000,
             start: 0x4100,
             end: 0x4200,
-            part: Part::Other,
+            part: RuntimePart::Other,
         };
         assert!(frames.add(&late, &[row(0x100, rule(0x20))]));
         assert_eq!([site(), site()], [0x9001; 2]);

@@ -5,15 +5,14 @@
 //! ranges. A return address outside of all ranges is the user's.
 //!
 //! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic
-//! functions, all of Rust's `std`. A program with such functions is a [`Part::Mixed`] library,
-//! which has rows for these functions alone: a walk goes through them, up to the first function
-//! that has no row. If the whole stack has no such function, the innermost function of the
+//! functions, all of Rust's `std`. A program with such functions is a [`RuntimePart::Mixed`]
+//! library, which has rows for these functions alone: a walk goes through them, up to the first
+//! function that has no row. If the whole stack has no such function, the innermost function of the
 //! standard library is the call site.
 //!
-//! Few of the rows are ever asked for, by every wait again. So what a search found is kept by a
-//! hash of the return address: two words, in the first place that is free, which whoever comes
-//! first takes by an exchange and does not give back. Once each way to a wait was gone nobody
-//! writes there any more.
+//! All waits need the same few rows. So the result of a search is cached by a hash of the return
+//! address: two words in the first free place, which the first thread takes by an exchange, and
+//! never gives back. Once each path to a wait has been walked, no thread writes there any more.
 //!
 //! tiptoe adds libraries while threads walk, and never removes one.
 //!
@@ -60,12 +59,12 @@ pub struct Library {
     /// The first address after its code.
     pub end: u64,
     /// Which part of the runtime it is.
-    pub part: Part,
+    pub part: RuntimePart,
 }
 
 /// Which part of the runtime a library is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum RuntimePart {
     /// The C library: its functions say what is waited for.
     Libc,
     /// Another library of the runtime.
@@ -74,12 +73,12 @@ pub enum Part {
     Mixed,
 }
 
-impl Part {
+impl RuntimePart {
     fn flag(self) -> u64 {
         match self {
-            Part::Libc => library::LIBC,
-            Part::Other => 0,
-            Part::Mixed => library::MIXED,
+            RuntimePart::Libc => library::LIBC,
+            RuntimePart::Other => 0,
+            RuntimePart::Mixed => library::MIXED,
         }
     }
 }
@@ -90,9 +89,9 @@ pub struct Frames<'a>(Words<'a>);
 
 /// How to leave a function of the runtime from the return address of a call in it.
 #[derive(Clone, Copy)]
-struct Way(u64);
+struct LeaveRule(u64);
 
-impl Way {
+impl LeaveRule {
     fn rule(self) -> Rule {
         Rule::from_bits(self.0 as u32)
     }
@@ -108,7 +107,7 @@ impl Way {
 
     /// `None` for code of the user's.
     #[inline]
-    fn of_the_runtime(self) -> Option<Way> {
+    fn of_the_runtime(self) -> Option<LeaveRule> {
         let users = self.is_mixed() && self.rule() == Rule::UNKNOWN;
         (!users).then_some(self)
     }
@@ -169,7 +168,7 @@ impl<'a> Frames<'a> {
 
     /// Returns how to leave the function of a return address; `None` if the address is the user's.
     #[inline]
-    fn way(&self, address: u64) -> Option<Way> {
+    fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
         let first = KNOWN as usize + 2 * hash;
         let places = (0..LOOKS as usize).map(|more| first + 2 * more);
@@ -179,7 +178,7 @@ impl<'a> Frames<'a> {
                 break;
             }
             if known == address {
-                return Way(self.0.load(place + 1)).of_the_runtime();
+                return LeaveRule(self.0.load(place + 1)).of_the_runtime();
             }
         }
         match self.is_far(address) {
@@ -189,7 +188,7 @@ impl<'a> Frames<'a> {
     }
 
     #[inline(never)]
-    fn way_slow(&self, address: u64, first: usize) -> Option<Way> {
+    fn way_slow(&self, address: u64, first: usize) -> Option<LeaveRule> {
         // A call may be the last instruction of its function, so its return address may be outside.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
@@ -211,13 +210,13 @@ impl<'a> Frames<'a> {
             (0, _) => KNOWN_MIXED,
             _ => KNOWN_LIBC,
         };
-        let way = Way(u64::from(rule.bits()) | part);
+        let way = LeaveRule(u64::from(rule.bits()) | part);
         self.keep(address, first, way);
         way.of_the_runtime()
     }
 
     #[cold]
-    fn keep(&self, address: u64, first: usize, Way(found): Way) {
+    fn keep(&self, address: u64, first: usize, LeaveRule(found): LeaveRule) {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };

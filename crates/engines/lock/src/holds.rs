@@ -166,7 +166,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
 #[cfg(all(test, feature = "parking_lot"))]
 mod tests {
     use super::*;
-    use crate::{Mutex, Row, RwLock};
+    use crate::{Mutex, RwLock, TableRow};
     use lock_api::{RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard as Write};
     use std::boxed::Box;
     use std::vec::Vec;
@@ -176,7 +176,7 @@ mod tests {
         Box::leak(Box::new(lock))
     }
 
-    fn rows<T>(lock: &T) -> Vec<Row> {
+    fn rows<T>(lock: &T) -> Vec<TableRow> {
         let address = from_ref(lock).addr();
         holds().rows().filter(|row| row.lock == address).collect()
     }

@@ -99,7 +99,7 @@ pub use lock_api;
 #[cfg(all(feature = "order", not(tiptoe_loom)))]
 pub use order::{Fault, Order, Report, Side, Step, on_report, reports};
 pub use port::is_traced;
-pub use table::{Row, Table};
+pub use table::{Table, TableRow};
 pub use tiptoe_event::Histogram;
 #[cfg(feature = "tracing")]
 pub use trace::Traced;

@@ -127,7 +127,7 @@ pub struct Table<const N: usize> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Row {
+pub struct TableRow {
     /// The lock's address. A later lock at the same address continues its rows.
     pub lock: usize,
     /// The name of the lock's class, empty if it has none.
@@ -247,7 +247,7 @@ impl Entry {
         add(failed, 1);
     }
 
-    fn add_to(&self, row: &mut Row) {
+    fn add_to(&self, row: &mut TableRow) {
         let counts: [u64; BUCKETS] = core::array::from_fn(|at| self.counts[at].load(Relaxed));
         row.times.add_counts(self.zero.load(Relaxed), &counts);
         row.total_ns = row.total_ns.wrapping_add(self.total_ns.load(Relaxed));
@@ -397,7 +397,7 @@ impl<const N: usize> Table<N> {
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
     /// rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
     /// ```
-    pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+    pub fn rows(&self) -> impl Iterator<Item = TableRow> + '_ {
         let owner = |at: usize| self.entries.get(at).and_then(Entry::owner);
         (0..N).filter_map(move |at| {
             let key = owner(at)?;
@@ -406,7 +406,7 @@ impl<const N: usize> Table<N> {
             if (0..at).any(is_like) {
                 return None;
             }
-            let mut row = Row::new(key);
+            let mut row = TableRow::new(key);
             for other in at..N {
                 if is_like(other) {
                     self.entries[other].add_to(&mut row);
@@ -432,9 +432,9 @@ impl Entry {
     }
 }
 
-impl Row {
-    fn new(key: Key) -> Row {
-        Row {
+impl TableRow {
+    fn new(key: Key) -> TableRow {
+        TableRow {
             lock: key.lock,
             name: key.name,
             mode: key.mode,
@@ -449,7 +449,7 @@ impl Row {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for TableRow {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self.name {
             "" => write!(f, "{:#x}", self.lock)?,

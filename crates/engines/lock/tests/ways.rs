@@ -36,17 +36,17 @@ fn of_mutexes<H: Hook>() -> Vec<Way<Mutex<H>>> {
             lock.try_lock_until(5).is_some()
         }),
         ("lock_killable", "exclusive", true, |lock| {
-            let mut asked = 0;
+            let mut checks = 0;
             let cancelled = || {
-                asked += 1;
-                asked > 3
+                checks += 1;
+                checks > 3
             };
             lock.lock_killable(cancelled).is_some()
         }),
     ]
 }
 
-fn asked(times: u32) -> impl FnMut() -> bool {
+fn cancelled_after(times: u32) -> impl FnMut() -> bool {
     let mut left = times;
     move || {
         left = left.saturating_sub(1);
@@ -115,13 +115,13 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
             lock.try_upgradable_read_until(5).is_some()
         }),
         ("read_killable", "shared", true, |lock| {
-            lock.read_killable(asked(3)).is_some()
+            lock.read_killable(cancelled_after(3)).is_some()
         }),
         ("write_killable", "exclusive", true, |lock| {
-            lock.write_killable(asked(3)).is_some()
+            lock.write_killable(cancelled_after(3)).is_some()
         }),
         ("upgradable_read_killable", "upgradable", true, |lock| {
-            lock.upgradable_read_killable(asked(3)).is_some()
+            lock.upgradable_read_killable(cancelled_after(3)).is_some()
         }),
     ]
 }
@@ -144,7 +144,7 @@ fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
             Upgradable::try_upgrade_until(upgradable(lock), 5).is_ok()
         }),
         ("upgrade_killable", "upgrade", true, |lock| {
-            UpgradeExt::upgrade_killable(upgradable(lock), asked(3)).is_ok()
+            UpgradeExt::upgrade_killable(upgradable(lock), cancelled_after(3)).is_ok()
         }),
     ]
 }

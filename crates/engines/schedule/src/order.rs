@@ -80,7 +80,7 @@ impl<P: Pmu> Unit<P> {
     pub(crate) fn ordered(&mut self, now_ns: u64, why: Settle) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
         order.clear();
-        let now = Now {
+        let now = SortContext {
             now_ns,
             even: self.even_share(),
             why,
@@ -164,13 +164,13 @@ impl<P: Pmu> Unit<P> {
 }
 
 /// The time and reason of a sort.
-struct Now {
+struct SortContext {
     now_ns: u64,
     even: u32,
     why: Settle,
 }
 
-impl Now {
+impl SortContext {
     /// Adds the candidates of one set.
     fn push(&self, order: &mut Vec<Candidate>, set: &mut Set, place: SetPlace, level: u32) {
         if set.wanted == 0 {

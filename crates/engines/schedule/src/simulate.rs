@@ -17,7 +17,7 @@
 
 mod charged;
 mod outcome;
-mod pmu;
+mod simulated_pmu;
 mod trace;
 
 pub use charged::Charges;
@@ -27,7 +27,7 @@ pub use trace::{Random, Switch, Synthetic};
 use alloc::vec::Vec;
 
 use crate::{AddError, Context, Event, GroupId, Policy, Priority, Request, State, Target, Tree};
-use pmu::Simulated;
+use simulated_pmu::SimulatedPmu;
 
 /// What to count on each CPU.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Machine<'a> {
     /// The cgroups.
     pub tree: &'a Tree,
     /// The groups of events.
-    pub groups: &'a [Wanted],
+    pub groups: &'a [GroupRequest],
     /// The counters of a CPU.
     pub slots: u32,
     /// The time between two turns.
@@ -46,7 +46,7 @@ pub struct Machine<'a> {
 
 /// A requested group of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct GroupRequest {
     /// The target.
     pub target: Target,
     /// Whether the group may lose its slots.
@@ -61,7 +61,7 @@ pub struct Wanted {
 #[derive(Clone, Debug)]
 pub struct Cpu<'a> {
     machine: &'a Machine<'a>,
-    context: Context<Simulated>,
+    context: Context<SimulatedPmu>,
     /// The groups, with their first events.
     ids: Vec<(GroupId, Event)>,
     /// How many events happened under each label.
@@ -74,19 +74,19 @@ pub struct Cpu<'a> {
 impl Machine<'_> {
     /// Returns a CPU with all groups, at time 0. Clone it for the other CPUs.
     pub fn cpu(&self, policy: Policy) -> Result<Cpu<'_>, AddError> {
-        let pmus = [self.slots, u32::MAX].map(|slots| Simulated::new(slots, self.operation_ns));
+        let pmus = [self.slots, u32::MAX].map(|slots| SimulatedPmu::new(slots, self.operation_ns));
         let mut context = Context::new(pmus, 0).with_policy(policy);
         let mut ids = Vec::with_capacity(self.groups.len());
         let mut next = [0; 2];
-        for wanted in self.groups {
-            let pmu = usize::from(!wanted.needs_slots);
+        for group in self.groups {
+            let pmu = usize::from(!group.needs_slots);
             let first = next[pmu];
-            next[pmu] += wanted.events;
+            next[pmu] += group.events;
             let events: Vec<Event> = (first..next[pmu]).map(Event).collect();
             let request = Request {
                 pmu,
-                target: wanted.target,
-                priority: wanted.priority,
+                target: group.target,
+                priority: group.priority,
                 events: &events,
             };
             ids.push((context.add(self.tree, request, 0)?, Event(first)));
@@ -131,7 +131,7 @@ impl Cpu<'_> {
             }
             self.pass_to(switch.at_ns, rate);
             leave(self);
-            self.each_pmu(Simulated::switch);
+            self.each_pmu(SimulatedPmu::switch);
             self.context
                 .enter(self.machine.tree, switch.label, self.now_ns);
             self.switches += 1;
@@ -146,7 +146,7 @@ impl Cpu<'_> {
         while self.next_turn_ns <= to_ns {
             let turn_ns = self.next_turn_ns;
             self.work_to(turn_ns, rate);
-            self.each_pmu(Simulated::switch);
+            self.each_pmu(SimulatedPmu::switch);
             self.context.rotate(turn_ns);
             self.next_turn_ns += self.machine.turn_ns.max(1);
         }
@@ -162,7 +162,7 @@ impl Cpu<'_> {
         self.each_pmu(|pmu| pmu.work(work));
     }
 
-    fn each_pmu(&mut self, mut with: impl FnMut(&mut Simulated)) {
+    fn each_pmu(&mut self, mut with: impl FnMut(&mut SimulatedPmu)) {
         for pmu in 0..2 {
             if let Some(pmu) = self.context.pmu_mut(pmu) {
                 with(pmu);
@@ -172,9 +172,9 @@ impl Cpu<'_> {
 
     /// Returns the outcome so far.
     pub fn outcome(&self) -> Outcome {
-        let group = |((id, event), wanted): (&(GroupId, Event), &Wanted)| {
+        let of_group = |((id, event), group): (&(GroupId, Event), &GroupRequest)| {
             let pmu = self.context.pmu(id.pmu);
-            let work = match wanted.target {
+            let work = match group.target {
                 Target::Label(label) => self.work[label.0 as usize],
                 _ => self.work[0],
             };
@@ -186,7 +186,7 @@ impl Cpu<'_> {
                 work,
             }
         };
-        let groups = self.ids.iter().zip(self.machine.groups).map(group);
+        let groups = self.ids.iter().zip(self.machine.groups).map(of_group);
         let pmus = || (0..2).filter_map(|pmu| self.context.pmu(pmu));
         Outcome {
             groups: groups.collect(),

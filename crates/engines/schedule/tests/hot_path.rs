@@ -15,10 +15,10 @@ thread_local! {
 }
 
 /// The system's allocator, which counts this thread's calls.
-struct Counted;
+struct CountingAllocator;
 
 // SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counted {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller keeps the same contract.
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counted {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counted = Counted;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct Quiet(u32);
 

@@ -27,7 +27,7 @@
 
 use core::ops::Range;
 
-use crate::lookup::{Lookup, Mapping, Place, Shape, Space, Writer};
+use crate::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::primitive::AtomicU64;
 
 pub mod call;
@@ -199,7 +199,7 @@ impl<'a> Feed<'a> {
         let place = self
             .files
             .number(id)
-            .and_then(|number| Place::new(number, offset));
+            .and_then(|number| FileOffset::new(number, offset));
         let done = match place {
             Some(place) => writer.insert(Mapping {
                 start: range.start,
@@ -242,13 +242,13 @@ impl<'a> Feed<'a> {
     }
 
     /// Returns the place in a file that is at an address. For the patcher.
-    pub fn place_of(&self, address: u64) -> Option<Place> {
+    pub fn place_of(&self, address: u64) -> Option<FileOffset> {
         self.space.resolve(address).found()
     }
 
     /// Returns whether `address` has the file that has `place` at `site`. May be called in a signal
     /// handler.
-    pub fn is_at(&self, address: u64, site: u64, place: Place) -> Answer {
+    pub fn is_at(&self, address: u64, site: u64, place: FileOffset) -> Answer {
         let expected = place.plus(address.wrapping_sub(site));
         if !self.doubt.is_none() {
             return Answer::Missed;
@@ -301,7 +301,7 @@ impl<'a> Feed<'a> {
         let mapping = Mapping {
             start: line.start,
             end: line.end,
-            place: Place::new(number, line.offset)?,
+            place: FileOffset::new(number, line.offset)?,
         };
         mapping.can_be_held().then_some(mapping)
     }

@@ -1,4 +1,4 @@
-//! Which probe an address belongs to. May be asked on any thread at any moment.
+//! Finds the probe of an address. May be called on any thread at any moment.
 //!
 //! The coordination removed: other tracers lock the address space at each hit, and its readers
 //! share the lock's word. Here a reader looks first and validates afterwards; it writes nothing
@@ -35,7 +35,7 @@ use core::ops::Range;
 use tiptoe_sync::{RwLock, SeqCount, WriteGuard};
 
 use crate::mapping::{self, Mappings};
-pub use crate::mapping::{Mapping, Place};
+pub use crate::mapping::{FileOffset, Mapping};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
@@ -135,7 +135,7 @@ impl<'a> Space<'a> {
 
     /// Looks up the place at an address.
     #[inline]
-    pub fn resolve(&self, address: u64) -> Lookup<Place> {
+    pub fn resolve(&self, address: u64) -> Lookup<FileOffset> {
         match self.speculate(|space| space.mappings.find_speculative(address)) {
             Some(place) => Lookup::Speculative(place),
             None => self.look_slow(|space| space.mappings.find_speculative(address)),
@@ -289,13 +289,13 @@ impl Writer<'_, '_> {
     }
 
     /// Puts a probe at a place, replacing any other.
-    pub fn add_probe(&self, place: Place, probe: u32) -> Result<(), Error> {
+    pub fn add_probe(&self, place: FileOffset, probe: u32) -> Result<(), Error> {
         let added = self.change(|| self.space.registry.insert(place, probe));
         added.then_some(()).ok_or(Error::Full)
     }
 
     /// Removes the probe at a place, and returns it.
-    pub fn remove_probe(&self, place: Place) -> Option<u32> {
+    pub fn remove_probe(&self, place: FileOffset) -> Option<u32> {
         self.change(|| self.space.registry.remove(place))
     }
 

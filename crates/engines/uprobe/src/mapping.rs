@@ -30,11 +30,11 @@ use tiptoe_sync::Pool;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 mod edit;
-mod place;
+mod file_offset;
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests;
 
-pub use place::{Mapping, Place};
+pub use file_offset::{FileOffset, Mapping};
 
 /// Bytes in a page, as a power of two. Mappings are whole pages.
 const PAGE_BITS: u32 = 12;
@@ -63,7 +63,7 @@ struct Entry(u64);
 impl Entry {
     const NOTHING: Entry = Entry(0);
 
-    fn file(place: Place) -> Entry {
+    fn file(place: FileOffset) -> Entry {
         Entry(place.0 | FILE)
     }
 
@@ -87,15 +87,15 @@ impl Entry {
 
     /// Returns the place of an entry that names no table.
     #[inline]
-    fn place(self) -> Option<Place> {
-        (self.0 != 0).then_some(Place(self.0 & !FILE))
+    fn place(self) -> Option<FileOffset> {
+        (self.0 != 0).then_some(FileOffset(self.0 & !FILE))
     }
 }
 
 /// A span or a part of one, with its place.
 struct Piece {
     range: Range<u64>,
-    place: Option<Place>,
+    place: Option<FileOffset>,
 }
 
 /// Returns the bytes that an entry on a level covers.
@@ -158,7 +158,7 @@ impl<'a> Mappings<'a> {
 
     /// Returns the place at an address. Speculative as [`Self::walk`].
     #[inline]
-    pub(crate) fn find_speculative(&self, address: u64) -> Option<Place> {
+    pub(crate) fn find_speculative(&self, address: u64) -> Option<FileOffset> {
         let (level, entry) = self.walk(address);
         Some(entry.place()?.plus(address % span(level)))
     }

@@ -12,7 +12,7 @@
 
 use core::hint::select_unpredictable;
 
-use crate::mapping::Place;
+use crate::mapping::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// Slots in a bucket.
@@ -53,7 +53,7 @@ impl<'a> Registry<'a> {
     }
 
     #[inline]
-    fn bucket(&self, place: Place) -> usize {
+    fn bucket(&self, place: FileOffset) -> usize {
         let hash = place.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash.wrapping_shr(self.shift) as usize
     }
@@ -61,7 +61,7 @@ impl<'a> Registry<'a> {
     /// Returns the probe at a place. Speculative: must be discarded unless the sequence or the lock
     /// shows that nothing changed.
     #[inline]
-    pub(crate) fn get_speculative(&self, place: Place) -> Option<u32> {
+    pub(crate) fn get_speculative(&self, place: FileOffset) -> Option<u32> {
         let bucket = self.buckets.get(self.bucket(place))?;
         let mut probe = 0;
         for slot in 0..SLOTS {
@@ -75,14 +75,17 @@ impl<'a> Registry<'a> {
     }
 
     /// Returns a slot's place and its probe.
-    fn read(&self, slot: usize) -> Option<(Place, Option<u32>)> {
+    fn read(&self, slot: usize) -> Option<(FileOffset, Option<u32>)> {
         let bucket = self.buckets.get(slot / SLOTS)?;
         let place = bucket.get(slot % SLOTS)?.load(Relaxed);
         let probe = bucket.get(SLOTS + slot % SLOTS)?.load(Relaxed);
-        Some((Place(place), probe.checked_sub(1).map(|probe| probe as u32)))
+        Some((
+            FileOffset(place),
+            probe.checked_sub(1).map(|probe| probe as u32),
+        ))
     }
 
-    fn write(&self, slot: usize, place: Place, probe: Option<u32>) {
+    fn write(&self, slot: usize, place: FileOffset, probe: Option<u32>) {
         let Some(bucket) = self.buckets.get(slot / SLOTS) else {
             return;
         };
@@ -95,7 +98,7 @@ impl<'a> Registry<'a> {
 
     /// Returns the slot of a place and its probe, or the free slot where it would go.
     #[cold]
-    fn search(&self, place: Place) -> Option<(usize, Option<u32>)> {
+    fn search(&self, place: FileOffset) -> Option<(usize, Option<u32>)> {
         let mut slot = self.bucket(place) * SLOTS;
         for _ in 0..=self.mask {
             let (found, probe) = self.read(slot)?;
@@ -108,7 +111,7 @@ impl<'a> Registry<'a> {
     }
 
     /// Puts a probe at a place, replacing any other. Returns `false` if there is no room.
-    pub(crate) fn insert(&self, place: Place, probe: u32) -> bool {
+    pub(crate) fn insert(&self, place: FileOffset, probe: u32) -> bool {
         let Some((slot, before)) = self.search(place) else {
             return false;
         };
@@ -123,7 +126,7 @@ impl<'a> Registry<'a> {
     }
 
     /// Removes the probe at a place, and returns it.
-    pub(crate) fn remove(&self, place: Place) -> Option<u32> {
+    pub(crate) fn remove(&self, place: FileOffset) -> Option<u32> {
         let (mut hole, probe) = self.search(place)?;
         let probe = probe?;
         let mut slot = hole;
@@ -140,7 +143,7 @@ impl<'a> Registry<'a> {
                 hole = slot;
             }
         }
-        self.write(hole, Place(0), None);
+        self.write(hole, FileOffset(0), None);
         self.len.store(self.len.load(Relaxed) - 1, Relaxed);
         Some(probe)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
-use tiptoe_uprobe::lookup::Place;
+use tiptoe_uprobe::lookup::FileOffset;
 
 const PAGE: u64 = 4096;
 const SIZES: (usize, usize) = (1 << 12, 1 << 8);
@@ -159,14 +159,14 @@ fn threads_that_map_beside_each_other() {
         assert_eq!((last.mappings, last.bytes), by_the_list());
         assert!(!feed.is_unsure());
         assert_ne!(feed.is_at(stays, stays + PAGE, place), Answer::Missed);
-        let other = Place::new(place.file(), 0).expect("small");
+        let other = FileOffset::new(place.file(), 0).expect("small");
         assert_eq!(feed.is_at(stays, stays, other), Answer::Missed);
         assert_eq!(feed.place_of(rooms[0] + 3 * PAGE), None);
     });
 }
 
 /// Code that stays must never be taken for another; an uncertain answer is allowed.
-fn ask(feed: &Feed, stays: u64, place: Place) {
+fn ask(feed: &Feed, stays: u64, place: FileOffset) {
     feed.is_at(stays + PAGE, stays + PAGE, place);
     if let Some(found) = feed.place_of(stays + PAGE) {
         assert_eq!(found, place);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
-use tiptoe_uprobe::lookup::{Error, Lookup, Mapping, Place, Shape, Space};
+use tiptoe_uprobe::lookup::{Error, FileOffset, Lookup, Mapping, Shape, Space};
 
 mod cells;
 use cells::{Cells, Change};
@@ -25,8 +25,8 @@ fn storage(shape: Shape) -> Vec<AtomicU64> {
     (0..shape.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn place(file: u64, offset: u64) -> Place {
-    Place::new(file as u32, offset).expect("both are small")
+fn place(file: u64, offset: u64) -> FileOffset {
+    FileOffset::new(file as u32, offset).expect("both are small")
 }
 
 fn pages(range: &Range<u64>) -> Range<u64> {

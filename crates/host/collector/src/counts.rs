@@ -94,17 +94,17 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
-/// Calls `told` with some slots of each slab, and its thread; the overflow slab has none.
+/// Calls `visit` with some slots of each slab, and its thread; the overflow slab has none.
 pub fn each_slab(
     file: &File,
     geometry: Geometry,
     slots: Range<u32>,
-    mut told: impl FnMut(Option<String>, &[u64]),
+    mut visit: impl FnMut(Option<String>, &[u64]),
 ) -> std::io::Result<()> {
     let mut words = SlabWords::new(file, geometry, slots);
     for (slab, owner) in slabs(file, geometry)? {
         words.read(slab)?;
-        told(owner.map(|owner| owner.key(By::Thread)), &words.words);
+        visit(owner.map(|owner| owner.key(By::Thread)), &words.words);
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
 use crate::phase::{Phase, set_command};
-use crate::preload::{self, Started};
+use crate::preload::{self, StartedCommand};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resident::agent_in;
 use crate::resolve;
@@ -314,7 +314,7 @@ fn start_under_kernel(
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
     let failed = |error: std::io::Error| cannot_start(command, &error);
-    let started: Started = preload::start(program, command, None).map_err(failed)?;
+    let started: StartedCommand = preload::start(program, command, None).map_err(failed)?;
     let modules = Module::before_exec(object, path.to_owned());
     let mut tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
     plan.go_on(tracee.counted())?;

@@ -41,7 +41,7 @@ const DEARER: f64 = 2.0;
 
 /// Memory of the target that a fork copies because of tiptoe.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Copied {
+pub struct CopiedMemory {
     parts: Vec<MappingPages>,
 }
 
@@ -58,14 +58,14 @@ struct MappingPages {
     shown: Vec<u64>,
 }
 
-impl Copied {
+impl CopiedMemory {
     /// Looks at a process whose agent has its tables at the given range, and has patched code in
     /// some mappings. Returns `None` if its memory may not be read.
     pub fn of(
         process: Process,
         (tables, len): (u64, u64),
         is_patched: impl Fn(&Mapping) -> bool,
-    ) -> Option<Copied> {
+    ) -> Option<CopiedMemory> {
         let maps = process.maps().ok()?;
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
         let tables = tables..tables.saturating_add(len);
@@ -91,7 +91,7 @@ impl Copied {
                 parts.push(part);
             }
         }
-        Some(Copied { parts })
+        Some(CopiedMemory { parts })
     }
 
     /// Returns the additional cost of each fork for the parent.
@@ -167,7 +167,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(copied: &Copied, file: &File) -> Plan {
+    fn new(copied: &CopiedMemory, file: &File) -> Plan {
         let parts = copied.parts.clone();
         Plan {
             mapped: vec![0..0; parts.len()],
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     /// Returns memory in `count` distant mappings, with some pages written in each.
-    fn memory(count: u64) -> Copied {
+    fn memory(count: u64) -> CopiedMemory {
         let part = |number: u64| MappingPages {
             start: 0x2100_0000_0000 + (number << 32),
             pages: 64,
@@ -267,7 +267,7 @@ mod tests {
             shown: Vec::new(),
         };
         let parts = (0..count).map(part).collect();
-        Copied { parts }
+        CopiedMemory { parts }
     }
 
     #[test]

@@ -404,9 +404,9 @@ impl Link {
         Ok(())
     }
 
-    /// Releases a loading thread that waits for the change `told`.
-    pub fn answer_loader(&self, told: u64) {
-        self.data().serve(told);
+    /// Releases a loading thread that waits for this change.
+    pub fn answer_loader(&self, change: u64) {
+        self.data().serve(change);
         if let Some(turn) = self.data().turn() {
             turn.fetch_add(1, Ordering::Release); // pairs with the agent's Acquire
             wake(turn);
@@ -429,8 +429,8 @@ impl Link {
     }
 
     /// Ignores the failure of a request if the target ended, because then nothing is left to do.
-    fn unless_gone(&self, asked: Result<(), Error>) -> Result<(), Error> {
-        asked.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
+    fn unless_gone(&self, result: Result<(), Error>) -> Result<(), Error> {
+        result.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
     /// Restores everything and waits until the agent sleeps. Once no trap byte is left, `last` runs
@@ -442,8 +442,8 @@ impl Link {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        let asked = self.ask(tiptoe_wire::Request::Detach, 0);
-        self.unless_gone(asked)?;
+        let detached = self.ask(tiptoe_wire::Request::Detach, 0);
+        self.unless_gone(detached)?;
         wait(&|state| matches!(state, State::Unhooked | State::Dormant));
         if self.data().state() == State::Unhooked {
             let mut settled = Ok(());

@@ -17,14 +17,14 @@ use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
 use crate::phase::Phase;
-use crate::preload::{self, Started};
+use crate::preload::{self, StartedCommand};
 use crate::ready::{CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
 use tiptoe_price::own::OwnUse;
 
-mod rows;
+mod wait_rows;
 
 pub use tiptoe_kernel::waits::WaitSelection;
 
@@ -193,7 +193,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
 fn targets(
     request: &LockRequest,
     waits: &mut Waits,
-) -> Result<(Vec<Target>, Option<Started>), Error> {
+) -> Result<(Vec<Target>, Option<StartedCommand>), Error> {
     match &request.target {
         None => Ok((Vec::new(), None)),
         Some(RequestTarget::Pids(pids)) => {
@@ -216,7 +216,7 @@ fn targets(
     }
 }
 
-fn proceed(started: Started, request: &LockRequest) -> Result<Child, Error> {
+fn proceed(started: StartedCommand, request: &LockRequest) -> Result<Child, Error> {
     let command = match &request.target {
         Some(RequestTarget::Command(command)) => command.as_slice(),
         _ => &[],
@@ -243,14 +243,14 @@ impl Run<'_> {
         let end = self.request.duration.map(|duration| self.start + duration);
         let interval = self.request.interval;
         let mut next = interval.map(|interval| self.start + interval);
-        let mut told = (self.start, 0);
+        let mut last = (self.start, 0);
         loop {
             let now = Instant::now();
             if let (Some(at), Some(interval)) = (next, interval)
                 && now >= at
             {
                 next = Some(at + interval);
-                told = self.report_interval(told, now, observer)?;
+                last = self.report_interval(last, now, observer)?;
             }
             let gone = self.look() == 0 && !self.targets.is_empty();
             let ended = match &self.child {
@@ -320,8 +320,8 @@ impl Run<'_> {
         session.events.push(all);
         session.notes.extend(notes(&callsites, drops, &found));
         session.waits = Some(tiptoe_session::Waits {
-            by: rows::word(self.request.by).to_owned(),
-            rows: rows::rows(&found, self.request.by, &callsites, &names),
+            by: wait_rows::word(self.request.by).to_owned(),
+            rows: wait_rows::rows(&found, self.request.by, &callsites, &names),
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });

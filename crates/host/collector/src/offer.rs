@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use tiptoe_wire::{Geometry, Plan as PlanSegment, passed::seals};
+use tiptoe_wire::{Geometry, Plan as PlanSegment, descriptors::seals};
 
 use crate::link::{Link, Terms};
 use crate::preload;

@@ -16,15 +16,15 @@ use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
+use crate::probe_slots::{ProbeRow, Rows};
 use crate::resolve::Probe;
-use crate::rows::{ProbeRow, Rows};
 
 mod apart;
 mod follow;
 mod holds;
 mod hooks;
 mod intercept;
-mod locks;
+mod lock_sites;
 mod room;
 mod standard;
 mod unseen;
@@ -32,13 +32,13 @@ mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
-pub use locks::{Locks, name_of, rwlocks};
+pub use lock_sites::{Locks, name_of, rwlocks};
 pub use standard::{Extent, standard_rows};
 pub use unseen::unseen;
 pub use wrappers::{is_of_libc, wrappers};
 
 /// A site to arm, and whether the agent knows it already.
-pub struct Planned {
+pub struct PlannedSite {
     /// The site.
     pub site: Site,
     /// How it is patched.
@@ -55,7 +55,7 @@ pub struct Planned {
     pub untimed: Option<String>,
 }
 
-impl Planned {
+impl PlannedSite {
     /// Returns whether its arena was mapped: it is none of the `lost` ones.
     pub fn has_room(&self, lost: &[u64]) -> bool {
         !lost.contains(&(self.site.trampoline & !(ARENA_LEN - 1)))
@@ -68,7 +68,7 @@ pub struct Plan {
     /// Arenas that must be mapped first.
     pub arenas: Vec<Arena>,
     /// The agent's own hooks.
-    pub hooks: Vec<Planned>,
+    pub hooks: Vec<PlannedSite>,
     /// The address to which signal handlers return.
     pub restorer: Option<u64>,
     /// The function by which each intercepted unwinder reports the address of a frame.
@@ -76,7 +76,7 @@ pub struct Plan {
     /// The sites for contended locks.
     pub locks: Locks,
     /// For each probe its site, or why it has none.
-    pub probes: Vec<Result<Planned, String>>,
+    pub probes: Vec<Result<PlannedSite, String>>,
 }
 
 /// What the planner must know of a process.
@@ -209,7 +209,7 @@ pub fn is_runtime(module: &Module) -> bool {
 
 impl Draft<'_> {
     /// Plans the hook of the function that the loader calls when its list of libraries changes.
-    fn changed(&mut self, modules: &[Module]) -> Option<Planned> {
+    fn changed(&mut self, modules: &[Module]) -> Option<PlannedSite> {
         let address = self.ground.changed?;
         modules.iter().find_map(|module| {
             let mut functions = module.object.image.functions().iter();
@@ -230,7 +230,7 @@ impl Draft<'_> {
 
     /// Returns the latest of them that is wanted. So an attach reuses what any earlier one left,
     /// and a process has no more trampolines than different ones were ever requested.
-    fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
+    fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(again(site, has_others))
@@ -238,18 +238,18 @@ impl Draft<'_> {
 
     /// Returns it only if the site's original bytes are unchanged, so that it is the same library
     /// as then.
-    fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
+    fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.again_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
     }
 
     /// Plans a probe; one whose calls cannot be followed counts their entries.
-    fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
-        match self.probe_as_asked(probe) {
+    fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, String> {
+        match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
-                let entries = self.probe_as_asked(&probe.clone().of_entries());
-                entries.map_err(|_| why.clone()).map(|planned| Planned {
+                let entries = self.probe_as_requested(&probe.clone().of_entries());
+                entries.map_err(|_| why.clone()).map(|planned| PlannedSite {
                     untimed: Some(why),
                     ..planned
                 })
@@ -258,7 +258,7 @@ impl Draft<'_> {
         }
     }
 
-    fn probe_as_asked(&mut self, probe: &Probe) -> Result<Planned, String> {
+    fn probe_as_requested(&mut self, probe: &Probe) -> Result<PlannedSite, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
         let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
@@ -332,13 +332,13 @@ fn restorer(libc: &Module) -> Option<u64> {
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
 }
 
-fn again(known: &Site, has_others: bool) -> Planned {
+fn again(known: &Site, has_others: bool) -> PlannedSite {
     let strategy = match known.len {
         1 => Strategy::Trap,
         2 => Strategy::Short,
         _ => Strategy::Jump,
     };
-    Planned {
+    PlannedSite {
         site: *known,
         strategy,
         writes: Vec::new(),
@@ -366,15 +366,15 @@ fn body_hash(body: &Body) -> u32 {
 
 /// Returns a trampoline, its unwind information, and the index entry by which unwinders find that.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
-    let told = (patch.told.address % arena::LEN / arena::UNIT) as u16;
+    let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![
         (patch.trampoline, patch.code),
-        (patch.told.address, patch.told.bytes),
-        (arena::entry(patch.trampoline), told.to_le_bytes().to_vec()),
+        (patch.unwind.address, patch.unwind.bytes),
+        (arena::entry(patch.trampoline), unit.to_le_bytes().to_vec()),
     ]
 }
 
-fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
+fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
     let copy = patch.copy;
     let mut site = Site {
         address: patch.site,
@@ -385,8 +385,8 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         patched: patch.patched,
         head_count: patch.heads.len() as u8,
         code_len: patch.code.len() as u16,
-        told: (patch.told.address % arena::LEN / arena::UNIT) as u16,
-        told_len: (patch.told.bytes.len() as u64 / arena::UNIT) as u8,
+        unwind: (patch.unwind.address % arena::LEN / arena::UNIT) as u16,
+        unwind_len: (patch.unwind.bytes.len() as u64 / arena::UNIT) as u8,
         body: body_hash(body),
         ..Site::default()
     };
@@ -434,7 +434,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
         site.flags = site.flags.with(flag);
     }
-    Planned {
+    PlannedSite {
         site,
         strategy: patch.strategy,
         writes: writes(patch),

@@ -13,16 +13,16 @@ use std::process::{Child, Command};
 
 use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_sys::host::random;
-use tiptoe_wire::passed::{self, Key, seals};
+use tiptoe_wire::descriptors::{self, Key, seals};
 
 use crate::phase::{set_command, set_starter};
 use crate::request::Error;
 
-mod image;
+mod exec_image;
 mod order;
 mod privileges;
 
-use image::Image;
+use exec_image::Image;
 pub use privileges::gained_by;
 
 /// Inherited descriptors are numbered from here on, so that they do not take the program's own
@@ -81,7 +81,7 @@ impl AgentDescriptors {
         })
     }
 
-    /// Returns the entries for LD_PRELOAD and of [`tiptoe_wire::passed`].
+    /// Returns the entries for LD_PRELOAD and of [`tiptoe_wire::descriptors`].
     fn message(&self, program: &Path) -> (OsString, OsString) {
         let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
         let mut preload = OsString::new();
@@ -92,7 +92,7 @@ impl AgentDescriptors {
         preload.push(format!("/proc/self/fd/{agent}"));
         let mut entry = String::new();
         // Writing to a string cannot fail.
-        let _ = passed::Passed { agent, data, plan }.write(self.key, &mut entry);
+        let _ = descriptors::DescriptorEntry { agent, data, plan }.write(self.key, &mut entry);
         (preload, entry.into())
     }
 }
@@ -157,16 +157,16 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// A command that is about to exec.
-pub struct Started {
+pub struct StartedCommand {
     /// Its process.
     pub pid: u32,
     proceed: File,
     spawned: std::thread::JoinHandle<io::Result<Child>>,
 }
 
-impl Started {
+impl StartedCommand {
     /// Lets it exec, and waits until it did. Only for a command that is not traced, otherwise there
-    /// is a deadlock: see [`Started::join`].
+    /// is a deadlock: see [`StartedCommand::join`].
     pub fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
@@ -188,23 +188,23 @@ impl Started {
     }
 }
 
-/// Forks a process for `command`, whose file is `program`; it waits for [`Started::proceed`] before
-/// it execs. With `passed`, the agent will be in it.
+/// Forks a process for `command`, whose file is `program`; it waits for
+/// [`StartedCommand::proceed`] before it execs. With `passed`, the agent will be in it.
 pub fn start(
     program: &Path,
     command: &[OsString],
     passed: Option<AgentDescriptors>,
-) -> io::Result<Started> {
-    let (mut tell_pid, said_pid) = pipe()?;
+) -> io::Result<StartedCommand> {
+    let (mut pid_reader, pid_writer) = pipe()?;
     let (go, proceed) = pipe()?;
     let message = passed.as_ref().map(|passed| passed.message(program));
     let image = Image::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
-    let mut say = said_pid;
+    let mut to_parent = pid_writer;
     let far_end = proceed.as_raw_fd();
     let hook = move || {
         default_signals();
-        say.write_all(&std::process::id().to_le_bytes())?;
+        to_parent.write_all(&std::process::id().to_le_bytes())?;
         // Our own copy of the far end must be closed, so that the read ends if tiptoe gives up.
         // SAFETY: this forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
@@ -221,10 +221,10 @@ pub fn start(
         spawned
     });
     let mut pid = [0; 4];
-    tell_pid.read_exact(&mut pid)?;
+    pid_reader.read_exact(&mut pid)?;
     let pid = u32::from_le_bytes(pid);
     set_command(pid);
-    Ok(Started {
+    Ok(StartedCommand {
         pid,
         proceed,
         spawned,
@@ -265,7 +265,7 @@ fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = Os
             entry
         })
         .collect();
-    if let Some((preload, told)) = message {
+    if let Some((preload, descriptors_entry)) = message {
         let own = entries
             .iter_mut()
             .find(|entry| entry.as_bytes().starts_with(b"LD_PRELOAD="));
@@ -279,7 +279,7 @@ fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = Os
             }
             None => entries.push(first),
         }
-        entries.push(told);
+        entries.push(descriptors_entry);
     }
     entries.into_iter()
 }

@@ -30,7 +30,7 @@ pub struct AgentFile {
     pub sites: u64,
     /// Offset of its name in `/proc/PID/maps`.
     pub name: u64,
-    /// File offset of the key of [`tiptoe_wire::passed`].
+    /// File offset of the key of [`tiptoe_wire::descriptors`].
     pub key: usize,
     /// Offset of the word that says whether the loader has finished loading it.
     loaded: u64,

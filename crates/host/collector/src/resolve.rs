@@ -14,17 +14,17 @@ use tiptoe_sys::host::procfs::Process;
 use crate::module::{Module, Object, started_as};
 use crate::planner::{Follow, MOST_BY_VALUE};
 use crate::request::Error;
-pub use follow::{Limit, Limits};
-pub use later::{later, may_come_later};
+pub use deferred_specs::{later, may_come_later};
+pub use followable::{Limit, Limits};
 
-mod follow;
-mod later;
+mod deferred_specs;
+mod followable;
+mod gate;
 mod name;
-mod place;
+mod probe_position;
 mod readers;
-mod under;
 
-pub use under::below;
+pub use gate::below;
 
 /// One place to count at, in one process.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl Probe {
     /// Returns the probe if only its entries are counted, which may be at a later instruction.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
-            self.offset = place::counted_at(&self.object, &self.function);
+            self.offset = probe_position::counted_at(&self.object, &self.function);
         }
         Probe {
             follow: self.follow.entries(),
@@ -72,7 +72,7 @@ impl Probe {
 
 /// The result of resolving specs.
 #[derive(Default)]
-pub struct Resolved {
+pub struct Resolution {
     /// The probes, one for each place.
     pub probes: Vec<Probe>,
     /// IFUNCs whose choice is known only inside the target.
@@ -87,7 +87,7 @@ pub struct Resolved {
     by_value: usize,
 }
 
-impl Resolved {
+impl Resolution {
     /// Returns what can be recorded of one more function.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
@@ -110,8 +110,8 @@ pub fn resolve(
     process: Process,
     modules: &[Module],
     wait: bool,
-) -> Result<Resolved, Error> {
-    let follow = |spec: &Spec| follow::wanted(spec, entries);
+) -> Result<Resolution, Error> {
+    let follow = |spec: &Spec| followable::wanted(spec, entries);
     resolve_all(specs, follow, process, modules, wait)
 }
 
@@ -121,8 +121,8 @@ fn resolve_all(
     process: Process,
     modules: &[Module],
     wait: bool,
-) -> Result<Resolved, Error> {
-    let mut resolved = Resolved::default();
+) -> Result<Resolution, Error> {
+    let mut resolved = Resolution::default();
     let mut seen = SeenAddresses::new();
     let mut waiting = Vec::new();
     let mut notes = Vec::new();
@@ -151,7 +151,9 @@ fn resolve_all(
         });
         match found {
             Ok(()) => resolved.met.push(text.clone()),
-            Err(_) if wait && later::may_come(&spec, process, modules) => waiting.push(text),
+            Err(_) if wait && deferred_specs::may_come(&spec, process, modules) => {
+                waiting.push(text)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -168,7 +170,7 @@ fn resolve_all(
 
 /// Finds what a spec means; fails if it matches nothing.
 fn find(
-    resolved: &mut Resolved,
+    resolved: &mut Resolution,
     seen: &mut SeenAddresses,
     (spec, follow): (&Spec, Follow),
     process: Process,
@@ -281,7 +283,7 @@ fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
 }
 
 fn add(
-    resolved: &mut Resolved,
+    resolved: &mut Resolution,
     seen: &mut SeenAddresses,
     (spec, follow): (&Spec, Follow),
     (module, modules): (&Module, &[Module]),
@@ -291,14 +293,14 @@ fn add(
     let image = &module.object.image;
     let placed = functions
         .into_iter()
-        .map(|function| place::home(image, function, spec.offset));
+        .map(|function| probe_position::home(image, function, spec.offset));
     let (functions, offsets): (Vec<_>, Vec<_>) = placed.unzip();
     let shown = name::of(spec, &functions);
     for ((function, offset), shown) in functions.into_iter().zip(offsets).zip(shown) {
         let event = name::event(spec.kind, &module.name, &shown, offset);
         let fine = unsuitable(&function)
             .map_or(Ok(()), |reason| Err(reason.to_owned()))
-            .and_then(|()| place::check(&module.object, &function, offset));
+            .and_then(|()| probe_position::check(&module.object, &function, offset));
         if let Err(reason) = fine {
             resolved.refused.push((event, reason));
             continue;
@@ -309,7 +311,7 @@ fn add(
             continue;
         };
         let offset = match module.is_program && offset == 0 && !follow.is_followed() {
-            true => place::counted_at(&module.object, &function),
+            true => probe_position::counted_at(&module.object, &function),
             false => offset,
         };
         let mut probe = Probe {
@@ -357,7 +359,7 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
     }
 }
 
-fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
+fn note_stripped(resolved: &mut Resolution, spec: &Spec, module: &Module) {
     let stripped = matches!(spec.function, FunctionSpec::Glob(_)).then(|| stripped(module));
     for note in [stripped.flatten(), cut(module)].into_iter().flatten() {
         if !resolved.notes.contains(&note) {
@@ -380,11 +382,11 @@ fn not_found(
     modules: &[Module],
     error: &tiptoe_symbol::Error,
 ) -> Error {
-    let said = Error::new(format!("{}: {error}", module.path.display()));
+    let error = Error::new(format!("{}: {error}", module.path.display()));
     let hint = elsewhere(spec, modules).or_else(|| cut(module));
     match hint.or_else(|| stripped(module)) {
-        Some(hint) => said.with_hint(hint),
-        None => said,
+        Some(hint) => error.with_hint(hint),
+        None => error,
     }
 }
 
@@ -450,10 +452,10 @@ pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> 
         return Error::new(format!("cannot read {why}"));
     }
     let binary = binary.unwrap_or("the program");
-    let said = Error::new(format!(
+    let error = Error::new(format!(
         "process {} has no binary `{binary}` mapped",
         process.pid()
     ));
     let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
-    said.with_hint(format!("it has: {}", names.join(", ")))
+    error.with_hint(format!("it has: {}", names.join(", ")))
 }

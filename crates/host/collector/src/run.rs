@@ -11,16 +11,16 @@ use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
-use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
+use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
 use tiptoe_price::own;
-use tiptoe_price::{PriceCache, Want, scope_visit, unit_costs};
+use tiptoe_price::{CostRequest, PriceCache, scope_visit, unit_costs};
 
 mod command;
+mod gate_report;
 mod loading;
-mod locks;
+mod lock_report;
 mod pace;
-mod scopes;
-mod under;
+mod scope_report;
 
 pub use command::{has_exited, wait_for_end};
 use pace::{Pace, TURN};
@@ -46,7 +46,7 @@ pub struct Run<'a> {
     /// When counting will begin, while it has not yet.
     begin: Option<Instant>,
     /// When the last interval ended, from the start.
-    told: Duration,
+    last_interval_end: Duration,
     /// How often threads entered scopes and left them.
     scope_visits: u64,
     pace: Pace,
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
             start,
             baseline,
             begin: None,
-            told: Duration::ZERO,
+            last_interval_end: Duration::ZERO,
             scope_visits: 0,
             pace: Pace::new(start),
         }
@@ -115,8 +115,8 @@ impl<'a> Run<'a> {
             .duration
             .map(|d| self.start + d + delay.unwrap_or_default());
         self.begin = delay.map(|delay| self.start + delay);
-        self.told = delay.unwrap_or_default();
-        let first = self.start + self.told;
+        self.last_interval_end = delay.unwrap_or_default();
+        let first = self.start + self.last_interval_end;
         let mut next = self.request.interval.map(|interval| first + interval);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
@@ -124,10 +124,10 @@ impl<'a> Run<'a> {
         let mut last = Events::default();
         self.look_for_names();
         self.tracees.iter().for_each(Tracee::look_at_copied);
-        let tell = observer.wants_calls();
+        let wants_calls = observer.wants_calls();
         self.tracees
             .iter()
-            .for_each(|tracee| tracee.set_reports_calls(tell));
+            .for_each(|tracee| tracee.set_reports_calls(wants_calls));
         let tick = if self.request.record { TURN } else { TICK };
         if self.begin.is_none() {
             self.notify_ready();
@@ -198,12 +198,12 @@ impl<'a> Run<'a> {
     /// Reports the calls that were read, unless counting has not begun.
     pub fn report_calls(&mut self, observer: &mut dyn Observer) {
         let tracees = self.tracees.iter();
-        let mut calls: Vec<Recorded> = tracees.flat_map(Tracee::take_calls).collect();
+        let mut calls: Vec<RecordedCall> = tracees.flat_map(Tracee::take_calls).collect();
         if calls.is_empty() || self.begin.is_some() {
             return;
         }
-        calls.sort_by_key(Recorded::at_ns);
-        let calls: Vec<_> = calls.iter().map(Recorded::call).collect();
+        calls.sort_by_key(RecordedCall::at_ns);
+        let calls: Vec<_> = calls.iter().map(RecordedCall::call).collect();
         observer.calls(&calls);
     }
 
@@ -234,17 +234,17 @@ impl<'a> Run<'a> {
                 continue;
             };
             let (pid, comm) = (tracee.process.pid(), &tracee.comm);
-            let said = format!("process {pid} ({comm}) {what}");
+            let what_ended = format!("process {pid} ({comm}) {what}");
             if self
                 .session
                 .notes
                 .iter()
-                .any(|note| note.starts_with(&said))
+                .any(|note| note.starts_with(&what_ended))
             {
                 continue;
             }
             let after = tracee.since.elapsed().as_secs_f64();
-            let note = format!("{said} after {after:.1} s: {then}");
+            let note = format!("{what_ended} after {after:.1} s: {then}");
             observer.note(&note);
             self.session.notes.push(note);
         }
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
     ) -> Result<Events, Error> {
         let now = self.events()?;
         let at = self.start.elapsed();
-        let took = at.saturating_sub(std::mem::replace(&mut self.told, at));
+        let took = at.saturating_sub(std::mem::replace(&mut self.last_interval_end, at));
         let before = last.readings();
         let count = |name: &String| {
             let earlier = before.get(name).copied().unwrap_or_default();
@@ -393,7 +393,7 @@ impl<'a> Run<'a> {
 
     fn price_events(&mut self, events: &Events) {
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
-        let want = Want {
+        let want = CostRequest {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
             kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
         };

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::{Counter, Reading, Via};
-use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::counters::CountTarget;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::cannot_start;
 use crate::phase::Phase;
-use crate::preload::{self, Started};
+use crate::preload::{self, StartedCommand};
 use crate::ready::{self, CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
@@ -25,9 +25,9 @@ use tiptoe_price::own::OwnUse;
 mod cgroups;
 mod choice;
 mod cost;
+mod count_sums;
 mod fallback;
 mod source;
-mod sums;
 mod used;
 
 pub use cgroups::{is_at_switches, is_read};
@@ -35,9 +35,9 @@ pub use cgroups::{is_at_switches, is_read};
 /// The most events that `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
+use count_sums::{Runs, Sums};
 use source::Source;
-use sums::{Runs, Sums};
-use used::Used;
+use used::CpuUse;
 
 /// The pause between two reads of what the target used, because its end removes that.
 const LOOK: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ pub enum StatWhom {
 struct Once {
     sums: Sums,
     elapsed: Duration,
-    used: Used,
+    used: CpuUse,
     exit_status: Option<i32>,
     /// The command ended by itself while it was counted.
     has_ended: bool,
@@ -102,7 +102,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         whom: whom(request),
         ..Stat::default()
     };
-    let (mut runs, mut used, mut total) = (Runs::default(), Used::default(), Sums::default());
+    let (mut runs, mut used, mut total) = (Runs::default(), CpuUse::default(), Sums::default());
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
         let once = once(request, observer, &mut session, &mut stat)?;
@@ -156,9 +156,9 @@ fn once(
 ) -> Result<Once, Error> {
     let started = request.command.as_deref().map(start).transpose()?;
     let whom = match (&request.whom, &started) {
-        (StatWhom::Command, Some(started)) => Whom::AtExec(started.pid),
-        (StatWhom::Pids(pids), _) => Whom::Processes(processes(pids)?),
-        _ => Whom::Cpus(Vec::new()),
+        (StatWhom::Command, Some(started)) => CountTarget::AtExec(started.pid),
+        (StatWhom::Pids(pids), _) => CountTarget::Processes(processes(pids)?),
+        _ => CountTarget::Cpus(Vec::new()),
     };
     let mut source = Source::open(request, &whom, &mut session.notes)?;
     let mut meter = used::Meter::new(&request.whom, request.command.is_some());
@@ -288,7 +288,7 @@ impl Counting<'_> {
 }
 
 /// Returns the processes that are counted; empty for the whole system.
-fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<CountedProcess> {
+fn counted(request: &StatRequest<'_>, started: Option<&StartedCommand>) -> Vec<CountedProcess> {
     match (&request.whom, started, request.command.as_deref()) {
         (StatWhom::Command, Some(started), Some([program, ..])) => {
             let name = Path::new(program).file_name().unwrap_or(program);
@@ -300,7 +300,7 @@ fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<CountedP
 }
 
 /// Starts a command, which is then about to call exec.
-fn start(command: &[OsString]) -> Result<Started, Error> {
+fn start(command: &[OsString]) -> Result<StartedCommand, Error> {
     let program = preload::find_program(&command[0])?;
     let started = preload::start(&program, command, None);
     started.map_err(|error| cannot_start(command, &error))

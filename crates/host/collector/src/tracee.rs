@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
-use tiptoe_wire::{Left, Site};
+use tiptoe_wire::{LeaveReason, Site};
 
-use crate::forks::Copied;
+use crate::forks::CopiedMemory;
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
@@ -18,13 +18,14 @@ use crate::planner::{self, Follow};
 use crate::ready::CountedProcess;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
-use crate::resolve::{self, Probe, Resolved};
-use later::Later;
+use crate::resolve::{self, Probe, Resolution};
+use loaded_libraries::PlanState;
 
 mod arm;
 mod budget;
 mod calls;
 mod confined;
+mod contended_locks;
 mod described;
 mod ended;
 mod enter;
@@ -32,16 +33,15 @@ mod foreign;
 mod futexes;
 mod guards;
 mod kernel;
-mod kind;
-mod later;
-mod locks;
+mod loaded_libraries;
 mod meter;
 mod outside;
 mod patches;
 mod plan;
+mod process_kind;
 mod reads;
 mod records;
-mod scopes;
+mod scope_ports;
 mod space;
 mod thinned;
 mod throttle;
@@ -51,7 +51,7 @@ pub use enter::{short_of_room, unpatchable};
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
 pub use reads::Reads;
-pub use records::Recorded;
+pub use records::RecordedCall;
 pub use watches::ArmedThreads;
 
 /// The most toggles in one request to the agent.
@@ -132,21 +132,21 @@ pub struct Tracee {
     /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<String>>,
     /// Why the agent was asked to leave, or left by itself.
-    left: Cell<Option<Left>>,
+    left: Cell<Option<LeaveReason>>,
     confinement: confined::Confinement,
     /// The armed sites without hooks, parallel to the first of `counters`.
     sites: Vec<Site>,
     /// The file of each of these sites.
     files: Vec<FileKey>,
     /// State for libraries that are loaded later.
-    later: Later,
+    later: PlanState,
     /// The addresses of the agent's hooks.
     hooks: Vec<u64>,
     /// Measures how often its traps are hit.
     meters: RefCell<meter::Meters>,
     /// A pidfd, if the kernel has them, because the process's number may be reused.
     handle: Option<OwnedFd>,
-    end_told: Cell<bool>,
+    is_end_reported: Cell<bool>,
     /// The budget of followed calls.
     purse: Option<budget::Purse>,
     /// Decides how many waits for locks are timed.
@@ -154,13 +154,13 @@ pub struct Tracee {
     /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
-    watched_locks: locks::LockWatch,
+    watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
     /// Charges events to scopes.
     charging: Option<Scopes>,
     /// What its forks copy of tiptoe's memory, as of the last look.
-    copied: RefCell<Option<Copied>>,
+    copied: RefCell<Option<CopiedMemory>>,
     /// How often `look_at_copied` was called.
     looks: Cell<u32>,
     /// The number of its forks before counting began.
@@ -198,15 +198,15 @@ impl Tracee {
             confinement: confined::Confinement::of(process),
             sites: Vec::new(),
             files: Vec::new(),
-            later: Later::default(),
+            later: PlanState::default(),
             hooks: Vec::new(),
             meters: RefCell::default(),
             handle: ended::handle(process),
-            end_told: Cell::new(false),
+            is_end_reported: Cell::new(false),
             purse: None,
             thinning: None,
             rings: RefCell::default(),
-            watched_locks: locks::LockWatch::default(),
+            watched_locks: contended_locks::LockWatch::default(),
             has_ports: false,
             charging: None,
             copied: RefCell::default(),
@@ -231,7 +231,7 @@ impl Tracee {
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid)?;
-        kind::check(process)?;
+        process_kind::check(process)?;
         let mut tracee = Tracee::new(process);
         let maps = process.maps()?;
         let modules = cache.modules(process, &maps)?;
@@ -252,8 +252,8 @@ impl Tracee {
                         .with_hint(plan.instead_of_agent()),
                 );
             }
-            let said = format!("process {pid} is traced by the kernel: {reason}");
-            tracee.leave_out(plan, reason, said);
+            let note = format!("process {pid} is traced by the kernel: {reason}");
+            tracee.leave_out(plan, reason, note);
         }
         match tracee.begin(plan, resolved, &modules) {
             Ok(()) => Ok(tracee),
@@ -342,15 +342,20 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Records why the agent does not enter; `said` is the note for a trace of functions.
-    fn leave_out(&mut self, plan: &Plan, reason: &str, said: String) {
+    /// Records why the agent does not enter; `note` is the note for a trace of functions.
+    fn leave_out(&mut self, plan: &Plan, reason: &str, note: String) {
         self.left_out = Some(reason.to_owned());
-        self.notes.extend((!plan.locks).then_some(said));
+        self.notes.extend((!plan.locks).then_some(note));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
-    fn begin(&mut self, plan: &Plan, resolved: Resolved, modules: &[Module]) -> Result<(), Error> {
-        let Resolved {
+    fn begin(
+        &mut self,
+        plan: &Plan,
+        resolved: Resolution,
+        modules: &[Module],
+    ) -> Result<(), Error> {
+        let Resolution {
             mut probes,
             ifuncs,
             refused,

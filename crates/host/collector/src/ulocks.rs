@@ -15,7 +15,7 @@ use crate::scopes::Tree;
 
 mod by;
 mod early;
-mod kind;
+mod lock_kind;
 mod named;
 mod names;
 mod now;
@@ -25,7 +25,7 @@ mod tests;
 
 pub use by::ByLock;
 pub use early::EarlyWaits;
-pub use kind::LockKind;
+pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
@@ -139,7 +139,7 @@ impl Waits {
 
 /// What the threads of one process recorded.
 #[derive(Default)]
-pub struct Noted {
+pub struct WaitRecords {
     /// With the thread, or the scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began, likewise.
@@ -159,7 +159,7 @@ pub struct Noted {
     drops: Vec<Dropped>,
 }
 
-impl Noted {
+impl WaitRecords {
     /// Adds what a thread has in its words, by scope if `scopes` are given.
     pub fn add_thread(&mut self, thread: &str, words: &[u64], scopes: Option<&Tree>) {
         let mut blocks = words.chunks_exact(ENTRY_WORDS as usize);
@@ -183,7 +183,7 @@ impl Noted {
                 sums.add(&Waits::read(block));
                 continue;
             }
-            if let Some(name) = name_of_told(block) {
+            if let Some(name) = reported_name(block) {
                 self.reported.insert(via, name);
             }
             let key = Key { address, site, via };
@@ -261,8 +261,8 @@ impl Noted {
             *site = site.saturating_add(early.total_ns);
             rows.early.add(early);
         }
-        let told = groups.into_iter();
-        let mut rows: Vec<Lock> = told
+        let groups = groups.into_iter();
+        let mut rows: Vec<Lock> = groups
             .map(|(group, rows)| rows.into_lock(group, names))
             .collect();
         worst_first(&mut rows);
@@ -281,7 +281,7 @@ impl Noted {
 
     fn lock_holds(&self, names: &Names) -> Vec<Hold> {
         let each = self.holds.iter();
-        let mut told: Vec<Hold> = each
+        let mut holds: Vec<Hold> = each
             .map(|((lock, site), held)| Hold {
                 lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
                 callsite: names.code(*site),
@@ -293,8 +293,8 @@ impl Noted {
             .collect();
         if let Some((lock, thread, ns)) = &self.early_hold {
             // If other holds were seen, the thread may have released the lock in between.
-            let total_ns = if told.is_empty() { *ns } else { 0 };
-            told.push(Hold {
+            let total_ns = if holds.is_empty() { *ns } else { 0 };
+            holds.push(Hold {
                 lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
                 callsite: format!("thread {thread}, since before the trace"),
                 total_ns,
@@ -302,8 +302,8 @@ impl Noted {
                 ..Hold::default()
             });
         }
-        longest_first(&mut told);
-        told
+        longest_first(&mut holds);
+        holds
     }
 
     /// Returns the row to which a wait belongs.
@@ -332,7 +332,7 @@ impl Noted {
 }
 
 /// Returns a library's name for the lock of an entry, if it gave one.
-fn name_of_told(entry: &[u64]) -> Option<String> {
+fn reported_name(entry: &[u64]) -> Option<String> {
     let (first, most) = (e::NAME as usize, e::NAME_WORDS as usize);
     let len = *entry.get(first)? as usize;
     let words = entry.get(first + 1..=first + most)?;

@@ -23,6 +23,8 @@ use crate::run::{has_exited, wait_for_end};
 use crate::words;
 use tiptoe_price::own::OwnUse;
 
+mod access_rows;
+mod access_sums;
 mod begin;
 mod condition;
 mod each;
@@ -30,29 +32,27 @@ mod ends;
 mod foresee;
 mod form;
 mod freed;
-mod held;
 mod holders;
 mod inside;
 mod learn;
 mod moves;
 mod origins;
-mod place;
-mod rows;
 mod set;
 mod shared;
 mod strangers;
-mod sums;
 mod thread;
 mod turns;
+mod variable_value;
+mod variables;
 
 use begin::Target;
 use form::BreakpointRefusal;
 pub(crate) use holders::explain;
-use inside::Inside;
-use place::{RequestedVariable, WatchedVariable};
+use inside::InProcessWatch;
 use set::Set;
 use strangers::Strangers;
 use turns::Turns;
+use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, for which a number of hits is allowed.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -136,14 +136,14 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let own = OwnUse::begin();
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
-    let asked = place::parse_all(&request.variables)?;
-    let Armed {
+    let variables = variables::parse_all(&request.variables)?;
+    let ArmedWatch {
         mut target,
         places,
         mut set,
         why,
         mut turns,
-    } = arm(request, &asked, &conditions)?;
+    } = arm(request, &variables, &conditions)?;
     let allowance = set.allowance().map(|hits| Allowance {
         hits,
         window_ns: WINDOW.as_nanos() as u64,
@@ -185,7 +185,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     run.note_window(last);
     run.set.stop(&mut run.target);
     run.report_accesses(observer);
-    run.notes.extend(run.moves_told());
+    run.notes.extend(run.move_notes());
     let mut session = run.session(duration)?;
     let child = run.child.as_mut();
     let exit_status =
@@ -198,7 +198,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
 }
 
 /// All that is ready to count.
-struct Armed {
+struct ArmedWatch {
     target: Target,
     places: Vec<WatchedVariable>,
     set: Set,
@@ -210,12 +210,12 @@ struct Armed {
 /// requested or if this user may not open others.
 fn arm(
     request: &WatchRequest,
-    asked: &[RequestedVariable],
+    variables: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<Armed, Error> {
+) -> Result<ArmedWatch, Error> {
     let outside = match request.via {
         Via::Agent => None,
-        _ => Some(arm_outside(request, asked, conditions)),
+        _ => Some(arm_outside(request, variables, conditions)),
     };
     let why = match outside {
         None => None,
@@ -228,10 +228,10 @@ fn arm(
         Some(Err(refused)) => return Err(refused.error),
     };
     let (tracee, target) = inside::enter(request)?;
-    let (places, turns) = find(request, asked, &target)?;
+    let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let set = Inside::open(tracee, wanted, &points(&places), turns.serving())?;
-    Ok(Armed {
+    let set = InProcessWatch::open(tracee, wanted, &points(&places), turns.serving())?;
+    Ok(ArmedWatch {
         set: Set::Agent(Box::new(set)),
         target,
         places,
@@ -242,16 +242,16 @@ fn arm(
 
 fn arm_outside(
     request: &WatchRequest,
-    asked: &[RequestedVariable],
+    variables: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<Armed, BreakpointRefusal> {
+) -> Result<ArmedWatch, BreakpointRefusal> {
     let target = Target::begin(&request.target)?;
     target.process.known_in_kernel().map_err(Error::from)?;
-    let (places, turns) = find(request, asked, &target)?;
+    let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let points = points(&places);
     let (set, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
-    Ok(Armed {
+    Ok(ArmedWatch {
         target,
         places,
         set,
@@ -262,10 +262,10 @@ fn arm_outside(
 
 fn find(
     request: &WatchRequest,
-    asked: &[RequestedVariable],
+    variables: &[RequestedVariable],
     target: &Target,
 ) -> Result<(Vec<WatchedVariable>, Turns), Error> {
-    let places = target.find(asked, request.thread.as_deref())?;
+    let places = target.find(variables, request.thread.as_deref())?;
     if request.when.is_some() {
         places.iter().try_for_each(WatchedVariable::comparable)?;
     }
@@ -408,7 +408,7 @@ impl Run<'_> {
                 .push(Event::new(place.event(), self.set.via(), reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = rows::rows(&found, &self.places, &self.target, self.start_ns);
+        let rows = access_rows::rows(&found, &self.places, &self.target, self.start_ns);
         let places = self.places.iter();
         let freed = places.clone().filter_map(|place| freed::note(place, &rows));
         self.notes.extend(freed);

@@ -24,10 +24,10 @@ pub fn few(all: &[String]) -> String {
 /// Names the first of some processes, by id and name, and the number of the others.
 pub fn few_processes(pids: &[u32]) -> String {
     let name = |pid: u32| Process::new(pid).and_then(Process::comm);
-    let told = |pid: &u32| format!("{pid} {}", name(*pid).unwrap_or_default());
+    let words = |pid: &u32| format!("{pid} {}", name(*pid).unwrap_or_default());
     let all: Vec<String> = pids
         .iter()
-        .map(|pid| told(pid).trim_end().to_owned())
+        .map(|pid| words(pid).trim_end().to_owned())
         .collect();
     few(&all)
 }
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(few(&names(8)), "1, 2, 3, 4, 5, 6, 7, 8");
         assert_eq!(few(&names(11)), "1, 2, 3, 4, 5, 6, 7, 8 and 3 more");
         let me = Process::current();
-        let told = format!("{} {}", me.pid(), me.comm().unwrap());
-        assert_eq!(few_processes(&[me.pid()]), told);
+        let expected = format!("{} {}", me.pid(), me.comm().unwrap());
+        assert_eq!(few_processes(&[me.pid()]), expected);
     }
 }

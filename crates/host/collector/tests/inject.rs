@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
 use tiptoe_collector::inject::{
-    Inject, InjectError, Injected, Masks, Resident, Unready, Words, inject,
+    Inject, InjectError, Injection, Masks, Resident, Unready, Words, inject,
 };
 use tiptoe_sys::host::procfs::Process;
 
@@ -170,7 +170,7 @@ fn attach(
     pid: u32,
     existing_entry: Option<u64>,
     deadline: Duration,
-) -> Result<Injected, InjectError> {
+) -> Result<Injection, InjectError> {
     let (agent, entry_offset) = agent();
     let prepare = &mut |_: &OwnedFd, plan: &OwnedFd| {
         File::from(plan.try_clone()?).write_all_at(&1000i64.to_le_bytes(), 0)
@@ -187,7 +187,7 @@ fn inject_with(
     pid: u32,
     agent: &[u8],
     prepare: &mut dyn FnMut(&OwnedFd, &OwnedFd) -> std::io::Result<()>,
-) -> Result<Injected, InjectError> {
+) -> Result<Injection, InjectError> {
     let entry_offset = self::agent().1;
     inject(Inject {
         entry_offset,
@@ -225,7 +225,7 @@ fn first(pid: u32) -> u64 {
     injected.agent_base + agent().1
 }
 
-fn check(injected: &Injected, calls: i64) {
+fn check(injected: &Injection, calls: i64) {
     assert_eq!(injected.entry_result, calls);
     let mut word = [0; 8];
     let data = File::from(injected.data.try_clone().expect("data"));

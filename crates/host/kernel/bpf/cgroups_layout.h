@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data that the programs at context switches share with tiptoe; in Rust: `src/cgroups/layout.rs`. */
+/* Data that the programs at context switches share with tiptoe; in Rust: `src/cgroups/cgroups_layout.rs`. */
 #pragma once
 
 #include "kernel.h"

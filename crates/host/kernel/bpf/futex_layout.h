@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data that the programs at the futex tracepoints share with tiptoe; in Rust: `src/futexes/layout.rs`. */
+/* Data that the programs at the futex tracepoints share with tiptoe; in Rust: `src/futexes/futex_layout.rs`. */
 #pragma once
 
 #include "histogram.h"

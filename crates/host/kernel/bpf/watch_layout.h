@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data that the program at breakpoints shares with tiptoe; in Rust: `src/watchpoints/layout.rs`. */
+/* Data that the program at breakpoints shares with tiptoe; in Rust: `src/watchpoints/watch_layout.rs`. */
 #pragma once
 
 #include "kernel.h"

@@ -41,17 +41,17 @@ use crate::programs::{self, Link, array_fd, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
+mod cgroups_layout;
 mod follow;
-mod layout;
 mod load;
 mod names;
 mod settle;
 
-pub use layout::{Charged, Checks, SwitchTimes, Times};
+pub use cgroups_layout::{Checks, CpuCounts, SwitchTimes, Times};
 pub use names::{Node, Tree};
 
+use cgroups_layout::{FIRST, IDLE, News, OTHERS};
 use follow::Follower;
-use layout::{FIRST, IDLE, News, OTHERS};
 use load::{
     ATTACHED, BORN, ENDED, ENDING, GONE, MADE, MIGRATED, SEEDED, SWITCHED, Shape, all_cpus,
     give_slots, load, put_events,
@@ -78,7 +78,7 @@ pub struct ExtraCounts {
 
 /// The way of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum CountingMode {
     ByTasks,
     AtSwitches,
 }
@@ -87,7 +87,7 @@ enum How {
 #[derive(Debug)]
 pub struct Cgroups {
     bpf: Ebpf,
-    how: How,
+    how: CountingMode,
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
@@ -100,7 +100,7 @@ pub struct Cgroups {
     counted: Option<MappedArray>,
     owners: MappedArray,
     /// For each slot, its nonzero sums at the start of its cgroup's count, per CPU.
-    before: BTreeMap<u32, Vec<Charged>>,
+    before: BTreeMap<u32, Vec<CpuCounts>>,
     /// Cgroups that are below no mount point of ours.
     elsewhere: BTreeSet<u64>,
     tree: Tree,
@@ -115,7 +115,7 @@ pub struct Cgroups {
 
 /// The tasks that a count belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Whose {
+pub enum CountOwner {
     /// The tasks of this cgroup itself.
     Cgroup(u64),
     /// The idle tasks. They have no time, but switches, and events of interrupts.
@@ -126,11 +126,11 @@ pub enum Whose {
 
 /// The counts of some tasks so far.
 #[derive(Clone, Debug)]
-pub struct Did {
+pub struct TaskCounts {
     /// The tasks.
-    pub whose: Whose,
+    pub whose: CountOwner,
     /// The counts on each CPU, by its number. By tasks all are on the first, because a task does not record its CPUs.
-    pub cpus: Vec<Charged>,
+    pub cpus: Vec<CpuCounts>,
 }
 
 impl Cgroups {
@@ -152,16 +152,17 @@ impl Cgroups {
         }
         // From within another PID namespace not all tasks are visible.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
-        if by_tasks && let Ok(cgroups) = Cgroups::load_as(How::ByTasks, events, wanted, tree, root)
+        if by_tasks
+            && let Ok(cgroups) = Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root)
         {
             return Ok(cgroups);
         }
         // The fallback is also for kernels whose tasks lack a field.
-        Cgroups::load_as(How::AtSwitches, events, wanted, tree, root)
+        Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root)
     }
 
     fn load_as(
-        how: How,
+        how: CountingMode,
         events: &CounterSet,
         wanted: ExtraCounts,
         tree: &Tree,
@@ -180,10 +181,12 @@ impl Cgroups {
             })
         };
         let lines = shape.cpus as usize * shape.slots as usize;
-        let counted = || mapped("counted", lines * count * layout::COUNTED);
+        let counted = || mapped("counted", lines * count * cgroups_layout::COUNTED);
         Ok(Cgroups {
-            lines: mapped("lines", lines * layout::LINE)?,
-            counted: (how == How::AtSwitches).then(counted).transpose()?,
+            lines: mapped("lines", lines * cgroups_layout::LINE)?,
+            counted: (how == CountingMode::AtSwitches)
+                .then(counted)
+                .transpose()?,
             owners: mapped("owners", shape.slots as usize)?,
             settle: Arc::new(Settle::of(&bpf)?),
             bpf,
@@ -217,8 +220,8 @@ impl Cgroups {
         self.tree.visit_again(&self.root);
         let before = system_switches();
         match self.how {
-            How::ByTasks => self.start_by_tasks()?,
-            How::AtSwitches => self.start_at_switches()?,
+            CountingMode::ByTasks => self.start_by_tasks()?,
+            CountingMode::AtSwitches => self.start_at_switches()?,
         }
         for slot in 0..self.shape.slots {
             if slot < FIRST || self.owners.word(slot as usize) != 0 {
@@ -260,11 +263,11 @@ impl Cgroups {
     }
 
     /// Records a slot's sums as the start of its cgroup's count, and returns them.
-    fn begin(&mut self, slot: u32) -> Vec<Charged> {
+    fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
-        let none = Charged {
+        let none = CpuCounts {
             events: vec![Default::default(); self.shape.events as usize],
-            ..Charged::default()
+            ..CpuCounts::default()
         };
         match now.iter().all(|charged| *charged == none) {
             true => self.before.remove(&slot),
@@ -279,7 +282,7 @@ impl Cgroups {
         // Tasks that begin to end from here on must not be waited for.
         self.ending = None;
         self.unended = self.settle.last()?;
-        if self.how == How::ByTasks {
+        if self.how == CountingMode::ByTasks {
             self.check(before);
         }
         while self.links.pop().is_some() {}
@@ -292,31 +295,31 @@ impl Cgroups {
     /// Compares the switches of all tasks with the system's, of which `before` were counted before the last reading.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
-        let told = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
+        let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
         let (Some([first, begun]), Some(before), Some(now)) =
             (self.begun, before, system_switches())
         else {
             return;
         };
         let (least, most) = (before.saturating_sub(begun), now.saturating_sub(first));
-        self.off = [least.saturating_sub(told), told.saturating_sub(most)];
+        self.off = [least.saturating_sub(counted), counted.saturating_sub(most)];
     }
 
     /// Returns all counts from the start until now.
-    pub fn read(&mut self) -> Result<Vec<Did>, Error> {
+    pub fn read(&mut self) -> Result<Vec<TaskCounts>, Error> {
         if !self.links.is_empty() {
             self.settle.now()?;
         }
-        let mut did = vec![(Whose::Idle, IDLE), (Whose::Others, OTHERS)];
+        let mut did = vec![(CountOwner::Idle, IDLE), (CountOwner::Others, OTHERS)];
         for slot in FIRST..self.shape.slots {
             match self.owners.word(slot as usize) {
                 0 => {}
-                id => did.push((Whose::Cgroup(id), slot)),
+                id => did.push((CountOwner::Cgroup(id), slot)),
             }
         }
         self.hear();
         let unknown = did.iter().filter_map(|(whose, _)| match whose {
-            Whose::Cgroup(id) if self.tree.get(*id).is_none() => Some(*id),
+            CountOwner::Cgroup(id) if self.tree.get(*id).is_none() => Some(*id),
             _ => None,
         });
         let unknown: BTreeSet<u64> = unknown.collect();
@@ -324,7 +327,7 @@ impl Cgroups {
             self.tree.visit_again(&self.root);
             self.elsewhere = unknown;
         }
-        let did = did.into_iter().map(|(whose, slot)| Did {
+        let did = did.into_iter().map(|(whose, slot)| TaskCounts {
             whose,
             cpus: self.of_each_cpu(slot),
         });
@@ -342,7 +345,7 @@ impl Cgroups {
     }
 
     /// Forgets removed cgroups and frees their slots. Returns what their own tasks did since the start.
-    pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<Charged>)>, Error> {
+    pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
         for id in ids {
@@ -370,11 +373,12 @@ impl Cgroups {
         let (mut checks, mut times) = Default::default();
         if !self.settle.add(&mut checks, &mut times) {
             let failed = |error| bpf_refusal(READ, &error);
-            let states = Array::<_, [u64; layout::CPU]>::try_from(map(&self.bpf, "states")?);
+            let states =
+                Array::<_, [u64; cgroups_layout::CPU]>::try_from(map(&self.bpf, "states")?);
             let states = states.map_err(failed)?;
             for cpu in 0..self.shape.cpus {
                 let state = states.get(&cpu, 0).map_err(failed)?;
-                layout::add_cpu(&state, &mut checks, &mut times.switches);
+                cgroups_layout::add_cpu(&state, &mut checks, &mut times.switches);
             }
         }
         [checks.hidden, checks.surplus] = self.off;
@@ -405,26 +409,26 @@ impl Cgroups {
         }
     }
 
-    fn of_each_cpu(&self, slot: u32) -> Vec<Charged> {
+    fn of_each_cpu(&self, slot: u32) -> Vec<CpuCounts> {
         let mut did = self.since_start(slot);
-        did.resize(self.cpus, Charged::default());
+        did.resize(self.cpus, CpuCounts::default());
         did
     }
 
-    fn since_start(&self, slot: u32) -> Vec<Charged> {
+    fn since_start(&self, slot: u32) -> Vec<CpuCounts> {
         since(self.slot(slot), self.before.get(&slot).map(Vec::as_slice))
     }
 
     /// Returns each CPU's line of a slot.
-    fn slot(&self, slot: u32) -> Vec<Charged> {
+    fn slot(&self, slot: u32) -> Vec<CpuCounts> {
         let (slots, events) = (self.shape.slots as usize, self.shape.events as usize);
         let cpus = 0..self.shape.cpus as usize;
         cpus.map(|cpu| {
             let line = cpu * slots + slot as usize;
-            Charged::read(
-                |at| self.lines.word(line * layout::LINE + at),
+            CpuCounts::read(
+                |at| self.lines.word(line * cgroups_layout::LINE + at),
                 |at| {
-                    let first = line * events * layout::COUNTED;
+                    let first = line * events * cgroups_layout::COUNTED;
                     self.counted
                         .as_ref()
                         .map_or(0, |counted| counted.word(first + at))
@@ -449,7 +453,7 @@ impl ExtraCounts {
 }
 
 /// Returns the growth since an earlier state.
-fn since(now: Vec<Charged>, before: Option<&[Charged]>) -> Vec<Charged> {
+fn since(now: Vec<CpuCounts>, before: Option<&[CpuCounts]>) -> Vec<CpuCounts> {
     match before {
         Some(before) => {
             let both = now.into_iter().zip(before);

@@ -21,12 +21,12 @@ mod pmu;
 mod resolve;
 mod tracepoint;
 
-pub use resolve::Resolved;
+pub use resolve::KernelEvent;
 pub(crate) use resolve::resolve;
 
 /// The target to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum CountTarget {
     /// All tasks on these CPUs; on all online CPUs if empty.
     Cpus(Vec<u32>),
     /// All tasks of a cgroup and its descendants, given by its directory in the hierarchy that perf events know. The
@@ -45,7 +45,7 @@ const TRIES: usize = 20;
 
 /// The index of the CPU in [`CounterSet::cpus`], and the count there; `None` for an event in error. The index of a
 /// thread means nothing.
-pub type Placed = (usize, Option<Counts>);
+pub type CpuReading = (usize, Option<Counts>);
 
 /// A set of events.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct CounterSet {
 /// One event of a set, in all its places.
 #[derive(Debug)]
 struct Event {
-    resolved: Resolved,
+    resolved: KernelEvent,
     is_leader: bool,
     only_user: bool,
     /// The index of each CPU or thread, and the event there.
@@ -66,15 +66,15 @@ struct Event {
 }
 
 impl CounterSet {
-    /// Opens groups of events, all disabled. With [`Whom::AtExec`] the exec enables them.
-    pub fn open(groups: &[Vec<Counter<'_>>], whom: &Whom) -> Result<CounterSet, Error> {
+    /// Opens groups of events, all disabled. With [`CountTarget::AtExec`] the exec enables them.
+    pub fn open(groups: &[Vec<Counter<'_>>], whom: &CountTarget) -> Result<CounterSet, Error> {
         let mut resolved = Vec::new();
         for group in groups {
             let events = group.iter().map(resolve);
-            resolved.push(events.collect::<Result<Vec<Resolved>, Error>>()?);
+            resolved.push(events.collect::<Result<Vec<KernelEvent>, Error>>()?);
         }
         let directory = match whom {
-            Whom::Cgroup(path) => Some(File::open(path).map_err(|source| Error::Io {
+            CountTarget::Cgroup(path) => Some(File::open(path).map_err(|source| Error::Io {
                 what: format!("open {}", path.display()),
                 source,
             })?),
@@ -108,7 +108,7 @@ impl CounterSet {
     }
 
     /// Returns the events, and how far the kernel supports them.
-    pub fn events(&self) -> impl Iterator<Item = (&Resolved, Support)> {
+    pub fn events(&self) -> impl Iterator<Item = (&KernelEvent, Support)> {
         self.events.iter().map(|event| {
             let support = match (event.open.is_empty(), event.only_user) {
                 (true, _) => Support::None,
@@ -170,7 +170,7 @@ impl CounterSet {
     }
 
     /// Returns each event's counts on each CPU or thread. A pinned event without a counter is in error: `None`.
-    pub fn read(&self) -> Result<Vec<Vec<Placed>>, Error> {
+    pub fn read(&self) -> Result<Vec<Vec<CpuReading>>, Error> {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok((*place, None)),
@@ -199,13 +199,13 @@ pub enum Support {
 
 /// The state of opening a set.
 struct Opening<'a> {
-    whom: &'a Whom,
+    whom: &'a CountTarget,
     directory: Option<&'a File>,
     places: Vec<On>,
 }
 
 impl Opening<'_> {
-    fn open(self, groups: &[Vec<Resolved>]) -> Result<CounterSet, Error> {
+    fn open(self, groups: &[Vec<KernelEvent>]) -> Result<CounterSet, Error> {
         let count = groups.iter().map(Vec::len).sum::<usize>() * self.places.len();
         reserve_open_files(count as u64)?;
         let mut events = Vec::new();
@@ -219,13 +219,13 @@ impl Opening<'_> {
             return Err(Error::NoSuchThread);
         }
         let cpus = match self.whom {
-            Whom::Cpus(_) | Whom::Cgroup(_) => {
+            CountTarget::Cpus(_) | CountTarget::Cgroup(_) => {
                 Some(self.places.iter().filter_map(cpu_of).collect())
             }
             _ => None,
         };
         let is_complete = match self.whom {
-            Whom::Processes(_) => now().is_ok_and(|places| places == self.places),
+            CountTarget::Processes(_) => now().is_ok_and(|places| places == self.places),
             _ => true,
         };
         Ok(CounterSet {
@@ -235,7 +235,7 @@ impl Opening<'_> {
         })
     }
 
-    fn group(&self, group: &[Resolved]) -> Result<Vec<Event>, Error> {
+    fn group(&self, group: &[KernelEvent]) -> Result<Vec<Event>, Error> {
         let mut events: Vec<Event> = (0..)
             .zip(group)
             .map(|(at, resolved)| Event {
@@ -307,12 +307,12 @@ impl Opening<'_> {
 
     fn attr(&self, event: &Event, is_leader: bool, is_pinned: bool) -> Attr {
         let mut attr = event.resolved.attr;
-        let is_of_cpus = matches!(self.whom, Whom::Cpus(_) | Whom::Cgroup(_));
+        let is_of_cpus = matches!(self.whom, CountTarget::Cpus(_) | CountTarget::Cgroup(_));
         attr.set_inherit(u64::from(!is_of_cpus));
         if is_leader {
             attr.set_disabled(1);
             attr.set_pinned(u64::from(is_pinned));
-            attr.set_enable_on_exec(u64::from(matches!(self.whom, Whom::AtExec(_))));
+            attr.set_enable_on_exec(u64::from(matches!(self.whom, CountTarget::AtExec(_))));
         }
         // Only a leader may be exclusive.
         let is_alone = is_leader && event.resolved.is_exclusive;
@@ -363,10 +363,10 @@ fn cpu_of(on: &On) -> Option<u32> {
 }
 
 /// Returns the places for events at this moment; those of a cgroup use its directory.
-fn places(whom: &Whom, directory: Option<&File>) -> Result<Vec<On>, Error> {
+fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<On>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {
-        Whom::Cgroup(_) => match directory {
+        CountTarget::Cgroup(_) => match directory {
             Some(directory) => all()?
                 .map(|cpu| On::Cgroup {
                     directory: directory.as_raw_fd(),
@@ -375,11 +375,11 @@ fn places(whom: &Whom, directory: Option<&File>) -> Result<Vec<On>, Error> {
                 .collect(),
             None => Vec::new(),
         },
-        Whom::Cpus(cpus) if cpus.is_empty() => all()?.map(On::Cpu).collect(),
-        Whom::Cpus(cpus) => cpus.iter().copied().map(On::Cpu).collect(),
-        Whom::Threads(tids) => tids.iter().copied().map(On::Thread).collect(),
-        Whom::AtExec(pid) => vec![On::Thread(*pid)],
-        Whom::Processes(pids) => {
+        CountTarget::Cpus(cpus) if cpus.is_empty() => all()?.map(On::Cpu).collect(),
+        CountTarget::Cpus(cpus) => cpus.iter().copied().map(On::Cpu).collect(),
+        CountTarget::Threads(tids) => tids.iter().copied().map(On::Thread).collect(),
+        CountTarget::AtExec(pid) => vec![On::Thread(*pid)],
+        CountTarget::Processes(pids) => {
             let mut places = Vec::new();
             for pid in pids {
                 let threads = Process::new(*pid)?.threads()?;

@@ -25,12 +25,12 @@ use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_m
 use crate::refusal::bpf_refusal;
 
 #[cfg(test)]
-mod edges;
-mod layout;
+mod call_tests;
+mod futex_layout;
 
-pub use layout::{Drops, FutexKey, FutexRow, Waker};
+pub use futex_layout::{Drops, FutexKey, FutexRow, Waker};
 
-use layout::{FutexRowWords, Key, Thread};
+use futex_layout::{FutexRowWords, Key, Thread};
 
 /// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
@@ -182,7 +182,7 @@ impl Futexes {
         let rows =
             HashMap::<_, Key, FutexRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         rows.iter()
-            .map(|row| row.map(|(key, row)| layout::row(key, &row)))
+            .map(|row| row.map(|(key, row)| futex_layout::row(key, &row)))
             .collect::<Result<_, _>>()
             .map_err(failed)
     }
@@ -190,8 +190,8 @@ impl Futexes {
     /// Returns how many calls there were so far.
     pub fn calls(&self) -> Result<Calls, Error> {
         let mut sum = Calls::default();
-        for cpu in programs::cpus::<layout::Cpu>(&self.bpf)? {
-            let [waits, wakes] = layout::calls(&cpu);
+        for cpu in programs::cpus::<futex_layout::Cpu>(&self.bpf)? {
+            let [waits, wakes] = futex_layout::calls(&cpu);
             sum.waits += waits;
             sum.wakes += wakes;
         }
@@ -205,19 +205,19 @@ impl Futexes {
             HashMap::<_, u32, Thread>::try_from(map(&self.bpf, "threads")?).map_err(failed)?;
         let threads = threads.iter().flatten();
         Ok(threads
-            .filter(|(_, thread)| layout::is_waiting(thread))
+            .filter(|(_, thread)| futex_layout::is_waiting(thread))
             .count() as u64)
     }
 
     /// Returns what was not counted so far, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
-        Ok(layout::drops(counts, missed))
+        Ok(futex_layout::drops(counts, missed))
     }
 
     /// Returns the programs' time for the process by their own clock, without the entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        programs::times(&self.bpf, layout::runs)
+        programs::times(&self.bpf, futex_layout::runs)
     }
 
     /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it

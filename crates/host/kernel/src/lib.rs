@@ -48,6 +48,6 @@ pub use futexes::Futexes;
 pub use instruction::{Optimised, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;
 pub use scopes::Scopes;
-pub use uprobes::{KernelProbe, RefusedProbe, UprobeSet, Who};
+pub use uprobes::{CountedThreads, KernelProbe, RefusedProbe, UprobeSet};
 pub use waits::Waits;
 pub use watchpoints::Watchpoints;

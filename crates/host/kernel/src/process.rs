@@ -29,12 +29,12 @@ const ALONE: usize = 32;
 pub(crate) struct ProcessProbes {
     counters: UprobeCounters,
     process: Process,
-    links: Vec<Linked>,
+    links: Vec<OpenLink>,
 }
 
 /// An open link and the indices of its places in the list of probes.
 #[derive(Debug)]
-struct Linked {
+struct OpenLink {
     places: Vec<u64>,
     link: UprobeLink,
 }
@@ -44,7 +44,7 @@ struct Linker<'a> {
     counters: &'a UprobeCounters,
     process: Process,
     probes: &'a [KernelProbe],
-    links: Vec<Linked>,
+    links: Vec<OpenLink>,
     refused: Vec<RefusedProbe>,
 }
 
@@ -82,7 +82,7 @@ impl ProcessProbes {
             .partition(|linked| linked.places.iter().any(is_given));
         self.links = kept;
         let mut others = Vec::new();
-        for Linked { places, link } in hit {
+        for OpenLink { places, link } in hit {
             closing.close(link);
             others.extend(places.into_iter().filter(|place| !is_given(place)));
         }
@@ -157,7 +157,7 @@ impl<'a> Linker<'a> {
         let error = match self.counters.link(&place) {
             Ok(link) => {
                 let places = indices.to_vec();
-                self.links.push(Linked { places, link });
+                self.links.push(OpenLink { places, link });
                 return Ok(());
             }
             Err(error) => error,

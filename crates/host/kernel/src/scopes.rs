@@ -18,7 +18,7 @@ use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{On, PerfEvent};
 
 use crate::Error;
-use crate::counters::{Resolved, denied, resolve};
+use crate::counters::{KernelEvent, denied, resolve};
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed, map, no_part};
 use crate::refusal::bpf_refusal;
 use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
@@ -53,7 +53,7 @@ pub struct ScopesWanted {
 
 /// The sums of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Charged {
+pub struct NodeSums {
     /// The time that its threads did not run.
     pub away_ns: u64,
     /// The number of each event.
@@ -64,7 +64,7 @@ pub struct Charged {
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
-    events: Vec<Resolved>,
+    events: Vec<KernelEvent>,
     links: Vec<Link>,
     open: Vec<PerfEvent>,
     /// The kernel measures programs while this is open.
@@ -84,7 +84,7 @@ impl Scopes {
     /// nothing yet.
     pub fn load(wanted: &ScopesWanted, events: &[Counter<'_>]) -> Result<Scopes, Error> {
         let resolved = events.iter().map(resolve);
-        let resolved: Vec<Resolved> = resolved.collect::<Result<_, _>>()?;
+        let resolved: Vec<KernelEvent> = resolved.collect::<Result<_, _>>()?;
         let mut loader = programs::loader();
         loader
             .override_global("process", &wanted.pid, true)
@@ -186,12 +186,12 @@ impl Scopes {
     }
 
     /// Returns the sums of each node. Threads that do not run count as away until `now`, by CLOCK_MONOTONIC in ns.
-    pub fn read(&self, now: u64) -> Result<Vec<Charged>, Error> {
+    pub fn read(&self, now: u64) -> Result<Vec<NodeSums>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
         let mut nodes = Vec::new();
         for node in 0..NODES {
-            let mut charged = Charged::default();
+            let mut charged = NodeSums::default();
             for cpu in sums.get(&node, 0).map_err(failed)?.iter() {
                 let [away_ns, events @ ..] = cpu;
                 charged.away_ns = charged.away_ns.wrapping_add(*away_ns);

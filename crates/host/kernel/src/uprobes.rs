@@ -52,7 +52,7 @@ pub struct RefusedProbe {
 
 /// The threads whose hits a set counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum CountedThreads {
     /// All threads of the process, whenever they are created.
     Process,
     /// These threads only.
@@ -233,10 +233,10 @@ impl UprobeSet {
     }
 
     /// Returns the threads whose hits are counted.
-    pub fn who(&self) -> Who {
+    pub fn who(&self) -> CountedThreads {
         match &self.means {
-            Means::Process(_) => Who::Process,
-            Means::Threads(probes) => Who::Threads(probes.threads().to_vec()),
+            Means::Process(_) => CountedThreads::Process,
+            Means::Threads(probes) => CountedThreads::Threads(probes.threads().to_vec()),
         }
     }
 

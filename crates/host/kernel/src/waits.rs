@@ -34,7 +34,7 @@ mod edges;
 mod layout;
 
 pub use callsite::Callsites;
-pub use layout::{Drops, Mode, Outcome, RowKey, Traits, Waited};
+pub use layout::{Drops, Mode, Outcome, RowKey, Traits, WaitCounts};
 
 use layout::{Key, WaitRowWords};
 
@@ -79,7 +79,7 @@ pub struct WaitRow {
     /// The kernel's stack at the begin, innermost first; empty if it was not stored.
     pub stack: Vec<u64>,
     /// The number and times of the waits.
-    pub waited: Waited,
+    pub waited: WaitCounts,
 }
 
 /// Programs that count waits, from [`Waits::start`] to [`Waits::stop`].

@@ -32,8 +32,6 @@ mod before;
 mod births;
 mod each;
 mod hit;
-mod layout;
-mod load;
 mod model;
 mod opener;
 mod shared;
@@ -41,6 +39,8 @@ mod slots;
 mod strangers;
 mod tasks;
 mod wanted;
+mod watch_layout;
+mod watch_program;
 mod wide;
 
 pub use hit::signal_cost;
@@ -55,10 +55,10 @@ pub use model::{
 
 use before::Memory;
 use each::HitRing;
-use layout::{Counts, Cpu, Key, Variable, WatchRowWords};
-use load::{EXEC, failed, load, not_passed, opener};
 use slots::{Slots, Watch};
 use tasks::Tasks;
+use watch_layout::{Counts, Cpu, Key, Variable, WatchRowWords};
+use watch_program::{EXEC, failed, load, not_passed, opener};
 use wide::Wide;
 
 /// Cells of the window's map: its hits, the limit, whether hits count, and whether events are throttled.
@@ -120,21 +120,25 @@ struct ThrottleState {
 }
 
 /// What can be prepared before the program is loaded.
-struct Prepared {
+struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,
     /// The events, if they are those of CPUs.
     wide: Option<Wide>,
 }
 
-fn prepare(form: Form, slots: &Slots, served: &[(Watch, Breakpoint)]) -> Result<Prepared, Error> {
+fn prepare(
+    form: Form,
+    slots: &Slots,
+    served: &[(Watch, Breakpoint)],
+) -> Result<Preparation, Error> {
     // Before all slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };
-    Ok(Prepared {
+    Ok(Preparation {
         hit_cost,
         sees_kernel,
         wide,
@@ -433,7 +437,7 @@ impl Watchpoints {
 
     /// Passes to the program what the instruction that ends at an address stores.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
-        self.insert("stores", end, layout::store(store))
+        self.insert("stores", end, watch_layout::store(store))
     }
 
     /// Passes to the program how to step from an address to its caller: the bits of a rule of `tiptoe-stack`.
@@ -458,7 +462,7 @@ impl Watchpoints {
             HashMap::<_, Key, WatchRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         let rows = rows
             .iter()
-            .map(|row| row.map(|(key, row)| layout::row(key, &row)));
+            .map(|row| row.map(|(key, row)| watch_layout::row(key, &row)));
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
@@ -478,17 +482,17 @@ impl Watchpoints {
     /// Returns the hits of other processes at the same addresses.
     pub fn foreign(&self) -> Result<u64, Error> {
         let cpus = programs::cpus::<Cpu>(&self.bpf)?;
-        Ok(cpus.iter().map(|cpu| layout::cpu(cpu).1).sum())
+        Ok(cpus.iter().map(|cpu| watch_layout::cpu(cpu).1).sum())
     }
 
     /// Returns what was not counted so far, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
-        Ok(layout::drops(counts, missed))
+        Ok(watch_layout::drops(counts, missed))
     }
 
     /// Returns the program's time by its own clock, without the trap, which takes far longer.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        programs::times(&self.bpf, |cpu| layout::cpu(cpu).0)
+        programs::times(&self.bpf, |cpu| watch_layout::cpu(cpu).0)
     }
 }

@@ -350,10 +350,10 @@ fn a_probed_instruction_has_the_effect_of_a_bare_one() {
         .uncounted
         .iter()
         .map(|(code, count)| format!("{}: {count} of {REPEAT}\n", shown(code)));
-    let said: String = wrong.chain(uncounted).collect();
+    let faults: String = wrong.chain(uncounted).collect();
     assert!(
-        said.is_empty(),
-        "{} wrong, {} not counted:\n{said}",
+        faults.is_empty(),
+        "{} wrong, {} not counted:\n{faults}",
         all.wrong.len(),
         all.uncounted.len()
     );

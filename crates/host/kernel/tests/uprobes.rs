@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use skipped::skipped;
-use tiptoe_kernel::{Error, KernelProbe, UprobeSet, Who};
+use tiptoe_kernel::{CountedThreads, Error, KernelProbe, UprobeSet};
 use tiptoe_sys::host::capabilities::Check;
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_sys::host::{Capabilities, Process};
@@ -69,7 +69,7 @@ impl Target {
     fn open(&self) -> UprobeSet {
         let (probe, _file) = self.probe();
         let set = UprobeSet::open(self.process(), &[probe]).unwrap();
-        assert_eq!(set.who(), Who::Process);
+        assert_eq!(set.who(), CountedThreads::Process);
         set
     }
 }
@@ -148,7 +148,7 @@ fn perf_events_count_their_threads_and_leave_clone_alone() {
     let (probe, _file) = target.probe();
     let threads = target.process().threads().unwrap();
     let set = UprobeSet::open_threads(&threads, &[probe]).unwrap();
-    assert_eq!(set.who(), Who::Threads(threads));
+    assert_eq!(set.who(), CountedThreads::Threads(threads));
     for (command, total) in [
         ("main 100", 100),
         ("worker 10", 110),
@@ -231,7 +231,7 @@ fn a_process_outlives_its_main_thread() {
     target.run("main 30");
     assert_eq!(count(&late), 30, "opened afterwards");
     let threads = target.process().threads().unwrap();
-    assert_eq!(late.who(), Who::Threads(threads));
+    assert_eq!(late.who(), CountedThreads::Threads(threads));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn threads_count_again_after_their_probe_is_opened() {
         std::thread::yield_now();
     }
     let mut set = UprobeSet::open(target.process(), &[probe]).unwrap();
-    assert!(matches!(set.who(), Who::Threads(_)));
+    assert!(matches!(set.who(), CountedThreads::Threads(_)));
     target.run("main 5");
     let closed = close_first(&mut set, &mut target);
     assert!(set.open_again(0));

@@ -16,11 +16,11 @@ const PART: u32 = 10_000;
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
-        let from = both();
+        let from = clock_pair();
         let mut span = FIRST_SPAN;
         loop {
             std::thread::sleep(span);
-            let to = both();
+            let to = clock_pair();
             let passed = to.at.duration_since(from.at);
             if (from.took + to.took) * PART > passed && passed < SPAN {
                 span = passed;
@@ -33,7 +33,7 @@ pub fn ns_per_tick() -> u64 {
 }
 
 /// One moment by both clocks.
-struct Both {
+struct ClockPair {
     at: Instant,
     ticks: u64,
     /// The duration of the reading, by which the ticks may be late.
@@ -60,13 +60,13 @@ pub fn reading_ns() -> f64 {
 }
 
 /// Reads both clocks; of several readings returns the one that was least disturbed.
-fn both() -> Both {
+fn clock_pair() -> ClockPair {
     let read = || {
         let at = Instant::now();
         // SAFETY: every x86-64 has the instruction.
         let ticks = unsafe { _rdtsc() };
         let took = at.elapsed();
-        Both { at, ticks, took }
+        ClockPair { at, ticks, took }
     };
     let more = (1..16).map(|_| read());
     more.fold(
@@ -89,7 +89,7 @@ impl Moment {
     /// Returns the present moment. The first call compares the clocks.
     pub fn now() -> Moment {
         let ns_per_tick = ns_per_tick();
-        let Both { at, ticks, .. } = both();
+        let ClockPair { at, ticks, .. } = clock_pair();
         Moment {
             at,
             ticks,

@@ -43,16 +43,16 @@ mod code;
 mod curve;
 mod functions;
 mod in_process;
+mod lock_waits;
 pub mod own;
 mod price;
 mod program;
-mod scopes;
+mod scope_visits;
 #[cfg(test)]
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
 mod trap;
 mod uprobe;
-mod waits;
 
 use std::array::from_fn;
 
@@ -65,9 +65,9 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, LoopTimes};
-pub use scopes::scope_visit;
+pub use lock_waits::futex_calls;
+pub use scope_visits::scope_visit;
 use trap::Trap;
-pub use waits::futex_calls;
 
 /// Elsewhere traps were found to cost as little as this part of the cost here,
 const CHEAPER: f64 = 0.7;
@@ -76,7 +76,7 @@ const DEARER: f64 = 1.5;
 
 /// Costs to measure besides a counting hit's; they take longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Want {
+pub struct CostRequest {
     /// A hit at a site where only a breakpoint fits.
     pub trap: bool,
     /// A hit of a kernel uprobe.
@@ -142,7 +142,7 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
 
 /// Returns the cost of a hit, from an earlier measurement or a new one: about 100 ms, and tens of
 /// ms more for each kind wanted.
-pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
+pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
         costs.count = curve(&shown, |shown| shown.count);
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn every_cost_is_finite_and_within_its_interval() {
-        let all = Want {
+        let all = CostRequest {
             trap: true,
             kernel: true,
         };
-        for want in [Want::default(), all] {
+        for want in [CostRequest::default(), all] {
             let start = std::time::Instant::now();
             let costs = unit_costs(want, &PriceCache::none());
             println!("{costs:#.2?} after {:.0?}", start.elapsed());

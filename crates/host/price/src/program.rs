@@ -58,7 +58,7 @@ struct Edit {
 }
 
 /// A function's address, and its bytes with the filler after them.
-type Placed = (u64, Vec<u8>);
+type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
     /// Writes a program of `count` functions and all trampolines, for threads whose word is at
@@ -134,7 +134,7 @@ impl Program {
 
 impl Edit {
     /// Returns the edit that restores the original bytes.
-    fn undone(&self, (address, code): &Placed) -> Edit {
+    fn undone(&self, (address, code): &FunctionBytes) -> Edit {
         let start = (self.at - address) as usize;
         let mut bytes = [0; 5];
         bytes.copy_from_slice(&code[start..start + 5]);
@@ -160,7 +160,7 @@ fn write_functions(
     mut at: u64,
     surrounding: Surrounding,
     count: usize,
-) -> Vec<Placed> {
+) -> Vec<FunctionBytes> {
     let place = |index| {
         let mut code = function(index, surrounding);
         code.resize(code.len().next_multiple_of(ALIGN), FILLER);
@@ -174,7 +174,7 @@ fn write_functions(
 
 /// Writes the loops that call them, after the last function. A loop of more functions than exist
 /// calls all.
-fn write_entries(draft: &mut Draft, functions: &[Placed]) -> [u64; LOOPS.len()] {
+fn write_entries(draft: &mut Draft, functions: &[FunctionBytes]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
     let mut end = functions
         .last()
@@ -197,7 +197,11 @@ struct Patcher {
 
 impl Patcher {
     /// Writes the trampolines of a version as for a target; returns the bytes for the sites.
-    fn patch_all(&mut self, functions: &[Placed], filter: Option<Filter>) -> io::Result<Vec<Edit>> {
+    fn patch_all(
+        &mut self,
+        functions: &[FunctionBytes],
+        filter: Option<Filter>,
+    ) -> io::Result<Vec<Edit>> {
         let space = Space {
             preferred: vec![self.draft.trampolines()],
             arenas: self.taken.clone(),
@@ -217,7 +221,7 @@ impl Patcher {
     fn patch(
         &mut self,
         planner: &mut Planner,
-        (address, bytes): &Placed,
+        (address, bytes): &FunctionBytes,
         body: &Body,
     ) -> io::Result<Edit> {
         let size = bytes

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_uprobe::frames::Frames;
 
-use super::{FRAME, Here};
+use super::{CallSession, FRAME};
 use crate::forbidden;
 use crate::forced::Records;
 use crate::memory::{self, PAGE};
@@ -44,7 +44,7 @@ impl Region {
     }
 
     /// Gives the calling thread a region: that of the dead thread which had its slab before, or a new one.
-    pub fn give(here: &Here, index: usize) -> Option<Region> {
+    pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
         // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
         // there.
@@ -65,7 +65,7 @@ impl Region {
     }
 
     /// Counts the calls of a dead thread as left.
-    pub fn bury(&self, here: &Here) {
+    pub fn bury(&self, here: &CallSession) {
         // That thread was not in this session, so its sets of words mean nothing.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());

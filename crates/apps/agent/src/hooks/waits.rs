@@ -5,7 +5,7 @@
 //! the signal handler ([`signals`]) recognises that the thread is in it.
 
 use super::Frame;
-use crate::signals::{self, OURS, Place};
+use crate::signals::{self, MaskLocation, OURS};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
@@ -16,14 +16,14 @@ const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 
 /// Prepares a wait. Returns its result if a held signal ends it before it begins.
-pub(super) fn prepare(number: usize, place: Place, frame: &mut Frame) -> Option<i64> {
+pub(super) fn prepare(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<i64> {
     if !signals::owned() {
         return None;
     }
     let blocked = tls::blocked();
     let wanted = match (place, given(number, place, frame)) {
         (_, None) => 0,
-        (Place::Wanted(_), Some(set)) => set & OURS,
+        (MaskLocation::Wanted(_), Some(set)) => set & OURS,
         (_, Some(mask)) => {
             replace(place, frame, mask);
             blocked & !mask
@@ -39,7 +39,7 @@ pub(super) fn prepare(number: usize, place: Place, frame: &mut Frame) -> Option<
     }
     signals::set_waiter(wanted);
     match place {
-        Place::Wanted(_) => take(wanted, frame),
+        MaskLocation::Wanted(_) => take(wanted, frame),
         _ => {
             let mask = given(number, place, frame)?;
             signals::deliver_within(mask).then_some(EINTR)
@@ -66,7 +66,7 @@ fn behind(frame: &Frame) -> u64 {
 }
 
 impl Frame {
-    /// Returns a register by its index in a ucontext, as [`Place`] names it.
+    /// Returns a register by its index in a ucontext, as [`MaskLocation`] names it.
     fn slot(&mut self, index: usize) -> Option<&mut u64> {
         Some(match index {
             0 => &mut self.r8,
@@ -80,7 +80,7 @@ impl Frame {
 
 /// Returns the mask or set as the program gave it, also if the hook is called again for the same
 /// call. `None` if there is none, or if the kernel refuses its size.
-fn given(number: usize, place: Place, frame: &mut Frame) -> Option<u64> {
+fn given(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,
         tiptoe_sys::raw::nr::PPOLL => frame.r8,
@@ -89,8 +89,8 @@ fn given(number: usize, place: Place, frame: &mut Frame) -> Option<u64> {
         _ => frame.r9,
     };
     let at = match place {
-        Place::Set(index) | Place::Wanted(index) => *frame.slot(index)?,
-        Place::Pair(index) => {
+        MaskLocation::Set(index) | MaskLocation::Wanted(index) => *frame.slot(index)?,
+        MaskLocation::Pair(index) => {
             // SAFETY: libc passes NULL or an address and a size.
             let pair = unsafe { (*frame.slot(index)? as *const [u64; 2]).as_ref() }?;
             let [at, size] = *pair;
@@ -106,11 +106,11 @@ fn given(number: usize, place: Place, frame: &mut Frame) -> Option<u64> {
 }
 
 /// Gives the kernel a copy of the mask without our signals.
-fn replace(place: Place, frame: &mut Frame, mask: u64) {
+fn replace(place: MaskLocation, frame: &mut Frame, mask: u64) {
     let copy = Mask::new(mask, mask & !OURS);
     let (index, at) = match place {
-        Place::Pair(index) => (index, copy.pair()),
-        Place::Set(index) | Place::Wanted(index) => (index, copy.address()),
+        MaskLocation::Pair(index) => (index, copy.pair()),
+        MaskLocation::Set(index) | MaskLocation::Wanted(index) => (index, copy.address()),
     };
     if let Some(register) = frame.slot(index) {
         *register = at;

@@ -9,7 +9,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr};
 
-use super::{BELIEVED, BOTH, Believed, Info, OURS, SIG_IGN, believed, bit, fd};
+use super::{BELIEVED, BOTH, Info, OURS, ProgramSignal, SIG_IGN, believed, bit, fd};
 use crate::thread::set_mask;
 use crate::tls;
 
@@ -60,7 +60,7 @@ pub fn pending_set() -> u64 {
     let pending = |signal: &usize| {
         tls::held(*signal).is_some()
             || fd::is_full(*signal)
-            // Acquire: pairs with the Release in `Believed::keep`.
+            // Acquire: pairs with the Release in `ProgramSignal::keep`.
             || believed(*signal).is_some_and(|b| b.pending.load(Ordering::Acquire) == getpid())
     };
     BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
@@ -156,7 +156,7 @@ impl Info {
     }
 }
 
-impl Believed {
+impl ProgramSignal {
     /// Takes the signal held for the process. A forked child has none of its parent's.
     fn take(&self) -> Option<Info> {
         if self.pending.load(Ordering::Relaxed) == 0 {

@@ -9,7 +9,7 @@ use super::pending::{send_to_thread, take_pending};
 use super::step;
 use super::wait::Wait;
 use super::{
-    ARGUMENTS, Action, Believed, Context, Info, OURS, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL,
+    ARGUMENTS, Action, Context, Info, OURS, ProgramSignal, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL,
     SIG_IGN, believed, bit, kernel_action,
 };
 use crate::shared;
@@ -19,7 +19,7 @@ use crate::tls;
 use crate::watches;
 
 /// The data of a breakpoint's signal.
-pub struct Trapped {
+pub struct TrapData {
     /// The value with which the event was opened.
     pub data: u64,
     /// The watched address.
@@ -34,9 +34,9 @@ pub struct Trapped {
     pub registers: [u64; 16],
 }
 
-impl Trapped {
+impl TrapData {
     /// Returns the data of a breakpoint's signal; `None` for any other signal.
-    fn of(info: &Info, context: &Context) -> Option<Trapped> {
+    fn of(info: &Info, context: &Context) -> Option<TrapData> {
         const ASYNC: u32 = 1;
         /// The indices of %rax, %rcx and so on in a ucontext.
         const NUMBERS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
@@ -46,7 +46,7 @@ impl Trapped {
         }
         let [_, address, address_above, data, data_above, _, flags, ..] = info.rest;
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        Some(Trapped {
+        Some(TrapData {
             data: word(data, data_above),
             address: word(address, address_above),
             is_late: flags & ASYNC != 0,
@@ -76,7 +76,7 @@ fn has_no_reason(info: &Info) -> bool {
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
-    if Trapped::of(info, context).is_some_and(|trapped| watches::hit(&trapped)) {
+    if TrapData::of(info, context).is_some_and(|trapped| watches::hit(&trapped)) {
         return;
     }
     if has_no_reason(info) && watches::take_stray(context.register(RIP)) {
@@ -112,7 +112,7 @@ fn deliver_more(context: &mut Context) {
 }
 
 /// Handles a sent signal.
-fn sent(believed: &Believed, info: &Info, context: &mut Context) {
+fn sent(believed: &ProgramSignal, info: &Info, context: &mut Context) {
     let signal = info.signal;
     let bit = bit(signal as usize);
     let blocked = tls::blocked();
@@ -193,7 +193,7 @@ fn ask_rearm(shared: &shared::Shared) {
 
 /// Does with a signal what the program asked for, with `mask` in force. As in the kernel, a fault whose signal is
 /// blocked, also by its own handler, gets no handler, because that handler would cause the same fault for ever.
-fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context, mask: u64) {
+fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
     match action.handler {

@@ -19,7 +19,7 @@ const CALL_MADE: u64 = 24;
 
 /// The place of a call's mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum MaskLocation {
     /// The address of a mask in a register, by its index in a ucontext.
     Set(usize),
     /// The address of a mask's address and length.
@@ -28,19 +28,19 @@ pub enum Place {
     Wanted(usize),
 }
 
-impl Place {
+impl MaskLocation {
     /// Returns the place for a system call, if it is such a wait.
-    pub fn of(number: usize) -> Option<Place> {
+    pub fn of(number: usize) -> Option<MaskLocation> {
         const R8: usize = 0;
         const R9: usize = 1;
         const R10: usize = 2;
         const RDI: usize = 8;
         Some(match number {
-            nr::RT_SIGSUSPEND => Place::Set(RDI),
-            nr::PPOLL => Place::Set(R10),
-            nr::PSELECT6 => Place::Pair(R9),
-            nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => Place::Set(R8),
-            nr::RT_SIGTIMEDWAIT => Place::Wanted(RDI),
+            nr::RT_SIGSUSPEND => MaskLocation::Set(RDI),
+            nr::PPOLL => MaskLocation::Set(R10),
+            nr::PSELECT6 => MaskLocation::Pair(R9),
+            nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => MaskLocation::Set(R8),
+            nr::RT_SIGTIMEDWAIT => MaskLocation::Wanted(RDI),
             _ => return None,
         })
     }
@@ -56,7 +56,7 @@ enum Stage {
 pub(super) struct Wait {
     call: Call,
     stage: Stage,
-    place: Place,
+    place: MaskLocation,
 }
 
 impl Wait {
@@ -72,16 +72,16 @@ impl Wait {
         } else {
             return None;
         };
-        let place = Place::of(call.number as usize)?;
+        let place = MaskLocation::of(call.number as usize)?;
         (call.behind != 0).then_some(Wait { call, stage, place })
     }
 
     /// Returns the mask in force during the wait, as the program gave it.
     pub(super) fn mask(&self, context: &Context) -> Option<u64> {
         let mask = match self.place {
-            Place::Set(at) => Mask::at(context.register(at)),
-            Place::Pair(at) => Mask::at(context.register(at).wrapping_sub(8)),
-            Place::Wanted(_) => None,
+            MaskLocation::Set(at) => Mask::at(context.register(at)),
+            MaskLocation::Pair(at) => Mask::at(context.register(at).wrapping_sub(8)),
+            MaskLocation::Wanted(_) => None,
         };
         mask.map(|mask| mask.given())
     }
@@ -89,7 +89,7 @@ impl Wait {
     /// Ends a sigtimedwait that wants this signal with it. Once the call is made the kernel does so
     /// itself.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
-        let (Place::Wanted(at), Stage::Before) = (self.place, self.stage) else {
+        let (MaskLocation::Wanted(at), Stage::Before) = (self.place, self.stage) else {
             return false;
         };
         // SAFETY: the hook read the set from there, for this very call.
@@ -122,8 +122,10 @@ impl Wait {
         let mut pending = 0u64;
         let at = &raw mut pending as usize;
         // SAFETY: the kernel writes 8 bytes.
-        let asked = unsafe { call(nr::RT_SIGPENDING, [at, 8, 0, 0, 0, 0]) };
-        if self.stage == Stage::Interrupted && asked.is_ok() && pending & !context.mask & !OURS == 0
+        let result = unsafe { call(nr::RT_SIGPENDING, [at, 8, 0, 0, 0, 0]) };
+        if self.stage == Stage::Interrupted
+            && result.is_ok()
+            && pending & !context.mask & !OURS == 0
         {
             context.set_register(RAX, self.call.number);
             context.set_register(RIP, self.call.behind - 2);

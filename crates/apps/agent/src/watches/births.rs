@@ -14,7 +14,7 @@ use crate::shared::{self, Shared};
 use crate::tasks;
 
 /// Not 0 while creations wait.
-static HELD: AtomicU32 = AtomicU32::new(0);
+static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, as a number of pieces.
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
@@ -24,42 +24,42 @@ const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
 /// Makes each thread wait before it creates another, until this is dropped, but at most 250 ms.
-pub struct Held;
+pub struct CreationHold;
 
-impl Held {
+impl CreationHold {
     /// Waits until creations in progress have ended, if there can be any.
-    pub fn new(shared: &Shared) -> Held {
+    pub fn new(shared: &Shared) -> CreationHold {
         // SeqCst: the store must precede the readings of the list in `settle`. A thread that misses the store in
         // `before` creates its thread at once, so that these readings can wait for it.
-        HELD.store(1, SeqCst);
+        ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }
-        Held
+        CreationHold
     }
 }
 
-impl Drop for Held {
+impl Drop for CreationHold {
     fn drop(&mut self) {
-        HELD.store(0, SeqCst);
-        futex::wake(&HELD, u32::MAX);
+        ON_HOLD.store(0, SeqCst);
+        futex::wake(&ON_HOLD, u32::MAX);
     }
 }
 
 /// Lets all creations run, because a session begins.
 pub fn begin() {
-    HELD.store(0, SeqCst);
+    ON_HOLD.store(0, SeqCst);
 }
 
 /// Waits before a call that creates a thread, while breakpoints are opened.
 pub fn before() {
     for _ in 0..PIECES {
         // A forked child has a copy of the word, which no thread there will clear.
-        if HELD.load(SeqCst) == 0 || shared::at_home().is_none() {
+        if ON_HOLD.load(SeqCst) == 0 || shared::at_home().is_none() {
             return;
         }
-        let _ = futex::wait(&HELD, 1, Some(PIECE_NS));
+        let _ = futex::wait(&ON_HOLD, 1, Some(PIECE_NS));
     }
 }
 

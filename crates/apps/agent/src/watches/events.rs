@@ -1,7 +1,7 @@
 //! Opens breakpoints by perf_event_open(2), with words in place of the kernel's record.
 
 use tiptoe_sys::raw::{Errno, call, nr};
-use tiptoe_wire::Watched;
+use tiptoe_wire::WatchTarget;
 
 const PERF_TYPE_BREAKPOINT: u64 = 5;
 /// The used bytes of perf_event_attr, up to `sig_data`.
@@ -21,7 +21,7 @@ const CLOEXEC: usize = 8;
 pub const EXECUTE: u8 = 4;
 
 /// Returns perf_event_attr of a breakpoint.
-pub fn attr(watched: &Watched, flags: u64, data: u64) -> [u64; ATTR_BYTES as usize / 8] {
+pub fn attr(watched: &WatchTarget, flags: u64, data: u64) -> [u64; ATTR_BYTES as usize / 8] {
     let mut attr = [0; ATTR_BYTES as usize / 8];
     let words = [
         (0, PERF_TYPE_BREAKPOINT | ATTR_BYTES << 32),

@@ -9,10 +9,10 @@ use tiptoe_kernel::watchpoints::Futex;
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// The same calls without accounting.
+    /// The calls without accounting.
     Ideal,
     Tiptoe,
-    /// The same accounting, all under one mutex.
+    /// The accounting under one mutex.
     GlobalMutex,
 }
 

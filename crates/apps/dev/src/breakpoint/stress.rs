@@ -69,20 +69,20 @@ impl Stress {
     }
 
     pub(super) fn run(&self) -> Result<Table, Error> {
-        let asked = self.cases();
+        let cases = self.cases();
         let mut measured: BTreeMap<StressCase, Vec<Measured>> = BTreeMap::new();
         for round in 0..self.rounds {
-            for turn in 0..asked.len() {
-                let asked = asked[(turn + round) % asked.len()];
-                let found = self.measure(asked)?;
-                measured.entry(asked).or_default().push(found);
+            for turn in 0..cases.len() {
+                let case = cases[(turn + round) % cases.len()];
+                let found = self.measure(case)?;
+                measured.entry(case).or_default().push(found);
             }
         }
         let mut table = Table {
             bench: "breakpoint stress",
             ..Table::default()
         };
-        let rows = measured.iter().map(|(asked, found)| row(asked, found));
+        let rows = measured.iter().map(|(case, found)| row(case, found));
         table.rows.extend(rows);
         table.notes.push(format!(
             "CPU time of a pair of reserve and release; medians of {} alternating rounds of {} ms, \
@@ -94,26 +94,26 @@ impl Stress {
 
     fn cases(&self) -> Vec<StressCase> {
         let percentages = self.cpu_targets.map_or(vec![0, 1, 10], |one| vec![one]);
-        let mut asked = Vec::new();
+        let mut cases = Vec::new();
         for cpu_targets in percentages {
             for threads in up_to(self.threads) {
-                asked.extend(Form::ALL.map(|form| StressCase {
+                cases.extend(Form::ALL.map(|form| StressCase {
                     cpu_targets,
                     threads,
                     form,
                 }));
             }
         }
-        asked
+        cases
     }
 
-    fn measure(&self, asked: StressCase) -> Result<Measured, Error> {
+    fn measure(&self, case: StressCase) -> Result<Measured, Error> {
         let storage = Storage::new(self.cpus, self.slots, 16 * self.threads + 64);
         let storage = storage.ok_or(Error::Numbers)?;
         Ok(storage.with(
-            asked.form,
+            case.form,
             Pairs {
-                asked,
+                case,
                 cpus: self.cpus,
                 time: Duration::from_millis(u64::from(self.ms)),
             },
@@ -143,7 +143,7 @@ impl Stress {
 }
 
 struct Pairs {
-    asked: StressCase,
+    case: StressCase,
     cpus: u32,
     time: Duration,
 }
@@ -154,7 +154,7 @@ impl Act<Measured> for Pairs {
             cpu_targets,
             threads,
             ..
-        } = self.asked;
+        } = self.case;
         let is_over = AtomicBool::new(false);
         let start = Barrier::new(threads as usize + 1);
         let ((pairs, cpu), took) = std::thread::scope(|scope| {
@@ -222,17 +222,17 @@ fn batch(slots: &impl Slots, requests: &[Request]) {
     }
 }
 
-fn row(asked: &StressCase, found: &[Measured]) -> TableRow {
+fn row(case: &StressCase, found: &[Measured]) -> TableRow {
     let of = |part: fn(&Measured) -> f64| {
         let values = found.iter().map(part);
         values.collect::<Vec<f64>>()
     };
     let waiting = median_and_spread(&of(|found| found.waiting)).0;
     TableRow {
-        threads: Some(asked.threads),
-        cpu_targets: Some(asked.cpu_targets),
+        threads: Some(case.threads),
+        cpu_targets: Some(case.cpu_targets),
         waiting_percent: Some(100.0 * waiting),
-        ..TableRow::new(asked.form.name(), &of(|found| found.ns), "ns")
+        ..TableRow::new(case.form.name(), &of(|found| found.ns), "ns")
     }
 }
 

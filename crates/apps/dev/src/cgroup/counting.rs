@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use tiptoe_event::{Counter, counter_groups};
 use tiptoe_kernel::cgroups::ExtraCounts;
-use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::counters::CountTarget;
 use tiptoe_kernel::{Cgroups, CounterSet};
 
 use super::folder::Folder;
@@ -42,7 +42,7 @@ pub(super) enum Case {
     Tiptoe {
         events: usize,
     },
-    /// The same with none, on each CPU: at switches.
+    /// tiptoe without events, which counts at switches on each CPU.
     PerCpu,
 }
 
@@ -81,7 +81,7 @@ impl Counting {
     pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
         Ok(match case {
             Case::Nobody => Counting::Nobody,
-            Case::System => Counting::Sets(vec![set(2, &PERFS, &Whom::Cpus(Vec::new()))?]),
+            Case::System => Counting::Sets(vec![set(2, &PERFS, &CountTarget::Cpus(Vec::new()))?]),
             Case::Perf {
                 events,
                 with_system,
@@ -117,7 +117,7 @@ impl Drop for Counting {
     }
 }
 
-fn set(events: usize, names: &[&'static str], whom: &Whom) -> Result<CounterSet, Error> {
+fn set(events: usize, names: &[&'static str], whom: &CountTarget) -> Result<CounterSet, Error> {
     let all = names.iter().cycle().take(events);
     let groups = all.flat_map(|name| counter_groups(name)).flatten();
     let groups: Vec<Vec<Counter<'_>>> = groups
@@ -137,15 +137,15 @@ fn sets(
     if !folder.is_perfs {
         return Err(Error::Missing);
     }
-    let system = with_system.then_some(Whom::Cpus(Vec::new()));
-    let parent = Whom::Cgroup(folder.path().to_owned());
-    let children = (0..cgroups).map(|at| Whom::Cgroup(folder.child(at)));
+    let system = with_system.then_some(CountTarget::Cpus(Vec::new()));
+    let parent = CountTarget::Cgroup(folder.path().to_owned());
+    let children = (0..cgroups).map(|at| CountTarget::Cgroup(folder.child(at)));
     let all = system.into_iter().chain([parent]).chain(children);
     all.map(|whom| set(events, &PERFS, &whom)).collect()
 }
 
 fn tiptoe(events: usize, per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
-    let read = set(events, &READ, &Whom::Cpus(Vec::new()))?;
+    let read = set(events, &READ, &CountTarget::Cpus(Vec::new()))?;
     let wanted = ExtraCounts {
         per_cpu,
         ..ExtraCounts::default()
@@ -172,11 +172,11 @@ fn bpftrace() -> Result<Counting, Error> {
                 error,
             },
         })?;
-    let said = child.stdout.take();
+    let output = child.stdout.take();
     let counting = Counting::Bpftrace(child);
     let mut line = String::new();
-    if let Some(said) = said {
-        let read = BufReader::new(said).read_line(&mut line);
+    if let Some(output) = output {
+        let read = BufReader::new(output).read_line(&mut line);
         read.map_err(failed("waiting for bpftrace"))?;
     }
     match line.trim() {

@@ -125,18 +125,18 @@ fn measure<M: Copy>(
 }
 
 /// Compares each case with the bare lock.
-fn compare(found: &CaseResults<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64])) {
+fn compare(found: &CaseResults<&'static str>, mut report: impl FnMut(&str, &[f64], &[f64])) {
     let mut cases = found.cases.iter();
     let Some((_, bare)) = cases.next() else {
         return;
     };
-    cases.for_each(|(name, times)| tell(name, bare, times));
+    cases.for_each(|(name, times)| report(name, bare, times));
 }
 
 /// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
-struct Apart<A>(A);
+struct OwnLines<A>(A);
 
 fn thread_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -147,7 +147,7 @@ fn thread_ns() -> u64 {
 fn pair<M: Mutex>(time: Duration) -> f64 {
     // The lock is aligned, because a lock and its value in two cache lines take longer, and the start of the stack is
     // random.
-    let lock = Apart::<M>::default();
+    let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
         for _ in 0..PAIRS {
@@ -163,12 +163,12 @@ fn pair<M: Mutex>(time: Duration) -> f64 {
 
 /// Returns the time of a pair while another lock is held.
 fn pair_within<M: Mutex>(time: Duration) -> f64 {
-    Apart::<M>::default().0.with(|_| pair::<M>(time))
+    OwnLines::<M>::default().0.with(|_| pair::<M>(time))
 }
 
 /// Returns the time of a section of contending threads, in nanoseconds of wall time.
 fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
-    let (lock, over) = (Apart::<M>::default(), Apart(AtomicBool::new(false)));
+    let (lock, over) = (OwnLines::<M>::default(), OwnLines(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
     let begin = scope(|scope| {
         for _ in 0..threads {

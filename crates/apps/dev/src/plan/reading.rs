@@ -2,7 +2,7 @@
 //! at switches.
 
 use tiptoe_collector::MOST_READ;
-use tiptoe_schedule::simulate::{Charges, Group as Fate, Machine, Outcome, Wanted};
+use tiptoe_schedule::simulate::{Charges, Group as Fate, GroupRequest, Machine, Outcome};
 use tiptoe_schedule::{Policy, Target};
 
 use super::rows::{EventRow, PolicyRow};
@@ -24,7 +24,7 @@ impl Setting<'_> {
             return Ok(None);
         }
         let groups = self.groups.iter();
-        let groups: Vec<Wanted> = groups.map(|group| wanted(Target::System, group)).collect();
+        let groups: Vec<GroupRequest> = groups.map(|group| wanted(Target::System, group)).collect();
         let machine = Machine {
             groups: &groups,
             ..machine.clone()

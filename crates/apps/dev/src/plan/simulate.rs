@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tiptoe_schedule::simulate::{
-    Charges, Group as Fate, Machine, Outcome, Switch, Synthetic, Wanted,
+    Charges, Group as Fate, GroupRequest, Machine, Outcome, Switch, Synthetic,
 };
 use tiptoe_schedule::{AddError, Label, Policy, Priority, Target};
 
@@ -124,7 +124,7 @@ impl Setting<'_> {
 
     /// Returns the groups for the system, if requested, then those for each cgroup. `rows` relies on
     /// this order.
-    fn wanted(&self) -> Vec<Wanted> {
+    fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
         let targets = system.into_iter().chain(labels.map(Target::Label));
@@ -182,9 +182,9 @@ impl Setting<'_> {
 
 /// Returns the simulated form of a group. If some of its events need counters, its software events
 /// are left out, because they count exactly when the others do.
-pub(super) fn wanted(target: Target, group: &PlanGroup) -> Wanted {
+pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
-    Wanted {
+    GroupRequest {
         target,
         priority: match group.is_pinned {
             true => Priority::Pinned,

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use tiptoe_uprobe::lookup::{Lookup, Mapping, Place, Shape, Space, Writer};
+use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 
 use crate::error::Error;
 
@@ -251,8 +251,8 @@ fn mapping(index: u64) -> Mapping {
     }
 }
 
-fn place(file: u64, offset: u64) -> Place {
-    Place::new(file as u32, offset).expect("both are small")
+fn place(file: u64, offset: u64) -> FileOffset {
+    FileOffset::new(file as u32, offset).expect("both are small")
 }
 
 /// Returns a random number with a good upper half: Knuth's MMIX.

@@ -19,7 +19,7 @@ pub(super) enum Case {
     Filtered,
     /// Each call's return is counted, too.
     EntryReturn,
-    /// And the time between the two is measured.
+    /// The time between entry and return is measured, too.
     Latency,
     /// Each call is recorded, with the time and two arguments.
     Record,
@@ -29,7 +29,7 @@ pub(super) enum Case {
     NotUnder,
     /// Each call is counted by its first argument's value.
     ByArg0,
-    /// The same, and each call is timed.
+    /// Each call is timed, too.
     LatencyByArg0,
     /// The kernel counts calls.
     Kernel,
@@ -139,8 +139,8 @@ impl Case {
     }
 
     /// Returns whether the case has this measurement.
-    pub(super) fn asks(self, asked: &CallLoad) -> bool {
-        let CallLoad { site, threads, .. } = *asked;
+    pub(super) fn measures(self, load: &CallLoad) -> bool {
+        let CallLoad { site, threads, .. } = *load;
         match self {
             Case::Floor | Case::ReturnFloor => threads == 1 && self.floor(site).is_some(),
             Case::Count => true,

@@ -6,7 +6,7 @@ use tiptoe_collector::Budget;
 use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
 
 use super::address;
-use super::others::Other;
+use super::watch_tools::Other;
 use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;

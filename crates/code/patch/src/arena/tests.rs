@@ -2,15 +2,15 @@ use super::*;
 
 const SITE: u64 = 0x5555_0000_0005;
 
-fn want(heads: &[u8]) -> Want {
-    Want {
+fn want(heads: &[u8]) -> RoomRequest {
+    RoomRequest {
         origin: SITE,
         any: Displacement::over(heads, ByteSet::TRAPS),
         pairs: Displacement::over(heads, ByteSet::TRAPS),
         reach: (0, u64::MAX),
         len: 64,
         hot: 0,
-        told: 128,
+        unwind_len: 128,
     }
 }
 
@@ -75,13 +75,13 @@ fn places_never_overlap() {
         .map(|i| {
             let origin = SITE + 32 * i;
             let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4];
-            let moved = Want {
+            let moved = RoomRequest {
                 origin,
                 ..want(heads)
             };
             arenas.place(moved).expect("room")
         })
-        .flat_map(|place| [(place.at, 64), (place.told, 128)])
+        .flat_map(|place| [(place.at, 64), (place.unwind, 128)])
         .collect();
     places.sort_unstable();
     assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
@@ -100,7 +100,7 @@ fn hot_bytes_straddle_no_line_where_they_need_not() {
         for index in 0..1000 {
             let origin = SITE + 16 * index;
             let hot = 36;
-            let place = arenas.place(Want {
+            let place = arenas.place(RoomRequest {
                 origin,
                 hot,
                 ..want(heads)
@@ -132,7 +132,7 @@ fn an_arena_of_an_earlier_attach_is_reused() {
     let mut arenas = Arenas::new(space);
     let place = arenas.place(want(&[])).expect("room");
     assert_eq!(
-        (place.at, place.told),
+        (place.at, place.unwind),
         (base + CODE + 100, base + END - 128)
     );
     let abi = Abi::default();

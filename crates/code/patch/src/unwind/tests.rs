@@ -11,7 +11,7 @@ use crate::decode::FunctionCode;
 use crate::plan::{Patch, Planner};
 use crate::shape::shape;
 use crate::trampoline::Body;
-use crate::{Apart, Hits, Space};
+use crate::{GroupValue, Hits, Space};
 
 const SITE: u64 = 0x5555_5555_0000;
 
@@ -33,8 +33,8 @@ fn patch(bytes: &[u8], offset: usize, body: &Body) -> Patch {
 
 /// Returns, at an offset in a trampoline, where the program continues, relative to the function,
 /// and how many of our bytes are on its stack.
-fn told(patch: &Patch, offset: usize) -> (u64, i64) {
-    let (at, bytes) = (patch.told.address, &patch.told.bytes);
+fn position(patch: &Patch, offset: usize) -> (u64, i64) {
+    let (at, bytes) = (patch.unwind.address, &patch.unwind.bytes);
     let bases = BaseAddresses::default().set_eh_frame_hdr(at);
     let header = EhFrameHdr::new(bytes, LittleEndian);
     let header = header.parse(&bases, 8).expect("a header");
@@ -94,7 +94,7 @@ fn all(patch: &Patch) -> Vec<(String, u64, i64)> {
     let mut lines = Vec::new();
     while decoder.can_decode() {
         let instruction = decoder.decode();
-        let (offset, depth) = told(patch, instruction.ip() as usize);
+        let (offset, depth) = position(patch, instruction.ip() as usize);
         let name = format!("{:?}", instruction.mnemonic()).to_lowercase();
         lines.push((name, offset, depth));
     }
@@ -165,9 +165,9 @@ fn a_call_that_starts_the_window() {
     assert_eq!(lines[0], ("push".to_owned(), 0, 8));
     assert_eq!(lines[6], ("pop".to_owned(), 0, 16));
     assert_eq!(lines[7], ("jmp".to_owned(), 0, 8));
-    assert_eq!(told(&patch, patch.copy.into()), (0, 0));
+    assert_eq!(position(&patch, patch.copy.into()), (0, 0));
     let trapped = patch.heads[0].resume;
-    assert_eq!(told(&patch, trapped.into()), (0, 0));
+    assert_eq!(position(&patch, trapped.into()), (0, 0));
 }
 
 #[test]
@@ -215,16 +215,16 @@ fn the_return_point_of_a_call_followed_without_a_thunk() {
         let push = |way| ("push".to_owned(), RETURNS + way, -8);
         assert_eq!(returns, [&push(0), &push(1)]);
         let behind: Vec<usize> = (0..patch.code.len())
-            .filter(|at| told(&patch, *at).0 >= RETURNS)
+            .filter(|at| position(&patch, *at).0 >= RETURNS)
             .collect();
         let call = behind[0] - 1;
-        assert_eq!((patch.code[call], told(&patch, call)), (0xe8, (0, -8)));
+        assert_eq!((patch.code[call], position(&patch, call)), (0xe8, (0, -8)));
         assert_eq!(
             behind[9] - behind[0],
             9,
             "four bytes of the call, and the push"
         );
-        assert_eq!(told(&patch, behind[9] + 1), (0, 0));
+        assert_eq!(position(&patch, behind[9] + 1), (0, 0));
     }
 }
 
@@ -239,21 +239,21 @@ fn the_copy_follows_an_interception() {
     let lines = all(&patch);
     assert_eq!(lines[2], ("call".to_owned(), 0, 136));
     let returned = 15;
-    assert_eq!(told(&patch, returned), (0, 128));
+    assert_eq!(position(&patch, returned), (0, 128));
     assert_eq!(usize::from(patch.copy), returned + 14);
 }
 
 #[test]
 fn two_ways_to_an_instruction_agree_for_all_kinds_of_hits() {
     let (slot, probe) = (7, 3);
-    let argument = Apart::Argument;
-    let apart = [
+    let argument = GroupValue::Argument;
+    let by = [
         None,
         Some(argument(0)),
         Some(argument(1)),
-        Some(Apart::Scope),
+        Some(GroupValue::Scope),
     ];
-    for (under, by) in [true, false, true, false].into_iter().zip(apart) {
+    for (under, by) in [true, false, true, false].into_iter().zip(by) {
         let hits = Hits { under, by, ..ALL };
         let inside = [&[0xb8, 1, 0, 0, 0, 0x85, 0xff][..], &FUNCTION].concat();
         all(&patch(&inside, 7, &Body::Count { slot, hits }));

@@ -39,14 +39,14 @@ pub fn missing() -> Vec<Code> {
     wanted.filter(|code| !there.contains(code)).collect()
 }
 
-type Found = HashMap<(Code, bool), Encoding>;
+type EncodingMap = HashMap<(Code, bool), Encoding>;
 
 /// Registers to try as operands; the stack pointer only if no other works.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
 /// Records the instruction of these bytes, unless one of its form was recorded. Returns whether
 /// the bytes are a valid instruction.
-fn keep(found: &mut Found, head: &[u8], operands: &[u8]) -> bool {
+fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
     // An immediate, or the displacement of a branch.
     let bytes = [head, operands, &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
     let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
@@ -63,7 +63,7 @@ fn keep(found: &mut Found, head: &[u8], operands: &[u8]) -> bool {
 }
 
 /// Tries operands in memory, and registers of which the second is one of `others`.
-fn with_operands(found: &mut Found, head: &[u8], others: &[u8], tail: &[u8]) {
+fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
         // Four bytes of displacement: a jump at a long instruction often has no guard, so that the
         // site is moved.
@@ -81,7 +81,7 @@ fn with_operands(found: &mut Found, head: &[u8], others: &[u8], tail: &[u8]) {
     }
 }
 
-fn legacy(found: &mut Found) {
+fn legacy(found: &mut EncodingMap) {
     const PREFIXES: [&[u8]; 10] = [
         &[],
         &[0x66],
@@ -117,7 +117,7 @@ fn leads_on(byte: u8) -> bool {
     prefix || matches!(byte, 0x0f | 0x62 | 0xc4 | 0xc5)
 }
 
-fn vex_and_xop(found: &mut Found) {
+fn vex_and_xop(found: &mut EncodingMap) {
     let escapes = [(0xc4, 0..8), (0x8f, 8..11)];
     for (escape, map) in escapes
         .iter()
@@ -133,7 +133,7 @@ fn vex_and_xop(found: &mut Found) {
     }
 }
 
-fn evex(found: &mut Found) {
+fn evex(found: &mut EncodingMap) {
     for (map, width) in (1..8).flat_map(|map| [(map, 0), (map, 0x80)]) {
         for (prefix, length) in (0..4).flat_map(|p| (0..3).map(move |l| (p, l << 5))) {
             for opcode in 0..=0xff {

@@ -216,13 +216,13 @@ fn a_filter_sees_the_argument_that_the_first_instruction_overwrites() {
     let shape = shape(&function, 0).expect("plain");
     assert_eq!(shape.site(), at + 5);
     for (arg, site, strategy) in [(0, at, Strategy::Trap), (1, at + 5, Strategy::Jump)] {
-        let asked = Comparison {
+        let comparison = Comparison {
             arg,
             width: Width::U64,
             operator: Operator::Eq,
             value: 7,
         };
-        let filter = Filter::new(Join::All, &[asked]);
+        let filter = Filter::new(Join::All, &[comparison]);
         let slot = u32::from(arg);
         let body = Body::Count {
             slot,

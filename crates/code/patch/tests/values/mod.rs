@@ -5,7 +5,7 @@ mod timed;
 use std::collections::BTreeMap;
 
 use super::machine::{Machine, Registers};
-use tiptoe_patch::{Apart, Body, Hits, Shape};
+use tiptoe_patch::{Body, GroupValue, Hits, Shape};
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{UNDER, VALUED};
 use tiptoe_wire::values::{ALL, ROOM, WIDTH, decode};
@@ -47,7 +47,7 @@ fn words(machine: &Machine) -> Vec<u64> {
 
 fn by(arg: u8) -> Hits {
     Hits {
-        by: Some(Apart::Argument(arg)),
+        by: Some(GroupValue::Argument(arg)),
         ..Hits::default()
     }
 }
@@ -73,7 +73,7 @@ fn each_value_of_each_argument_is_counted() {
 #[test]
 fn each_scope_is_counted() {
     let hits = Hits {
-        by: Some(Apart::Scope),
+        by: Some(GroupValue::Scope),
         ..Hits::default()
     };
     for entry in [true, false] {
@@ -126,8 +126,8 @@ fn a_thread_without_counters_asks_for_them_first() {
     let before = machine.calls();
     call(&machine, at, 2, 5, true);
     let now = machine.calls();
-    let asked = SLOT as u64 | (UNDER | VALUED) as u64;
-    assert_eq!((now.cold - before.cold, now.slot), (1, asked));
+    let argument = SLOT as u64 | (UNDER | VALUED) as u64;
+    assert_eq!((now.cold - before.cold, now.slot), (1, argument));
     machine.counters(true);
     call(&machine, at, 2, 5, true);
     assert_eq!(

@@ -62,9 +62,9 @@ fn a_followed_call_keeps_its_set() {
     let expected = [(Some(0), 1), (Some(5), 2), (Some(6), 1)];
     assert_eq!(counted(&machine, words::CALLS), expected.into());
     assert_eq!(machine.count(0), 6, "the credit");
-    let asked = machine.calls().followed;
-    assert_eq!(asked as u32, PROBE);
-    let number = (asked >> 56) as u8;
+    let followed = machine.calls().followed;
+    assert_eq!(followed as u32, PROBE);
+    let number = (followed >> 56) as u8;
     assert_eq!(machine.count(set(SLOT, number) as usize), 2);
 }
 
@@ -103,8 +103,8 @@ fn a_thread_without_counters_asks_for_them_before_its_call_is_followed() {
     call(&machine, at, 2, 5, true);
     let now = machine.calls();
     let word = u64::from(SLOT + words::ONLY_COUNTED);
-    let asked = word | (UNDER | VALUED) as u64;
-    assert_eq!((now.cold - before.cold, now.slot), (1, asked));
+    let argument = word | (UNDER | VALUED) as u64;
+    assert_eq!((now.cold - before.cold, now.slot), (1, argument));
     machine.counters(true);
     call(&machine, at, 2, 5, true);
     assert!(counted(&machine, 0).is_empty(), "it is not below the gate");

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use gimli::constants as dw;
 
-use super::error::VariableError;
 use super::types::{self, Shape, TypeRef, offset_of, shape, type_of};
 use super::units::{Entry, Units};
+use super::variable_error::VariableError;
 use crate::find::alike;
 
 /// The deepest nesting of nameless structures and base classes; otherwise a cycle of them would

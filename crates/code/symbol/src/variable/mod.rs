@@ -13,7 +13,6 @@
 //! program) 0.4 s, in libc's (a separate debug file that takes 50 ms to unpack) 45 ms. A missing
 //! name costs twice that.
 
-mod error;
 mod expression;
 mod file;
 mod location;
@@ -30,6 +29,7 @@ mod threads;
 mod types;
 mod units;
 mod value;
+mod variable_error;
 mod watch;
 
 use crate::content::Content;
@@ -40,13 +40,13 @@ pub(crate) use sections::Files;
 use sections::Sections;
 use units::Units;
 
-pub use error::VariableError;
 pub use expression::{Expression, Name, Operator, Root};
-pub use plan::{Place, Plan, Read, Start, Step, check_alignment};
+pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
 pub use resolve::Variables;
 pub use threads::Thread;
 pub(crate) use threads::ThreadSegment;
 pub use value::{Kind, Type};
+pub use variable_error::VariableError;
 pub use watch::{Access, LENGTHS, Watch, WatchError, WatchFault};
 
 impl Image {

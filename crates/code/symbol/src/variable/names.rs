@@ -7,11 +7,11 @@
 use gimli::DwTag;
 use gimli::constants as dw;
 
-use super::error::VariableError;
 use super::expression::{ANONYMOUS, Name};
 use super::location::{Location, location};
-use super::scan::Sought;
+use super::scan::EntryQuery;
 use super::units::{Die, Entry, Units};
+use super::variable_error::VariableError;
 use crate::demangle::{squeeze, without_arguments};
 
 /// The most variables of one name that are examined.
@@ -23,10 +23,10 @@ const MAX_OTHERS: usize = 64;
 const MAX_CHAIN: usize = 8;
 
 /// A variable with the requested name.
-pub(super) struct Found<'d> {
+pub(super) struct NamedVariable<'d> {
     pub(super) entry: Entry<'d>,
     pub(super) location: Location,
-    pub(super) path: Vec<Part>,
+    pub(super) path: Vec<PathPart>,
     pub(super) fit: Fit,
 }
 
@@ -39,14 +39,17 @@ pub(super) enum Fit {
 
 /// A part of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct PathPart {
     pub(super) text: String,
     /// Whether it may be omitted: a nameless or inline namespace.
     optional: bool,
 }
 
 /// Returns the variables that a name fits.
-pub(super) fn find<'d>(units: &Units<'d>, name: &Name) -> Result<Vec<Found<'d>>, VariableError> {
+pub(super) fn find<'d>(
+    units: &Units<'d>,
+    name: &Name,
+) -> Result<Vec<NamedVariable<'d>>, VariableError> {
     let mut found = Vec::new();
     let mut others = 0;
     let wanted = name.last();
@@ -55,12 +58,12 @@ pub(super) fn find<'d>(units: &Units<'d>, name: &Name) -> Result<Vec<Found<'d>>,
         dw::DW_TAG_member,
         dw::DW_TAG_formal_parameter,
     ];
-    let sought = Sought::called(units, &tags, wanted);
+    let query = EntryQuery::called(units, &tags, wanted);
     for unit in units.all() {
         if !is_of(units, unit, name.file.as_deref()) {
             continue;
         }
-        units.scan(unit, &sought, |entry, above| {
+        units.scan(unit, &query, |entry, above| {
             if !is_called(units, entry, wanted)? {
                 return Ok(());
             }
@@ -74,7 +77,7 @@ pub(super) fn find<'d>(units: &Units<'d>, name: &Name) -> Result<Vec<Found<'d>>,
                 return Ok(());
             }
             let path = path(units, entry, above)?;
-            found.extend(fit(&path, name).map(|fit| Found {
+            found.extend(fit(&path, name).map(|fit| NamedVariable {
                 entry: entry.clone(),
                 location,
                 path,
@@ -155,7 +158,7 @@ pub(super) fn path<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
     above: &[usize],
-) -> Result<Vec<Part>, VariableError> {
+) -> Result<Vec<PathPart>, VariableError> {
     path_within(units, entry, above, 0)
 }
 
@@ -164,7 +167,7 @@ fn path_within<'d>(
     entry: &Entry<'d>,
     above: &[usize],
     depth: usize,
-) -> Result<Vec<Part>, VariableError> {
+) -> Result<Vec<PathPart>, VariableError> {
     // A definition is outside the scope that declares it.
     if let Some(origin) = origin(units, entry).filter(|_| depth < MAX_CHAIN) {
         let origin = units.entry(origin)?;
@@ -186,15 +189,15 @@ fn path_within<'d>(
 }
 
 /// Returns the part that an entry adds to the paths of its descendants.
-fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Part> {
+fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
     let name = units.name(entry);
     match entry.tag {
-        dw::DW_TAG_namespace => Some(Part {
+        dw::DW_TAG_namespace => Some(PathPart {
             optional: name.is_none() || entry.has(dw::DW_AT_export_symbols),
             text: name.unwrap_or_else(|| ANONYMOUS.to_owned()),
         }),
         dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => None,
-        _ => Some(Part {
+        _ => Some(PathPart {
             text: name?,
             optional: false,
         }),
@@ -202,7 +205,7 @@ fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Part> {
 }
 
 /// Returns how well a name fits a path.
-fn fit(path: &[Part], name: &Name) -> Option<Fit> {
+fn fit(path: &[PathPart], name: &Name) -> Option<Fit> {
     let mut left = path;
     for wanted in name.parts.iter().rev() {
         loop {
@@ -234,13 +237,13 @@ fn is(part: &str, wanted: &str) -> bool {
 }
 
 /// Returns a path as users write it.
-pub(super) fn joined(path: &[Part]) -> String {
+pub(super) fn joined(path: &[PathPart]) -> String {
     let texts: Vec<&str> = path.iter().map(|part| &*part.text).collect();
     texts.join("::")
 }
 
 /// Returns the function of a local variable.
-pub(super) fn function_of(path: &[Part]) -> String {
+pub(super) fn function_of(path: &[PathPart]) -> String {
     joined(path.split_last().map_or(&[], |(_, above)| above))
 }
 
@@ -250,13 +253,17 @@ pub(super) fn each_name(
     mut show: impl FnMut(String),
 ) -> Result<(), VariableError> {
     for unit in units.all() {
-        units.scan(unit, &Sought::all(&[dw::DW_TAG_variable]), |entry, _| {
-            let is_fixed = location(units, entry).is_fixed();
-            if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
-                units.name(entry).into_iter().for_each(&mut show);
-            }
-            Ok(())
-        })?;
+        units.scan(
+            unit,
+            &EntryQuery::all(&[dw::DW_TAG_variable]),
+            |entry, _| {
+                let is_fixed = location(units, entry).is_fixed();
+                if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
+                    units.name(entry).into_iter().for_each(&mut show);
+                }
+                Ok(())
+            },
+        )?;
     }
     Ok(())
 }
@@ -274,10 +281,10 @@ pub(super) fn definition<'d>(
         return Ok(None);
     };
     let wanted = path(units, declared, &units.above(declared.die)?)?;
-    let sought = Sought::called(units, same_kind(declared.tag), &name);
+    let query = EntryQuery::called(units, same_kind(declared.tag), &name);
     let mut found = None;
     for unit in units.all() {
-        units.scan(unit, &sought, |entry, above| {
+        units.scan(unit, &query, |entry, above| {
             let is_definition = !entry.has(dw::DW_AT_declaration);
             if found.is_none() && is_definition && path(units, entry, above)? == wanted {
                 found = Some(entry.clone());
@@ -307,12 +314,12 @@ mod tests {
 
     #[test]
     fn names_fit_the_ends_of_paths() {
-        let part = |text: &&str| Part {
+        let part = |text: &&str| PathPart {
             text: text.trim_start_matches('?').into(),
             optional: text.starts_with('?'),
         };
         let check = |path: &[&str], text: &str, wanted| {
-            let path: Vec<Part> = path.iter().map(part).collect();
+            let path: Vec<PathPart> = path.iter().map(part).collect();
             let Root::Name(name) = Expression::parse(text).unwrap().root else {
                 panic!("{text}")
             };

@@ -2,14 +2,14 @@
 
 use gimli::constants as dw;
 
-use super::error::VariableError;
 use super::expression::Name;
 use super::location::Location;
-use super::names::{self, Fit, Found};
+use super::names::{self, Fit, NamedVariable};
 use super::plan::Start;
 use super::resolve::{MAX_LISTED, Variables};
 use super::symbols;
 use super::types::{self, TypeRef};
+use super::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 
@@ -24,7 +24,7 @@ impl<'d> Variables<'d> {
     /// Returns the location of the variable with this name.
     pub(super) fn origin(&self, name: &Name) -> Result<Origin, VariableError> {
         let mut found = names::find(&self.units, name)?;
-        let dropped = |found: &Found<'d>| match found.location {
+        let dropped = |found: &NamedVariable<'d>| match found.location {
             // A variable that the linker removed has an address outside the program, or 0.
             Location::Address(address) => address == 0 || !self.image.layout().has_memory(address),
             _ => false,
@@ -33,7 +33,7 @@ impl<'d> Variables<'d> {
             found.location = Location::Nowhere(None);
         }
         for fit in [Fit::Exact, Fit::Loose] {
-            let fitting: Vec<&Found<'d>> = found.iter().filter(|f| f.fit == fit).collect();
+            let fitting: Vec<&NamedVariable<'d>> = found.iter().filter(|f| f.fit == fit).collect();
             if let Some(fixed) = self.choose(name, &fitting)? {
                 return self.of_entry(fixed, fixed.location, None);
             }
@@ -52,10 +52,10 @@ impl<'d> Variables<'d> {
     fn choose<'f>(
         &self,
         name: &Name,
-        fitting: &[&'f Found<'d>],
-    ) -> Result<Option<&'f Found<'d>>, VariableError> {
+        fitting: &[&'f NamedVariable<'d>],
+    ) -> Result<Option<&'f NamedVariable<'d>>, VariableError> {
         let fixed = fitting.iter().filter(|found| found.location.is_fixed());
-        let mut places: Vec<&'f Found<'d>> = Vec::new();
+        let mut places: Vec<&'f NamedVariable<'d>> = Vec::new();
         for found in fixed {
             if !places.iter().any(|known| known.location == found.location) {
                 places.push(found);
@@ -73,14 +73,14 @@ impl<'d> Variables<'d> {
         }
     }
 
-    fn is_global(&self, found: &Found<'d>) -> bool {
+    fn is_global(&self, found: &NamedVariable<'d>) -> bool {
         let origins = names::origins(&self.units, &found.entry).unwrap_or_default();
         let mut entries = std::iter::once(&found.entry).chain(&origins);
         entries.any(|entry| entry.has(dw::DW_AT_external))
     }
 
     /// Returns names that select single variables: by their paths, or otherwise by their files.
-    fn choices(&self, places: &[&Found<'d>]) -> Vec<String> {
+    fn choices(&self, places: &[&NamedVariable<'d>]) -> Vec<String> {
         let paths: Vec<String> = places
             .iter()
             .map(|found| names::joined(&found.path))
@@ -103,7 +103,7 @@ impl<'d> Variables<'d> {
 
     fn of_entry(
         &self,
-        found: &Found<'d>,
+        found: &NamedVariable<'d>,
         location: Location,
         symbol_size: Option<u64>,
     ) -> Result<Origin, VariableError> {
@@ -124,7 +124,7 @@ impl<'d> Variables<'d> {
         &self,
         name: &Name,
         symbols: &[&Variable],
-        fitting: &[&Found<'d>],
+        fitting: &[&NamedVariable<'d>],
     ) -> Result<Option<Origin>, VariableError> {
         let [symbol] = symbols[..] else {
             let choices = symbols.iter().take(MAX_LISTED);
@@ -177,10 +177,11 @@ impl<'d> Variables<'d> {
 }
 
 /// Returns the error if nothing that fits has a fixed address.
-fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableError> {
-    let asked = name.path();
-    let is_local =
-        |found: &&&Found<'_>| matches!(found.location, Location::Local | Location::Register);
+fn nowhere(name: &Name, fit: Fit, fitting: &[&NamedVariable<'_>]) -> Option<VariableError> {
+    let path = name.path();
+    let is_local = |found: &&&NamedVariable<'_>| {
+        matches!(found.location, Location::Local | Location::Register)
+    };
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
     // Some local variables have no location. That the others are temporary is the useful error.
@@ -189,17 +190,17 @@ fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableErro
         Fit::Loose => local.or(gone),
     }?;
     Some(match found.location {
-        Location::Nowhere(value) => VariableError::OptimisedOut { name: asked, value },
-        Location::Register => VariableError::InRegister { name: asked },
-        Location::Other(what) => VariableError::NoSinglePlace { name: asked, what },
+        Location::Nowhere(value) => VariableError::OptimisedOut { name: path, value },
+        Location::Register => VariableError::InRegister { name: path },
+        Location::Other(what) => VariableError::NoSinglePlace { name: path, what },
         // A variable that is not external must be defined in its own file.
         Location::Declared if !found.entry.has(dw::DW_AT_external) => VariableError::OptimisedOut {
-            name: asked,
+            name: path,
             value: None,
         },
-        Location::Declared => VariableError::Elsewhere { name: asked },
+        Location::Declared => VariableError::Elsewhere { name: path },
         _ => VariableError::Local {
-            name: asked,
+            name: path,
             function: names::function_of(&found.path),
         },
     })

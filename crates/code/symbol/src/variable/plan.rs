@@ -1,7 +1,7 @@
 //! Plans: how to find a variable in a process, and its type.
 
-use super::error::VariableError;
 use super::value::Type;
+use super::variable_error::VariableError;
 use super::watch::LENGTHS;
 
 /// The start of a plan.
@@ -44,7 +44,7 @@ pub struct Plan {
 
 /// A file in one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LoadedFile {
     /// The difference between run-time and link-time addresses.
     pub bias: u64,
     /// The address of the thread's own variables of this file (see
@@ -57,8 +57,8 @@ pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
 
 impl Plan {
     /// Returns how many bytes to watch: the requested number, or the type's size.
-    pub fn length(&self, asked: Option<u8>) -> Result<u8, VariableError> {
-        if let Some(length) = asked {
+    pub fn length(&self, requested: Option<u8>) -> Result<u8, VariableError> {
+        if let Some(length) = requested {
             return Ok(length);
         }
         let (expression, type_name) = (self.expression.clone(), self.value.name.clone());
@@ -81,7 +81,7 @@ impl Plan {
     }
 
     /// Returns the address in a process; `read` reads the pointers in its memory.
-    pub fn locate(&self, place: &Place, read: &mut Read<'_>) -> Result<u64, VariableError> {
+    pub fn locate(&self, place: &LoadedFile, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let mut address = match self.start {
             Start::Absolute(address) => address,
             Start::Module(address) => address.wrapping_add(place.bias),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn steps_are_taken_from_the_start() {
-        let place = Place {
+        let place = LoadedFile {
             bias: 0x5000,
             thread_block: None,
         };

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::error::VariableError;
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
 use super::origin::Origin;
@@ -11,6 +10,7 @@ use super::sections::MissingFile;
 use super::types::{self, Shape, TypeRef};
 use super::units::Units;
 use super::value::Type;
+use super::variable_error::VariableError;
 use super::watch::{Access, Watch};
 use crate::find::SUGGESTIONS;
 use crate::hint;

@@ -9,26 +9,26 @@ use gimli::{
     Abbreviation, Abbreviations, AttributeSpecification, AttributeValue, DwTag, EntriesRaw,
 };
 
-use super::error::VariableError;
 use super::file::{Slice, Value};
 use super::units::{Die, Entry, Units};
+use super::variable_error::VariableError;
 use crate::reader::Section;
 
 /// The deepest entries that are read.
 const MAX_DEPTH: usize = 64;
 
 /// The entries to find.
-pub(super) struct Sought<'s> {
+pub(super) struct EntryQuery<'s> {
     tags: &'s [DwTag],
     name: Option<&'s str>,
     /// The offsets of the name in each file's `.debug_str`, ascending.
     places: Vec<Vec<usize>>,
 }
 
-impl<'s> Sought<'s> {
+impl<'s> EntryQuery<'s> {
     /// Matches all entries with these tags.
-    pub(super) fn all(tags: &'s [DwTag]) -> Sought<'s> {
-        Sought {
+    pub(super) fn all(tags: &'s [DwTag]) -> EntryQuery<'s> {
+        EntryQuery {
             tags,
             name: None,
             places: Vec::new(),
@@ -36,11 +36,11 @@ impl<'s> Sought<'s> {
     }
 
     /// Matches those with this name, or variables with a location and no name of their own.
-    pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> Sought<'s> {
+    pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> EntryQuery<'s> {
         let places = units
             .strings()
             .map(|strings| places(strings, name.as_bytes()));
-        Sought {
+        EntryQuery {
             tags,
             name: Some(name),
             places: places.collect(),
@@ -182,7 +182,7 @@ impl<'d> Units<'d> {
     pub(super) fn scan(
         &self,
         (file, unit): (usize, usize),
-        sought: &Sought<'_>,
+        query: &EntryQuery<'_>,
         mut show: impl FnMut(&Entry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
         let Some(abbreviations) = self.abbreviations(file, unit) else {
@@ -198,14 +198,14 @@ impl<'d> Units<'d> {
         });
         while let Some((offset, kind)) = cursor.next() {
             self.spend(1 + kind.attributes().len())?;
-            if !sought.may_be(kind) || cursor.above(offset).is_none() {
+            if !query.may_be(kind) || cursor.above(offset).is_none() {
                 if cursor.raw.skip_attributes(kind.attributes()).is_err() {
                     break;
                 }
                 continue;
             }
             (entry.die.offset, entry.tag) = (offset, kind.tag());
-            let Some(found) = self.read_if(sought, &mut cursor.raw, kind, &mut entry) else {
+            let Some(found) = self.read_if(query, &mut cursor.raw, kind, &mut entry) else {
                 break;
             };
             if let Some(above) = cursor.above(offset).filter(|_| found) {
@@ -218,7 +218,7 @@ impl<'d> Units<'d> {
     /// Reads an entry's attributes; stops after a name that differs.
     fn read_if(
         &self,
-        sought: &Sought<'_>,
+        query: &EntryQuery<'_>,
         raw: &mut EntriesRaw<'_, Slice<'d>>,
         kind: &Abbreviation,
         entry: &mut Entry<'d>,
@@ -226,8 +226,7 @@ impl<'d> Units<'d> {
         entry.attributes.clear();
         for (at, &specification) in kind.attributes().iter().enumerate() {
             let attribute = raw.read_attribute(specification).ok()?;
-            if attribute.name() == dw::DW_AT_name && !sought.is(self, entry.die, attribute.value())
-            {
+            if attribute.name() == dw::DW_AT_name && !query.is(self, entry.die, attribute.value()) {
                 raw.skip_attributes(&kind.attributes()[at + 1..]).ok()?;
                 return Some(false);
             }

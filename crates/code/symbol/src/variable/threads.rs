@@ -10,8 +10,8 @@
 //!   after its thread pointer, in glibc and musl) that has the block. For a library that was opened
 //!   later, glibc makes the block when the thread first uses it.
 
-use super::error::VariableError;
 use super::plan::Read;
+use super::variable_error::VariableError;
 use crate::header::{Class, Machine};
 use crate::image::Image;
 

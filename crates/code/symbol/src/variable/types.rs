@@ -3,10 +3,10 @@
 use gimli::constants as dw;
 use gimli::{AttributeValue, DwAte, DwTag, Operation};
 
-use super::error::VariableError;
 use super::names::{definition, origins};
 use super::units::{Die, Entry, Units};
 use super::value::Kind;
+use super::variable_error::VariableError;
 
 /// The deepest nesting of types; otherwise a cycle of them would overflow the stack.
 const MAX_DEPTH: usize = 32;

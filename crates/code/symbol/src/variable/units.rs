@@ -15,9 +15,9 @@ use gimli::{
     DebugStrOffsets, DebugStrOffsetsBase, DwAt, DwTag, UnitOffset, UnitType,
 };
 
-use super::error::VariableError;
 use super::file::{File, Root, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
+use super::variable_error::VariableError;
 use crate::reader::Section;
 
 /// The longest name; the rest is cut off.

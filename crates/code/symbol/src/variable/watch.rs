@@ -121,12 +121,12 @@ pub struct WatchError {
 
 /// A part of the text, and its offset.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct TextPart<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Part<'_> {
+impl TextPart<'_> {
     fn fault<T>(self, fault: WatchFault) -> Result<T, WatchError> {
         Err(WatchError { at: self.at, fault })
     }
@@ -166,7 +166,7 @@ impl Watch {
 }
 
 /// Splits the text at its colons, into at least one part.
-fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
+fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
     let bytes = text.as_bytes();
     let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
     while at < bytes.len() {
@@ -183,7 +183,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
             b':' => {
                 if run % 2 == 1 {
                     let part = &text[start..at];
-                    parts.push(Part {
+                    parts.push(TextPart {
                         text: part,
                         at: start,
                     });
@@ -195,7 +195,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
         }
     }
     let part = &text[start..];
-    parts.push(Part {
+    parts.push(TextPart {
         text: part,
         at: start,
     });
@@ -203,7 +203,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, WatchError> {
 }
 
 /// Takes the access, if the last of several parts is one.
-fn take_access(parts: &mut Vec<Part<'_>>) -> Result<Option<Access>, WatchError> {
+fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchError> {
     let [_, .., last] = parts[..] else {
         return Ok(None);
     };
@@ -221,7 +221,7 @@ fn take_access(parts: &mut Vec<Part<'_>>) -> Result<Option<Access>, WatchError> 
 
 /// Takes the length, if the last of several parts is a decimal number.
 fn take_length(
-    parts: &mut Vec<Part<'_>>,
+    parts: &mut Vec<TextPart<'_>>,
     access: Option<Access>,
 ) -> Result<Option<u8>, WatchError> {
     let [.., before, last] = parts[..] else {

@@ -55,8 +55,8 @@ pub fn tool(name: &str, arguments: &[&str]) -> Option<String> {
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         }
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            skipped(&format!("{name} {arguments:?}"), &said);
+            let message = String::from_utf8_lossy(&output.stderr);
+            skipped(&format!("{name} {arguments:?}"), &message);
             None
         }
         Err(error) => {

@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-mod maps;
+mod arrays;
 mod uprobes;
 
-pub use maps::{MappedArray, put_event, run_on_cpu, run_over_all};
+pub use arrays::{MappedArray, put_event, run_on_cpu, run_over_all};
 pub use uprobes::{UprobeCounters, UprobeLink, UprobeTarget};
 
 // Commands.

@@ -58,7 +58,7 @@ pub struct WholeFile {
 /// Why a file is not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum DestinationError {
     /// A link that another user may have put there.
     #[error("another user's link leads there")]
     ForeignLink,
@@ -79,9 +79,9 @@ pub enum Refused {
     Io(#[from] io::Error),
 }
 
-impl From<Errno> for Refused {
-    fn from(error: Errno) -> Refused {
-        Refused::Io(error.into())
+impl From<Errno> for DestinationError {
+    fn from(error: Errno) -> DestinationError {
+        DestinationError::Io(error.into())
     }
 }
 
@@ -95,7 +95,7 @@ enum PathEnd {
 
 impl Destination {
     /// Opens a file for writing. `private` makes a new file readable only for its owner.
-    pub fn open(path: &Path, private: bool) -> Result<Destination, Refused> {
+    pub fn open(path: &Path, private: bool) -> Result<Destination, DestinationError> {
         let (held, is_own) = match find(path)? {
             PathEnd::Named(folder, name, None) => {
                 let mode = match private || process::geteuid().is_root() {
@@ -112,7 +112,7 @@ impl Destination {
         };
         let owner = fs::fstat(&held)?.st_uid;
         if !is_own && owner != 0 && owner != process::geteuid().as_raw() {
-            return Err(Refused::ForeignDevice);
+            return Err(DestinationError::ForeignDevice);
         }
         open_at_once(&held).map(Destination::Direct)
     }
@@ -120,7 +120,11 @@ impl Destination {
 
 impl WholeFile {
     /// Creates a temporary file in a folder, to be placed under `name`.
-    pub(super) fn new(folder: OwnedFd, name: OsString, mode: u32) -> Result<WholeFile, Refused> {
+    pub(super) fn new(
+        folder: OwnedFd,
+        name: OsString,
+        mode: u32,
+    ) -> Result<WholeFile, DestinationError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         for _ in 0..MOST_NAMES {
             let number = RandomState::new().hash_one(process::getpid());
@@ -173,16 +177,16 @@ impl Drop for WholeFile {
 }
 
 /// Creates a file to replace `old`, with its mode and owner.
-fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile, Refused> {
+fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile, DestinationError> {
     if !may_be_used(&fs::fstat(&folder)?, old) {
-        return Err(Refused::ForeignFile);
+        return Err(DestinationError::ForeignFile);
     }
     let whole = WholeFile::new(folder, name, 0o600)?;
     let new = fs::fstat(&whole.file)?;
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid) {
         let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
         fs::fchown(&whole.file, Some(uid), Some(gid)).map_err(|error| match error {
-            Errno::PERM => Refused::OwnerLost,
+            Errno::PERM => DestinationError::OwnerLost,
             error => error.into(),
         })?;
     }
@@ -199,20 +203,20 @@ fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
 }
 
 /// Opens a held file without waiting; writes are blocking as usual.
-fn open_at_once(held: &OwnedFd) -> Result<File, Refused> {
+fn open_at_once(held: &OwnedFd) -> Result<File, DestinationError> {
     // Append, so that output already written through our descriptor is kept.
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());
     let opened = fs::open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::NXIO => Refused::NoReader,
+        Errno::NXIO => DestinationError::NoReader,
         error => error.into(),
     })?;
     fs::fcntl_setfl(&opened, fs::fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
     Ok(File::from(opened))
 }
 
-fn find(path: &Path) -> Result<PathEnd, Refused> {
+fn find(path: &Path) -> Result<PathEnd, DestinationError> {
     let bytes = path.as_os_str().as_bytes();
     let mut folder = start(bytes)?;
     let mut rest = parts(bytes);
@@ -239,7 +243,7 @@ fn find(path: &Path) -> Result<PathEnd, Refused> {
                     return Err(Errno::LOOP.into());
                 }
                 if !may_be_used(&fs::fstat(&folder)?, &stat) {
-                    return Err(Refused::ForeignLink);
+                    return Err(DestinationError::ForeignLink);
                 }
                 let target = fs::readlinkat(&held, c"", Vec::new())?.into_bytes();
                 if target.starts_with(b"/") {

@@ -26,7 +26,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::{fs, process};
 
-use super::destination::{Refused, WholeFile};
+use super::destination::{DestinationError, WholeFile};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -92,7 +92,7 @@ impl OwnFolder {
     }
 
     /// Writes a file, replacing an existing one. A crash soon after may lose it.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Refused> {
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DestinationError> {
         let folder = self.0.try_clone()?;
         let whole = WholeFile::new(folder, name.into(), 0o600)?;
         whole.file().write_all(bytes)?;

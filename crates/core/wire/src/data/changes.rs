@@ -3,7 +3,7 @@
 //!
 //! | word | written by | holds |
 //! |---|---|---|
-//! | told | the loading thread | the number of reported changes; a futex |
+//! | reported | the loading thread | the number of reported changes; a futex |
 //! | served | tiptoe | the last change that is done, with all before it |
 //! | turn | tiptoe, the agent's thread | counts events that a loading thread may wait for; a futex |
 //! | given up | the loading thread | the last change for which it stopped waiting |
@@ -19,7 +19,7 @@ use core::sync::atomic::AtomicU32;
 use super::Data;
 use crate::primitive::Ordering::{Acquire, Release};
 
-const TOLD: usize = 16;
+const REPORTED: usize = 16;
 const SERVED: usize = 17;
 const TURN: usize = 18;
 const GIVEN_UP: usize = 19;
@@ -34,7 +34,7 @@ const MOST_FRESH: usize = 512 - FRESH - 1;
 impl<'a> Data<'a> {
     /// Adds a library to the next report. For the loading thread.
     pub fn put_fresh(&self, base: u64) {
-        let next = self.told() + 1;
+        let next = self.reported() + 1;
         if self.served() + 1 == next && self.words.load(FRESH_FROM) != next {
             self.words.store(FRESH, 0);
             self.words.store(FRESH_FROM, next);
@@ -47,8 +47,8 @@ impl<'a> Data<'a> {
     }
 
     /// Returns the addresses of libraries that were reported and are not served; `None` if there
-    /// are too many. Must be called after [`Data::told`], whose Acquire makes the list visible. For
-    /// tiptoe.
+    /// are too many. Must be called after [`Data::reported`], whose Acquire makes the list visible.
+    /// For tiptoe.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;
@@ -58,29 +58,29 @@ impl<'a> Data<'a> {
 
     /// Reports a change, and returns its number. `now` is in ns of CLOCK_MONOTONIC. The caller must
     /// wake the futex. For the loading thread.
-    pub fn tell(&self, now: u64) -> u64 {
-        let told = self.told();
-        if self.served() == told {
+    pub fn report(&self, now: u64) -> u64 {
+        let reported = self.reported();
+        if self.served() == reported {
             self.words.store(SINCE, now);
         }
-        if let Some(word) = self.words.at(TOLD) {
-            // Release: pairs with the Acquire in `told` (edge D).
-            word.store(told + 1, Release);
+        if let Some(word) = self.words.at(REPORTED) {
+            // Release: pairs with the Acquire in `reported` (edge D).
+            word.store(reported + 1, Release);
         }
-        told + 1
+        reported + 1
     }
 
     /// Returns how many changes were reported. For tiptoe.
-    pub fn told(&self) -> u64 {
-        // Acquire: pairs with the Release in `tell` (edge D).
-        self.words.at(TOLD).map_or(0, |word| word.load(Acquire))
+    pub fn reported(&self) -> u64 {
+        // Acquire: pairs with the Release in `report` (edge D).
+        self.words.at(REPORTED).map_or(0, |word| word.load(Acquire))
     }
 
     /// Marks all changes up to this one as done. For tiptoe.
-    pub fn serve(&self, told: u64) {
+    pub fn serve(&self, change: u64) {
         if let Some(word) = self.words.at(SERVED) {
             // Release: pairs with the Acquire in `served` (edge E).
-            word.store(told, Release);
+            word.store(change, Release);
         }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Data<'a> {
 
     /// Returns the word that is raised when a change is reported.
     pub fn doorbell(&self) -> Option<&'a AtomicU32> {
-        self.words.futex(TOLD)
+        self.words.futex(REPORTED)
     }
 
     /// Returns the word that is raised when something is done that a loading thread may wait for.
@@ -101,8 +101,8 @@ impl<'a> Data<'a> {
     }
 
     /// Stops waiting for a change. For the loading thread.
-    pub fn give_up(&self, told: u64) {
-        self.words.store(GIVEN_UP, told);
+    pub fn give_up(&self, change: u64) {
+        self.words.store(GIVEN_UP, change);
         self.miss();
     }
 
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(data.looks() % 2, 1);
         data.put_fresh(0x1000);
         data.put_fresh(0x2000);
-        assert_eq!(data.tell(77), 1);
-        assert_eq!(data.tell(99), 2);
+        assert_eq!(data.report(77), 1);
+        assert_eq!(data.report(99), 2);
         let fresh: Vec<u64> = data.fresh().unwrap().collect();
         assert_eq!(
             (fresh.as_slice(), data.since()),
@@ -174,9 +174,12 @@ mod tests {
         data.set_changing(false);
         data.put_fresh(0x3000);
         assert_eq!(data.fresh().unwrap().collect::<Vec<_>>(), [0x3000]);
-        assert_eq!((data.looks() % 2, data.told(), data.served()), (0, 2, 2));
+        assert_eq!(
+            (data.looks() % 2, data.reported(), data.served()),
+            (0, 2, 2)
+        );
         (0..600).for_each(|base| data.put_fresh(base));
-        assert_eq!(data.tell(99), 3);
+        assert_eq!(data.report(99), 3);
         assert!((0..600).map(|base| data.put_fresh(base)).count() == 600 && data.fresh().is_none());
     }
 }

@@ -15,7 +15,7 @@ fn rule(cfa: u32) -> Rule {
     Rule::new(Base::Sp, cfa, None).expect("it fits")
 }
 
-fn library(base: u64, part: Part) -> Library {
+fn library(base: u64, part: RuntimePart) -> Library {
     let (start, end) = (base + 0x100, base + 0x200);
     Library {
         base,
@@ -46,8 +46,8 @@ fn the_runtimes_frames_are_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     let rows = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
-    assert!(frames.add(&library(0x1000, Part::Libc), &rows));
-    assert!(frames.add(&library(0x8000, Part::Other), &rows));
+    assert!(frames.add(&library(0x1000, RuntimePart::Libc), &rows));
+    assert!(frames.add(&library(0x8000, RuntimePart::Other), &rows));
     // The second time it is known.
     for _ in 0..2 {
         assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
@@ -76,8 +76,8 @@ fn a_standard_library_in_the_program_is_stepped_over() {
     // Of the program only what is at 0x4100 to 0x4140 is the standard library's.
     let libc = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
     let program = [row(0x100, rule(0x20)), row(0x140, Rule::UNKNOWN)];
-    assert!(frames.add(&library(0x1000, Part::Libc), &libc));
-    assert!(frames.add(&library(0x4000, Part::Mixed), &program));
+    assert!(frames.add(&library(0x1000, RuntimePart::Libc), &libc));
+    assert!(frames.add(&library(0x4000, RuntimePart::Mixed), &program));
     for _ in 0..2 {
         assert_eq!(caller(&frames, &[0x4101, 0x4111, 0x4151])[..2], [0x4151, 0]);
         let through = [0x1101, 0x4101, 0x1111, 0x4111, 0x4151];
@@ -96,17 +96,17 @@ fn what_has_no_room_is_the_users() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     let rows = std::vec![row(0x100, rule(0x20)); MOST_ROWS as usize];
-    assert!(!frames.add(&library(0x1000, Part::Libc), &[]));
+    assert!(!frames.add(&library(0x1000, RuntimePart::Libc), &[]));
     assert!(!frames.add(
-        &library(0x1000, Part::Libc),
+        &library(0x1000, RuntimePart::Libc),
         &[&rows[..], &rows[..1]].concat()
     ));
-    assert!(frames.add(&library(0x1000, Part::Libc), &rows[2..]));
-    assert!(!frames.add(&library(0x2000, Part::Libc), &rows[..3]));
+    assert!(frames.add(&library(0x1000, RuntimePart::Libc), &rows[2..]));
+    assert!(!frames.add(&library(0x2000, RuntimePart::Libc), &rows[..3]));
     assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x2101);
-    assert!(frames.add(&library(0x2000, Part::Libc), &rows[..2]));
+    assert!(frames.add(&library(0x2000, RuntimePart::Libc), &rows[..2]));
     assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x4001);
-    assert!(!frames.add(&library(0x3000, Part::Libc), &rows[..1]));
+    assert!(!frames.add(&library(0x3000, RuntimePart::Libc), &rows[..1]));
 }
 
 #[test]
@@ -114,7 +114,12 @@ fn what_has_no_room_is_the_users() {
 fn there_are_so_many_libraries_and_no_more() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    let added = |number: u64| frames.add(&library(0x1000 * number, Part::Libc), &[row(0, rule(8))]);
+    let added = |number: u64| {
+        frames.add(
+            &library(0x1000 * number, RuntimePart::Libc),
+            &[row(0, rule(8))],
+        )
+    };
     assert_eq!(
         (1..99).take_while(|number| added(*number)).count(),
         LIBRARIES as usize
@@ -134,7 +139,7 @@ fn what_is_not_kept_is_searched_for() {
         base: 1,
         start: 1,
         end: 30_000,
-        part: Part::Libc,
+        part: RuntimePart::Libc,
     };
     assert!(frames.add(&all, &rows));
     for at in (0..20_000).chain(0..20_000) {

@@ -3,8 +3,8 @@ use crate::Label;
 
 const MS: u64 = 1_000_000;
 
-fn wanted(target: Target, priority: Priority, events: u32) -> Wanted {
-    Wanted {
+fn wanted(target: Target, priority: Priority, events: u32) -> GroupRequest {
+    GroupRequest {
         target,
         priority,
         events,
@@ -13,7 +13,7 @@ fn wanted(target: Target, priority: Priority, events: u32) -> Wanted {
 }
 
 /// Cgroups below one parent; events for the system, the parent and each cgroup.
-fn machine(cgroups: u32) -> (Tree, Vec<Label>, Vec<Wanted>) {
+fn machine(cgroups: u32) -> (Tree, Vec<Label>, Vec<GroupRequest>) {
     let mut tree = Tree::new();
     let parent = tree.create(Label::ROOT).unwrap();
     let labels = (0..cgroups).map(|_| tree.create(parent).unwrap());
@@ -99,7 +99,7 @@ fn a_recorded_trace_has_a_known_answer() {
         wanted(Target::System, Priority::Flexible, 1),
         wanted(Target::Label(a), Priority::Pinned, 1),
         wanted(Target::Label(b), Priority::Pinned, 2),
-        Wanted {
+        GroupRequest {
             needs_slots: false,
             ..wanted(Target::Label(b), Priority::Flexible, 1)
         },

@@ -32,7 +32,7 @@ pub struct Doubt {
 
 /// The counts when a reading of the list began.
 #[derive(Debug)]
-pub struct Began {
+pub struct ReadingStart {
     begun: u64,
     lacking: u64,
     /// No change was in progress.
@@ -103,13 +103,13 @@ impl Doubt {
     }
 
     /// Saves the counts before the list is read. The caller must hold the lock.
-    pub fn begin_reading(&self) -> Began {
+    pub fn begin_reading(&self) -> ReadingStart {
         // Acquire: pairs with the Release in `lack` (edge J).
         let lacking = self.lacking.load(Acquire);
         // Acquire: pairs with the Release in `end` (edge H); loaded before `begun` by rule 3.
         let ended = self.ended.load(Acquire);
         let begun = self.begun.load(Relaxed); // ordered by the load of `ended`
-        Began {
+        ReadingStart {
             begun,
             lacking,
             quiet: ended == begun,
@@ -119,13 +119,13 @@ impl Doubt {
 
     /// Records that the space now equals the list. Returns whether it should have equalled it
     /// before: nothing was in doubt, and no change came in between. The caller must hold the lock.
-    pub fn end_reading(&self, began: &Began) -> bool {
-        self.filled.store(began.lacking, Relaxed); // only a hint, see `is_lacking`
-        if began.quiet {
+    pub fn end_reading(&self, start: &ReadingStart) -> bool {
+        self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
+        if start.quiet {
             // Release: pairs with the Acquire in `is_none` (edge I).
-            self.settled.store(began.begun, Release);
+            self.settled.store(start.begun, Release);
         }
         let lacking = self.lacking.load(Relaxed); // later ones cause another reading
-        began.believed && began.begun == self.begun.load(Relaxed) && began.lacking == lacking
+        start.believed && start.begun == self.begun.load(Relaxed) && start.lacking == lacking
     }
 }

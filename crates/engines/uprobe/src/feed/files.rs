@@ -3,7 +3,7 @@
 //! The table must be read and written only under the lock of the space.
 
 use super::FileId;
-use crate::lookup::Place;
+use crate::lookup::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// How many slots are probed, from the hash on.
@@ -54,7 +54,7 @@ impl<'a> Files<'a> {
             };
             if found == file || found.inode == 0 {
                 let number = u32::try_from(slot + 1).ok()?;
-                let fits = file.inode != 0 && number <= Place::MAX_FILE;
+                let fits = file.inode != 0 && number <= FileOffset::MAX_FILE;
                 return fits.then_some((number, found == file));
             }
         }

@@ -19,9 +19,9 @@ pub struct Line {
     pub file: FileId,
 }
 
-/// The parts of a line, in order.
+/// The fields of a line, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum LineField {
     Start,
     End,
     Permissions,
@@ -77,10 +77,10 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
         if self.failed {
             return None;
         }
-        let (mut line, mut part) = (Line::default(), Part::Start);
+        let (mut line, mut field) = (Line::default(), LineField::Start);
         let mut byte = self.byte()?;
         while byte != b'\n' {
-            part = line.take(part, byte);
+            field = line.take(field, byte);
             let next = self.byte();
             self.failed |= next.is_none();
             byte = next?;
@@ -90,11 +90,11 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
 }
 
 impl Line {
-    /// Takes the next byte, and returns the part that the byte after it belongs to.
-    fn take(&mut self, part: Part, byte: u8) -> Part {
-        use Part::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
+    /// Takes the next byte, and returns the field of the byte after it.
+    fn take(&mut self, field: LineField, byte: u8) -> LineField {
+        use LineField::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
         let hex = |number: u64| number << 4 | u64::from((byte as char).to_digit(16).unwrap_or(0));
-        match (part, byte) {
+        match (field, byte) {
             (Start, b'-') => return End,
             (End, b' ') => return Permissions,
             (Permissions, b' ') => return Offset,
@@ -120,6 +120,6 @@ impl Line {
             }
             (Name, _) => {}
         }
-        part
+        field
     }
 }

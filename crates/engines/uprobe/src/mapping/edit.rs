@@ -2,14 +2,14 @@
 
 use core::ops::Range;
 
-use super::{Entry, LEVELS, Mapping, Mappings, Place, Table, span};
+use super::{Entry, FileOffset, LEVELS, Mapping, Mappings, Table, span};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// What a range must have afterwards.
 struct Fill {
     range: Range<u64>,
     /// The place at its first address; `None` for no file.
-    place: Option<Place>,
+    place: Option<FileOffset>,
 }
 
 impl Fill {
@@ -57,7 +57,7 @@ impl Mappings<'_> {
     }
 
     /// Fills a range of whole pages with a file from `place` on, or with nothing.
-    pub(crate) fn fill(&self, range: Range<u64>, place: Option<Place>) {
+    pub(crate) fn fill(&self, range: Range<u64>, place: Option<FileOffset>) {
         if range.start < range.end {
             self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, place });
         }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{END, Entry, LEVELS, Mapping, Mappings, PAGE, Place, Table, WIDTH, words_for};
+use super::{END, Entry, FileOffset, LEVELS, Mapping, Mappings, PAGE, Table, WIDTH, words_for};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 fn cells(count: usize) -> Vec<AtomicU64> {
@@ -47,7 +47,7 @@ proptest! {
         for (start, len, kind) in changes {
             let pages = |start, len| start * PAGE..(start + len) * PAGE;
             let (here, there) = (pages(start, len), pages(500 + start, len / 2 + 1));
-            let place = Place::new(kind.into(), start * PAGE).expect("small");
+            let place = FileOffset::new(kind.into(), start * PAGE).expect("small");
             match kind {
                 0 if mappings.has_room(&here, false) => mappings.fill(here, None),
                 1 if mappings.can_move(&here, &there) => mappings.remap(here, there),
@@ -69,7 +69,7 @@ fn tables_are_small_here() {
     let mapping = Mapping {
         start: PAGE,
         end: END,
-        place: Place::new(1, PAGE).expect("small"),
+        place: FileOffset::new(1, PAGE).expect("small"),
     };
     assert!(mapping.can_be_held());
     let odd = Mapping {
@@ -96,7 +96,7 @@ fn tables_are_small_here() {
 fn a_large_mapping_takes_tables_at_its_edges_alone() {
     let words = cells(words_for(1 + 2 * (LEVELS as usize - 1)));
     let mappings = Mappings::new(&words).expect("long enough");
-    let (all, place) = (PAGE..END - PAGE, Place::new(1, PAGE).expect("small"));
+    let (all, place) = (PAGE..END - PAGE, FileOffset::new(1, PAGE).expect("small"));
     assert!(mappings.has_room(&all, true));
     mappings.fill(all, Some(place));
     assert_eq!(mappings.free.load(Relaxed), 0);

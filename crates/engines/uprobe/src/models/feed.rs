@@ -8,7 +8,7 @@ use tiptoe_sync::mutant::{Edge, lose};
 use super::{leak, leak_many};
 use crate::feed::call::Call;
 use crate::feed::{Answer, Feed};
-use crate::lookup::Place;
+use crate::lookup::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::*};
 
 const TABLES: usize = 7;
@@ -17,7 +17,7 @@ const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
 /// A feed with one mapping, and the kernel's word that it exists.
-fn world() -> (&'static Feed<'static>, &'static KernelWord, Place) {
+fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
     let kernel = leak(KernelWord::new(1));
@@ -48,7 +48,7 @@ fn unmap(feed: &Feed, kernel: &KernelWord) {
     feed.perform(&call, || None, make);
 }
 
-fn is_found(feed: &Feed, place: Place) -> bool {
+fn is_found(feed: &Feed, place: FileOffset) -> bool {
     feed.is_at(START, START, place) != Answer::Missed
 }
 
@@ -70,7 +70,7 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
 
 /// A change that the space does not have is in doubt. One thread asks while the agent's thread
 /// reads the list.
-fn asked_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
+fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel, place) = world();
         feed.begin_unseen();
@@ -93,7 +93,7 @@ fn a_mapping_removed_during_a_reading_is_not_found() {
 
 #[test]
 fn a_mapping_in_doubt_is_not_found_before_the_reading() {
-    asked_beside_a_reading([None, None]);
+    lookup_beside_a_reading([None, None]);
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn mutant_reading_without_acquire() {
 #[test]
 #[should_panic(expected = "an unmapped file is not found")]
 fn mutant_settle_without_release() {
-    asked_beside_a_reading([None, Some(Edge::Access(Release))]);
+    lookup_beside_a_reading([None, Some(Edge::Access(Release))]);
 }
 
 #[test]
 #[should_panic(expected = "an unmapped file is not found")]
 fn mutant_question_without_acquire() {
-    asked_beside_a_reading([Some(Edge::Access(Acquire)), None]);
+    lookup_beside_a_reading([Some(Edge::Access(Acquire)), None]);
 }

@@ -7,7 +7,7 @@ use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
 
 use super::{leak, leak_many};
-use crate::lookup::{Lookup, Mapping, Place, Shape, Space};
+use crate::lookup::{FileOffset, Lookup, Mapping, Shape, Space};
 use crate::mapping::PAGE;
 use crate::primitive::{AtomicU64, Ordering::*};
 
@@ -18,11 +18,11 @@ const SHAPE: Shape = Shape {
 };
 const WITHIN: u64 = 5;
 
-fn place(file: u32, page: u64) -> Place {
-    Place::new(file, page * PAGE).expect("small")
+fn place(file: u32, page: u64) -> FileOffset {
+    FileOffset::new(file, page * PAGE).expect("small")
 }
 
-fn map(space: &Space, pages: Range<u64>, place: Place) {
+fn map(space: &Space, pages: Range<u64>, place: FileOffset) {
     let mapping = Mapping {
         start: pages.start * PAGE,
         end: pages.end * PAGE,
@@ -62,10 +62,10 @@ fn find_against(
 ) {
     loom::model(move || {
         let space = space(pages.clone());
-        let asked = pages.start * PAGE + WITHIN;
+        let address = pages.start * PAGE + WITHIN;
         let thread = spawn(move || {
             lose(reader);
-            let found = match space.find(asked) {
+            let found = match space.find(address) {
                 Lookup::Speculative(probe) => Some(probe),
                 Lookup::Locked(found) => found,
                 Lookup::Unsure => return,

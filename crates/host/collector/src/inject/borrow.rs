@@ -12,7 +12,7 @@ use super::cave::{self, Cave};
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
-use super::tracee::{StopFailure, StoppedThread};
+use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
 
 /// How long one thread may take to stop.
@@ -38,7 +38,7 @@ const LEASE: u64 = 5000;
 const STACK: u64 = 256 << 10;
 
 /// A thread that runs the stub.
-pub(super) struct Borrowed {
+pub(super) struct BorrowedThread {
     pub tid: u32,
     /// When tiptoe asked it to stop.
     pub since: Instant,
@@ -83,7 +83,7 @@ pub(super) fn borrow(
     ground: Ground,
     loads: bool,
     deadline: Instant,
-) -> Result<Borrowed, InjectError> {
+) -> Result<BorrowedThread, InjectError> {
     let mut search = Search {
         process,
         stacks,
@@ -159,7 +159,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Returns `None` if a thread did not stop, or at the deadline.
-    fn run(&mut self) -> Result<Option<Borrowed>, InjectError> {
+    fn run(&mut self) -> Result<Option<BorrowedThread>, InjectError> {
         for round in 1u32.. {
             let is_locked = self.loads && self.is_loader_locked();
             let candidates = match is_locked {
@@ -243,7 +243,7 @@ impl Search<'_> {
     /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into a
     /// file that was not read yet, the thread continues while the file is read, because that takes
     /// milliseconds.
-    fn try_thread(&mut self, tid: u32) -> Result<Borrowed, StopFailure> {
+    fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
             if self.process.is_left_by(tid) {
@@ -317,7 +317,7 @@ impl Search<'_> {
         tid: u32,
         held: StoppedThread,
         regs: user_regs_struct,
-    ) -> Result<Borrowed, StopFailure> {
+    ) -> Result<BorrowedThread, StopFailure> {
         let since = held.since();
         let (registers, restart) = restart::resume(&regs);
         let mut params = Params {
@@ -343,7 +343,7 @@ impl Search<'_> {
                     .write(*home, &stub::image(&params))
                     .map_err(io)?;
                 held.send_to(regs, home + stub::from_home())?;
-                Ok(Borrowed {
+                Ok(BorrowedThread {
                     tid,
                     since,
                     home: *home,
@@ -360,7 +360,7 @@ impl Search<'_> {
                     .inspect_err(|_| {
                         let _ = self.process.write(cave.address, &before);
                     })?;
-                Ok(Borrowed {
+                Ok(BorrowedThread {
                     tid,
                     since,
                     home: *home,
@@ -383,7 +383,7 @@ impl Search<'_> {
 }
 
 /// Restores the cave's bytes if the stub could not, but only if its thread is not inside them.
-pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
+pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
     let Some((address, before)) = &borrowed.cave else {
         return;
     };

@@ -7,7 +7,7 @@ use tiptoe_sys::host::random;
 
 use super::process::{Mapping, Process};
 use super::stub::{self, MAGIC, Mailbox, PAGE, left};
-use super::{InjectError, image, unwind};
+use super::{InjectError, mapped_files, unwind};
 use crate::target_files::content;
 
 /// The unused bytes after the end of a text segment, on its last page.
@@ -31,7 +31,7 @@ pub(super) fn find(
     let program = program(process, mappings);
     let needed = program
         .and_then(|text| process.open_file(text).ok())
-        .and_then(|file| image::needed(&content(file).ok()?))
+        .and_then(|file| mapped_files::needed(&content(file).ok()?))
         .unwrap_or_default();
     let stays = |text: &&Mapping| {
         let name = text.path.rsplit('/').next().unwrap_or("");
@@ -61,7 +61,7 @@ fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping
 /// Returns the bytes after the segment that ends in this mapping, if the stub fits.
 fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
     let content = content(process.open_file(text).ok()?).ok()?;
-    let segments = image::segments(&content)?;
+    let segments = mapped_files::segments(&content)?;
     let shown = text.offset..text.offset + (text.end - text.start);
     let end = segments
         .iter()

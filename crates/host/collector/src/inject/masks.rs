@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tiptoe_sys::host::procfs::RunningProgram;
 use tiptoe_wire::tls;
 
+use super::later_masks;
 use super::process::{self, Process};
 use super::standstill;
-use super::tracee::{StopFailure, StoppedThread};
-use super::waits;
+use super::traced_thread::{StopFailure, StoppedThread};
 
 /// How often to look for threads that have passed a hook but not made its call yet.
 const ROUNDS: u32 = 100;
@@ -166,13 +166,13 @@ impl Masks {
     ) -> Result<(), StopFailure> {
         let mask = held.signal_mask()?;
         let mut regs = held.registers()?;
-        if waits::replace_mask(self, process, &mut regs) {
+        if later_masks::replace_mask(self, process, &mut regs) {
             held.set_registers(regs)?;
         }
         if mask == 0 {
             return Ok(());
         }
-        let of_handlers = waits::clear_frames(self, process, regs.rsp, restorer);
+        let of_handlers = later_masks::clear_frames(self, process, regs.rsp, restorer);
         if mask & self.signals == 0 {
             return Ok(());
         }

@@ -33,18 +33,18 @@
 mod borrow;
 mod cave;
 mod error;
-mod image;
-mod looks;
+mod later_masks;
+mod mapped_files;
 mod masks;
-mod offer;
+mod memfds;
+mod poll_backoff;
 mod process;
 mod restart;
 mod standstill;
 mod stub;
 mod talk;
-mod tracee;
+mod traced_thread;
 mod unwind;
-mod waits;
 
 use std::fs::TryLockError;
 use std::io;
@@ -59,11 +59,11 @@ use tiptoe_sys::host::procfs::{self, RunningProgram};
 pub use error::InjectError;
 pub use masks::{HookedCall, Masks, Unready, Words};
 pub(crate) use process::is_given_up;
-pub use tracee::thread_pointer;
+pub use traced_thread::thread_pointer;
 
-use borrow::{Borrowed, Ground};
+use borrow::{BorrowedThread, Ground};
 use cave::Guest;
-use offer::Offer;
+use memfds::Offer;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
 use talk::Talk;
@@ -116,7 +116,7 @@ pub enum Resident {
 
 /// The result of an injection.
 #[derive(Debug)]
-pub struct Injected {
+pub struct Injection {
     /// The segment that the target writes.
     pub data: OwnedFd,
     /// The segment that tiptoe writes, through the mapping that `prepare` made.
@@ -130,11 +130,11 @@ pub struct Injected {
 /// Returns the names of the libraries that a program's file needs; `None` if it is no ELF file.
 pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
-    image::needed(&crate::target_files::content(file).ok()?)
+    mapped_files::needed(&crate::target_files::content(file).ok()?)
 }
 
 /// Brings the agent into a running process.
-pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
+pub fn inject(request: Inject<'_>) -> Result<Injection, InjectError> {
     let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
     // Whatever failed, it failed because the process died.
@@ -144,7 +144,7 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     })
 }
 
-fn enter(request: Inject<'_>, process: &Process) -> Result<Injected, InjectError> {
+fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectError> {
     let deadline = Instant::now() + request.deadline;
     take_turn(process, deadline)?;
     let existing_entry = existing_entry(process, request.resident, deadline)?;
@@ -178,10 +178,10 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injected, InjectError
 fn converse(
     request: Inject<'_>,
     existing_entry: u64,
-    (process, borrowed): (&Process, &Borrowed),
+    (process, borrowed): (&Process, &BorrowedThread),
     talk: &Talk<'_>,
     calls: &Calls,
-) -> Result<Injected, InjectError> {
+) -> Result<Injection, InjectError> {
     let pid = request.pid;
     let os = |call| move |error| InjectError::os(pid, call, error);
     talk.arrival()?;
@@ -227,7 +227,7 @@ fn converse(
     let agent_base = talk.u64(offset_of!(Mailbox, base))?;
     talk.departure()?;
     own::note_stop(borrowed.since.elapsed());
-    Ok(Injected {
+    Ok(Injection {
         data: offer.data,
         plan: offer.plan,
         entry_result,

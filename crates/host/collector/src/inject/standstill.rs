@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::looks::PollBackoff;
 use super::masks::Masks;
+use super::poll_backoff::PollBackoff;
 use super::process::{self, Process};
 use super::restart;
-use super::tracee::{StopFailure, StoppedThread};
+use super::traced_thread::{StopFailure, StoppedThread};
 
 /// The time for one attempt: a thread within vfork cannot be stopped before its child runs another
 /// program.

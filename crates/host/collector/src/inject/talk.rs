@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::InjectError;
-use super::borrow::Borrowed;
+use super::borrow::BorrowedThread;
 use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, left, state};
 
@@ -26,7 +26,7 @@ pub(super) struct Talk<'a> {
 
 impl<'a> Talk<'a> {
     /// The mailbox of `borrowed`.
-    pub(super) fn new(process: &'a Process, borrowed: &Borrowed, deadline: Instant) -> Self {
+    pub(super) fn new(process: &'a Process, borrowed: &BorrowedThread, deadline: Instant) -> Self {
         Self {
             process,
             home: borrowed.home,

@@ -12,7 +12,7 @@ use framehop::{FrameAddress, Unwinder as _};
 use libc::user_regs_struct;
 
 use super::InjectError;
-use super::image::{Image, Role};
+use super::mapped_files::{Image, Role};
 use super::process::{Mapping, Process};
 use crate::target_files::content;
 

@@ -130,12 +130,12 @@ mod tests {
         let process = Process::current();
         link.is_in(process, process.running_program().expect("our own"));
         assert!(link.ask(Request::Go, 0).is_err());
-        let asked = link.plan().sequence();
+        let sequence = link.plan().sequence();
         assert!(link.ask(Request::Detach, 0).is_err());
-        assert_eq!(link.plan().sequence(), asked);
+        assert_eq!(link.plan().sequence(), sequence);
         // It answers late.
-        link.data().answer(asked, 0);
+        link.data().answer(sequence, 0);
         assert!(link.ask(Request::Detach, 0).is_err());
-        assert_eq!(link.plan().sequence(), asked + 1);
+        assert_eq!(link.plan().sequence(), sequence + 1);
     }
 }

@@ -7,7 +7,7 @@ use tiptoe_stack::{Base, Rule};
 use tiptoe_symbol::Function;
 use tiptoe_wire::futex::hold::{GIVES, LEAVES, TAKES, TRIES};
 
-use super::{Draft, Locks, Planned, body_hash, is_libc, planned};
+use super::{Draft, Locks, PlannedSite, body_hash, is_libc, planned};
 use crate::module::Module;
 
 /// The functions, with their effect.
@@ -93,7 +93,7 @@ impl Draft<'_> {
         module: &Module,
         function: &Function,
         body: &Body,
-    ) -> Result<Planned, String> {
+    ) -> Result<PlannedSite, String> {
         let code = module.object.code(function, module.bias);
         let code = code.ok_or("no code is known there")?;
         let shape = shape(&code, 0).map_err(|why| why.to_string())?;

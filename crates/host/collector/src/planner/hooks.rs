@@ -7,7 +7,7 @@ use tiptoe_patch::{
 };
 use tiptoe_wire::Site;
 
-use super::{Draft, Locks, Planned, body_hash, planned};
+use super::{Draft, Locks, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
 /// System calls that the agent must see first, so that the program finds its signals and namespaces
@@ -31,7 +31,7 @@ const HOOKED: &[u32] = &[
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Draft<'_> {
-    pub(super) fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<Planned> {
+    pub(super) fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<PlannedSite> {
         let mut hooks = BTreeMap::new();
         for function in module.object.image.functions() {
             let Some(code) = module.object.code(function, module.bias) else {
@@ -54,13 +54,13 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
+    fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
         let behind = site.syscall + SYSCALL.len() as u64;
         let planned = self.hook_site(site, futex)?;
-        Some(Planned { behind, ..planned })
+        Some(PlannedSite { behind, ..planned })
     }
 
-    fn hook_site(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
+    fn hook_site(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
         let recall = self.ground.recall;
         let body = match site.nr {
             u32::MAX => Body::SyscallAny {

@@ -5,7 +5,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Site, SiteFlags};
 
-use super::{Draft, Plan, Planned, body_hash, planned};
+use super::{Draft, Plan, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
 /// Functions that stay intercepted forever if calls are followed, and the agent's numbers for them.
@@ -68,7 +68,7 @@ impl Draft<'_> {
         module: &Module,
         function: &Function,
         body: &Body,
-    ) -> Option<Planned> {
+    ) -> Option<PlannedSite> {
         let code = module.object.code(function, module.bias)?;
         let shape = shape(&code, 0).ok()?;
         let stays = |known: &Site| known.flags.has(SiteFlags::STAYS);
@@ -84,13 +84,13 @@ impl Draft<'_> {
 
 /// Numbers an unwinder, and records the unwinder's own function that the agent calls there.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
-    let asked = match what {
+    let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",
         intercepted::LAND => "_Unwind_GetCFA",
         _ => return Some(what),
     };
     let mut functions = module.object.image.functions().iter();
-    let found = functions.find(|function| function.names.iter().any(|name| &**name == asked))?;
+    let found = functions.find(|function| function.names.iter().any(|name| &**name == callee))?;
     plan.unwinders.push(found.address.wrapping_add(module.bias));
     Some(what + plan.unwinders.len() as u32 - 1)
 }

@@ -74,9 +74,9 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
     for site in known {
         let base = site.trampoline & !(ARENA_LEN - 1);
         let code = site.trampoline..site.trampoline + u64::from(site.code_len);
-        let told = base + u64::from(site.told) * arena::UNIT;
-        let told = told..told + u64::from(site.told_len) * arena::UNIT;
-        arenas.entry(base).or_default().extend([code, told]);
+        let unwind = base + u64::from(site.unwind) * arena::UNIT;
+        let unwind = unwind..unwind + u64::from(site.unwind_len) * arena::UNIT;
+        arenas.entry(base).or_default().extend([code, unwind]);
     }
     arenas
         .into_iter()

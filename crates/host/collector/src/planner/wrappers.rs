@@ -11,7 +11,7 @@ use tiptoe_stack::{Frame, Rule};
 use tiptoe_symbol::Function;
 
 use super::is_runtime;
-use super::locks::Calls;
+use super::lock_sites::Calls;
 use super::standard::standard_returns;
 use crate::module::Module;
 

@@ -44,8 +44,8 @@ fn is_withheld(program: &Path) -> bool {
         // SAFETY: an all-zero record is valid, and the call fills it.
         let mut system: libc::statvfs = unsafe { std::mem::zeroed() };
         // SAFETY: the path ends with NUL, and the record outlives the call.
-        let asked = unsafe { libc::statvfs(path.as_ptr(), &raw mut system) };
-        Some(asked == 0 && system.f_flag & libc::ST_NOSUID != 0)
+        let result = unsafe { libc::statvfs(path.as_ptr(), &raw mut system) };
+        Some(result == 0 && system.f_flag & libc::ST_NOSUID != 0)
     };
     own.is_ok_and(|own| own.no_new_privs) || nosuid().unwrap_or(false)
 }

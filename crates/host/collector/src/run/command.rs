@@ -53,7 +53,7 @@ fn wait(
     notes: &mut Vec<String>,
 ) -> Option<i32> {
     let mut handed_on = false;
-    let mut tell_at = Some(Instant::now() + PATIENCE);
+    let mut note_at = Some(Instant::now() + PATIENCE);
     loop {
         match child.try_wait() {
             Ok(None) => {}
@@ -74,8 +74,8 @@ fn wait(
             // its own.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
-        if tell_at.is_some_and(|at| Instant::now() > at) {
-            tell_at = None;
+        if note_at.is_some_and(|at| Instant::now() > at) {
+            note_at = None;
             observer.note("the trace has ended; the report follows when the command ends");
         }
         std::thread::sleep(TICK);
@@ -93,7 +93,7 @@ pub fn has_exited(pid: u32) -> bool {
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: `info` is valid for the length of the call.
-    let asked = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
+    let result = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
     // SAFETY: waitid sets the field, or leaves the zero.
-    asked != 0 || unsafe { info.si_pid() } != 0
+    result != 0 || unsafe { info.si_pid() } != 0
 }

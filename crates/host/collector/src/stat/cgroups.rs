@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{Charged, Checks, ExtraCounts, Times, Tree, Whose};
-use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::cgroups::{Checks, CountOwner, CpuCounts, ExtraCounts, Times, Tree};
+use tiptoe_kernel::counters::CountTarget;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
-use super::sums::{EventSum, Key, Sums};
+use super::count_sums::{EventSum, Key, Sums};
 use crate::request::Error;
 
 /// The most removed cgroups to keep, or half of the room. The counts of others are added to their
@@ -20,7 +20,7 @@ use crate::request::Error;
 const MOST_GONE: usize = 512;
 
 /// An event that a task's own fields count.
-type Field = fn(&Charged) -> u64;
+type Field = fn(&CpuCounts) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.
 const FIELDS: [(u64, Field); 7] = [
@@ -43,7 +43,7 @@ pub(super) struct ByCgroup {
     columns: Vec<Column>,
     choice: Choice,
     /// The counts of forgotten cgroups, by the ancestor that they were added to.
-    folded: BTreeMap<u64, Vec<Charged>>,
+    folded: BTreeMap<u64, Vec<CpuCounts>>,
     forgotten: usize,
     start: Instant,
 }
@@ -68,7 +68,7 @@ enum From {
 }
 
 /// The counts of a cgroup with its descendants, on each CPU.
-type Sum = Vec<Charged>;
+type Sum = Vec<CpuCounts>;
 
 impl ByCgroup {
     /// Opens the events; nothing counts yet.
@@ -85,7 +85,7 @@ impl ByCgroup {
             .map(Iterator::collect)
             .filter(|group: &Vec<_>| !group.is_empty())
             .collect();
-        let set = CounterSet::open(&read, &Whom::Cpus(Vec::new()))?;
+        let set = CounterSet::open(&read, &CountTarget::Cpus(Vec::new()))?;
         let wants = |number: u64| {
             let mut counters = groups.iter().flatten();
             counters.any(|one| plain_number(one) == Some(number))
@@ -132,19 +132,19 @@ impl ByCgroup {
         let at = Instant::now();
         let did = self.cgroups.read()?;
         self.choice.choose(self.cgroups.tree());
-        let none = || vec![Charged::default(); did.first().map_or(0, |did| did.cpus.len())];
+        let none = || vec![CpuCounts::default(); did.first().map_or(0, |did| did.cpus.len())];
         let mut all = none();
         let mut sums: BTreeMap<u64, Sum> = self.choice.ids().map(|id| (id, none())).collect();
         let tree = self.cgroups.tree();
         let folded = self
             .folded
             .iter()
-            .map(|(id, did)| (Whose::Cgroup(*id), did));
+            .map(|(id, did)| (CountOwner::Cgroup(*id), did));
         let living = did.iter().map(|did| (did.whose, &did.cpus));
         for (whose, cpus) in living.chain(folded) {
             add(&mut all, cpus);
             let own = match whose {
-                Whose::Cgroup(id) if tree.get(id).is_some() => id,
+                CountOwner::Cgroup(id) if tree.get(id).is_some() => id,
                 // Counts of an unknown cgroup are added to the root.
                 _ => tree.root(),
             };
@@ -199,7 +199,7 @@ impl ByCgroup {
         let name = cgroup.map(|id| name(self.cgroups.tree(), id));
         let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_gone(id));
         for (event, column) in self.columns.iter().enumerate() {
-            let counts = |did: &Charged| column.counts(did, elapsed_ns);
+            let counts = |did: &CpuCounts| column.counts(did, elapsed_ns);
             let places: Vec<_> = sum
                 .iter()
                 .map(|did| Some(counts(did)))
@@ -262,7 +262,7 @@ impl ByCgroup {
 }
 
 impl Column {
-    fn counts(&self, did: &Charged, elapsed_ns: u64) -> Counts {
+    fn counts(&self, did: &CpuCounts, elapsed_ns: u64) -> Counts {
         let event = match self.from {
             From::Event(number) => did.events.get(number).copied().unwrap_or_default(),
             From::Field(field) => Counts {
@@ -345,8 +345,8 @@ pub fn is_at_switches(counter: &Counter<'_>) -> bool {
     is_read(counter) || plain_number(counter) == Some(CGROUP_SWITCHES)
 }
 
-fn add(sum: &mut Sum, cpus: &[Charged]) {
-    sum.resize(sum.len().max(cpus.len()), Charged::default());
+fn add(sum: &mut Sum, cpus: &[CpuCounts]) {
+    sum.resize(sum.len().max(cpus.len()), CpuCounts::default());
     for (sum, cpu) in sum.iter_mut().zip(cpus) {
         sum.add(cpu);
     }
@@ -397,7 +397,8 @@ fn check_notes(checks: &Checks, reads_events: bool) -> Vec<String> {
             "reports of created cgroups, moved tasks or removed cgroups found no room: names may be missing",
         ),
     ];
-    let told = words.into_iter().filter(|(count, _)| *count > 0);
-    told.map(|(count, words)| format!("{count} {words}"))
+    let found = words.into_iter().filter(|(count, _)| *count > 0);
+    found
+        .map(|(count, words)| format!("{count} {words}"))
         .collect()
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tiptoe_event::{Cost, Counter, CounterKind, counter_groups};
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
-use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::counters::CountTarget;
 use tiptoe_session::{Session, Stat};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
 
@@ -147,25 +147,25 @@ struct Ring {
 impl Ring {
     fn new() -> Option<Ring> {
         let ((left_in, right_out), (right_in, left_out)) = (pipe().ok()?, pipe().ok()?);
-        let (tell, told) = channel();
-        let (ask, asked) = channel();
+        let (ready, started) = channel();
+        let (ask, jobs) = channel();
         let (answer, took) = channel();
-        let tell_too = tell.clone();
+        let ready_too = ready.clone();
         std::thread::spawn(move || {
-            let _ = tell.send((stay_on_one_cpu(), own_tid()));
+            let _ = ready.send((stay_on_one_cpu(), own_tid()));
             other(right_in, right_out);
         });
         std::thread::spawn(move || {
-            let _ = tell_too.send((stay_on_one_cpu(), own_tid()));
-            drop(tell_too);
-            work((left_in, left_out), &asked, &answer);
+            let _ = ready_too.send((stay_on_one_cpu(), own_tid()));
+            drop(ready_too);
+            work((left_in, left_out), &jobs, &answer);
         });
-        let said: Vec<(Option<u32>, Option<u32>)> = told.iter().take(2).collect();
-        let tids: Vec<u32> = said.iter().filter_map(|(_, tid)| *tid).collect();
+        let threads: Vec<(Option<u32>, Option<u32>)> = started.iter().take(2).collect();
+        let tids: Vec<u32> = threads.iter().filter_map(|(_, tid)| *tid).collect();
         (tids.len() == 2).then_some(())?;
         Some(Ring {
             tids,
-            cpu: said.first()?.0?,
+            cpu: threads.first()?.0?,
             ask,
             took,
         })
@@ -180,8 +180,8 @@ impl Ring {
         each: u32,
     ) -> Option<Cost> {
         let whom = match of_all {
-            true => Whom::Cpus(vec![self.cpu]),
-            false => Whom::Threads(self.tids.clone()),
+            true => CountTarget::Cpus(vec![self.cpu]),
+            false => CountTarget::Threads(self.tids.clone()),
         };
         self.run(job)?;
         let mut more = Vec::new();
@@ -205,8 +205,8 @@ impl Ring {
 }
 
 /// Does jobs, and reports how many ns each took.
-fn work((mut from, mut to): (PipeReader, PipeWriter), asked: &Receiver<Job>, answer: &Sender<f64>) {
-    for job in asked {
+fn work((mut from, mut to): (PipeReader, PipeWriter), jobs: &Receiver<Job>, answer: &Sender<f64>) {
+    for job in jobs {
         let start = Instant::now();
         match job {
             Job::Switch => {

@@ -7,13 +7,13 @@ use std::time::Instant;
 use tiptoe_event::Counter;
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
-use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::counters::CountTarget;
 use tiptoe_sys::host::cgroup::used;
 use tiptoe_sys::host::perf::Counts;
 
 use super::cgroups::plain_number;
 use super::choice::{Choice, name};
-use super::sums::{EventSum, Key, Sums};
+use super::count_sums::{EventSum, Key, Sums};
 use crate::request::Error;
 
 /// A set of events of the system, and one for each cgroup, which the kernel switches at each cgroup
@@ -32,9 +32,9 @@ impl BySets {
         tree: &Tree,
         root: &Path,
     ) -> Result<BySets, tiptoe_kernel::Error> {
-        let system = CounterSet::open(groups, &Whom::Cpus(Vec::new()))?;
+        let system = CounterSet::open(groups, &CountTarget::Cpus(Vec::new()))?;
         let open = |id: u64| {
-            let set = CounterSet::open(groups, &Whom::Cgroup(directory(root, tree, id)))?;
+            let set = CounterSet::open(groups, &CountTarget::Cgroup(directory(root, tree, id)))?;
             Ok::<_, tiptoe_kernel::Error>((name(tree, id), set))
         };
         Ok(BySets {

@@ -2,7 +2,7 @@
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
-use tiptoe_kernel::counters::{Support, Whom};
+use tiptoe_kernel::counters::{CountTarget, Support};
 use tiptoe_session::{Session, Stat};
 use tiptoe_sys::host::cgroup::Cgroups;
 
@@ -10,8 +10,8 @@ use super::StatRequest;
 use super::cgroups::ByCgroup;
 use super::choice::Choice;
 use super::cost;
+use super::count_sums::Sums;
 use super::fallback::{ByFiles, BySets};
-use super::sums::Sums;
 use crate::request::Error;
 
 /// Events that count, once they are switched on.
@@ -31,7 +31,7 @@ impl Source {
     /// Opens the events; nothing counts yet. Adds notes for the user.
     pub(super) fn open(
         request: &StatRequest<'_>,
-        whom: &Whom,
+        whom: &CountTarget,
         notes: &mut Vec<String>,
     ) -> Result<Source, Error> {
         if let Some(patterns) = &request.cgroups {
@@ -157,7 +157,7 @@ impl Source {
             let times = cgroups.finish(&mut notes)?;
             notes
                 .into_iter()
-                .for_each(|said| note(&mut session.notes, said));
+                .for_each(|text| note(&mut session.notes, text));
             cost::add_times(stat, times);
         }
         Ok(())
@@ -165,9 +165,9 @@ impl Source {
 }
 
 /// Adds a note once, because several runs may have the same.
-fn note(notes: &mut Vec<String>, said: String) {
-    if !notes.contains(&said) {
-        notes.push(said);
+fn note(notes: &mut Vec<String>, text: String) {
+    if !notes.contains(&text) {
+        notes.push(text);
     }
 }
 

@@ -9,20 +9,20 @@ use tiptoe_sys::host::procfs::switches_of_all;
 
 use super::StatWhom;
 
-/// Sums.
+/// CPU time and switches, summed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Used {
+pub(super) struct CpuUse {
     pub(super) cpu_ns: u64,
     pub(super) user_ns: u64,
     pub(super) sys_ns: u64,
     pub(super) switches: u64,
 }
 
-impl Add for Used {
-    type Output = Used;
+impl Add for CpuUse {
+    type Output = CpuUse;
 
-    fn add(self, other: Used) -> Used {
-        Used {
+    fn add(self, other: CpuUse) -> CpuUse {
+        CpuUse {
             cpu_ns: self.cpu_ns + other.cpu_ns,
             user_ns: self.user_ns + other.user_ns,
             sys_ns: self.sys_ns + other.sys_ns,
@@ -36,8 +36,8 @@ impl Add for Used {
 pub(super) struct Meter {
     whom: StatWhom,
     /// Of the command, once it was reaped.
-    children: Used,
-    of_command: Option<Used>,
+    children: CpuUse,
+    of_command: Option<CpuUse>,
     /// For each process its CPU time and switches, first and last.
     of_pids: Vec<(Process, [(Duration, u64); 2])>,
     of_all: [u64; 2],
@@ -53,7 +53,7 @@ impl Meter {
         Meter {
             whom: whom.clone(),
             children: children(),
-            of_command: has_command.then(Used::default),
+            of_command: has_command.then(CpuUse::default),
             of_pids: processes
                 .map(|process| (process, Default::default()))
                 .collect(),
@@ -86,7 +86,7 @@ impl Meter {
     pub(super) fn reaped(&mut self) {
         let (before, after) = (self.children, children());
         if let Some(used) = &mut self.of_command {
-            *used = Used {
+            *used = CpuUse {
                 cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns),
                 user_ns: after.user_ns.saturating_sub(before.user_ns),
                 sys_ns: after.sys_ns.saturating_sub(before.sys_ns),
@@ -96,7 +96,7 @@ impl Meter {
     }
 
     /// Returns the sums. User and system time are the command's; the rest is of what was counted.
-    pub(super) fn used(&self) -> Used {
+    pub(super) fn used(&self) -> CpuUse {
         let command = self.of_command.unwrap_or_default();
         let (cpu_ns, switches) = match self.whom {
             StatWhom::Command => (command.cpu_ns, command.switches),
@@ -106,7 +106,7 @@ impl Meter {
                 (sum.0 + time, sum.1 + last.1.saturating_sub(first.1))
             }),
         };
-        Used {
+        CpuUse {
             cpu_ns,
             switches,
             ..command
@@ -115,16 +115,16 @@ impl Meter {
 }
 
 /// Returns what all reaped children have used.
-fn children() -> Used {
+fn children() -> CpuUse {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
-        return Used::default();
+        return CpuUse::default();
     };
     let ns = |time: nix::sys::time::TimeVal| {
         time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_usec().unsigned_abs() * 1_000
     };
     let (user_ns, sys_ns) = (ns(usage.user_time()), ns(usage.system_time()));
     let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
-    Used {
+    CpuUse {
         cpu_ns: user_ns + sys_ns,
         user_ns,
         sys_ns,

@@ -9,17 +9,17 @@ use tiptoe_wire::arena::PROLOGUE;
 use tiptoe_wire::{Hello, Map, Site, tls};
 
 use super::guards::{self, Quiet, install};
-use super::later::{Later, library};
+use super::loaded_libraries::{PlanState, library};
 use super::{Counter, Plan, Source, Tracee, described};
 use crate::inject::{Masks, Words};
 use crate::link::Link;
 use crate::loader;
 use crate::module::Module;
-use crate::planner::{self, Follow, Ground, Planned};
+use crate::planner::{self, Follow, Ground, PlannedSite};
+use crate::probe_slots::ProbeRow;
 use crate::request::Error;
 use crate::resident::{agent_code, agent_thread};
 use crate::resolve::{self, Limit, Limits, Probe};
-use crate::rows::ProbeRow;
 
 /// The most callers of a followed function, on average.
 const CALLERS: usize = 16;
@@ -91,7 +91,7 @@ impl Tracee {
         }
         let mut armed = guards::put_on(link, &masks, &planned, &lost)?;
         let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
-        let trapping: Vec<&Planned> = trapping.collect();
+        let trapping: Vec<&PlannedSite> = trapping.collect();
         let outcomes = install(link, &trapping, &lost, self.quiet.as_ref())?;
         armed.extend(addresses_of(&trapping, outcomes));
         self.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
@@ -132,11 +132,11 @@ impl Tracee {
     }
 
     /// Returns the state from which this plan, and those of later libraries, continue.
-    fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<Later, Error> {
+    fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::new("the agent's TLS is too far");
         let known = self.known_sites(plan)?;
-        Ok(Later {
+        Ok(PlanState {
             recall: thread(tls::RECALL).map_err(too_far)?,
             abi: Abi {
                 tls: thread(0).map_err(too_far)?,
@@ -144,7 +144,7 @@ impl Tracee {
                 agent: hello.addresses,
             },
             known,
-            ..Later::default()
+            ..PlanState::default()
         })
     }
 
@@ -203,10 +203,10 @@ impl Tracee {
         &mut self,
         link: &Link,
         probes: &mut Vec<Probe>,
-        planned: Vec<Result<Planned, String>>,
+        planned: Vec<Result<PlannedSite, String>>,
         lost: &[u64],
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
-        let good: Vec<&Planned> = planned.iter().flatten().collect();
+        let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
         let outcomes = install(link, &good, lost, self.quiet.as_ref())?;
         let mut outcomes = outcomes.into_iter();
         let mut left = Vec::new();
@@ -232,17 +232,17 @@ impl Tracee {
 
     /// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
     /// and a refusal says so.
-    fn as_planned(&mut self, plan: &Planned, probe: Probe) -> Probe {
+    fn as_planned(&mut self, plan: &PlannedSite, probe: Probe) -> Probe {
         let Some(why) = &plan.untimed else {
             return probe;
         };
-        let said = format!("{why}: only its entries are counted");
-        self.refused.push((probe.event.clone(), said));
+        let note = format!("{why}: only its entries are counted");
+        self.refused.push((probe.event.clone(), note));
         probe.of_entries()
     }
 
     /// Counts at this site from now on. If the slot counted before, its row continues.
-    fn count_at(&mut self, plan: &Planned, probe: Probe) {
+    fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let row = ProbeRow::of(&probe);
         let before = self.sites.iter().position(|site| site.slot == slot);
@@ -288,8 +288,8 @@ impl Tracee {
         let refusals: Vec<(String, String)> = refusals.collect();
         match refusals.first() {
             Some((event, why)) if self.gates.is_empty() => {
-                let said = format!("--under: calls of {event} cannot be followed: {why}");
-                Err(Error::new(said))
+                let note = format!("--under: calls of {event} cannot be followed: {why}");
+                Err(Error::new(note))
             }
             _ => {
                 self.refused.extend(refusals);
@@ -414,7 +414,7 @@ pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, 
 /// Writes trampolines; returns the sites that can be armed, in order of their addresses.
 pub(super) fn write_trampolines(
     link: &Link,
-    planned: &[&Planned],
+    planned: &[&PlannedSite],
     lost: &[u64],
 ) -> Result<Vec<usize>, Error> {
     let mut order: Vec<usize> = (0..planned.len())
@@ -434,7 +434,7 @@ pub(super) fn write_trampolines(
 /// it is not armed.
 pub(super) fn patch(
     link: &Link,
-    planned: &[&Planned],
+    planned: &[&PlannedSite],
     order: &[usize],
 ) -> Result<Vec<Option<String>>, Error> {
     let (again, fresh): (Vec<usize>, Vec<usize>) =
@@ -461,7 +461,7 @@ pub(super) fn patch(
 
 /// Returns the addresses of those that are armed.
 pub(super) fn addresses_of<'a>(
-    planned: &'a [&Planned],
+    planned: &'a [&PlannedSite],
     outcomes: Vec<Option<String>>,
 ) -> impl Iterator<Item = u64> + 'a {
     let armed = planned

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_sys::rights::Rights;
-use tiptoe_wire::Left;
+use tiptoe_wire::LeaveReason;
 
 use crate::resident::agent_thread;
 
@@ -46,7 +46,7 @@ impl Confinement {
 
     /// Returns how the process has confined itself, if it has; `thread` is the agent's thread by
     /// its own number.
-    pub(super) fn look(&self, process: Process, thread: u32) -> Option<Left> {
+    pub(super) fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
             return None;
         }
@@ -56,14 +56,14 @@ impl Confinement {
         let others = self.next(process).into_iter();
         let most = others.filter_map(|tid| seccomp(process, tid)).max();
         if most.max(Some(first.seccomp)) > Some(self.seccomp) {
-            return Some(Left::Seccomp);
+            return Some(LeaveReason::Seccomp);
         }
         let is_within = || {
             let threads = process.threads().unwrap_or_default().into_iter();
             let mut others = threads.filter(|tid| *tid != agent);
             others.any(|tid| rights(process, tid).is_some_and(|other| own.are_within(&other)))
         };
-        (!own.are_within(&first) && !is_within()).then_some(Left::Confined)
+        (!own.are_within(&first) && !is_within()).then_some(LeaveReason::Confined)
     }
 
     /// Returns whether a later filter also covers the agent's thread.

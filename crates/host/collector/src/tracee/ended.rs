@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::{Left, State};
+use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
 use crate::resident::agent_in;
@@ -38,22 +38,24 @@ impl Tracee {
             return Some(("ran another program", "the trace of the old program ended"));
         }
         let why = match self.left_for()? {
-            Left::Seccomp => "put itself under seccomp",
-            Left::Confined => {
+            LeaveReason::Seccomp => "put itself under seccomp",
+            LeaveReason::Confined => {
                 "gave up rights or a namespace, in which the agent's thread cannot follow"
             }
-            Left::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
-            Left::Storage => "gave a thread thread-local storage that is not its C library's",
+            LeaveReason::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
+            LeaveReason::Storage => {
+                "gave a thread thread-local storage that is not its C library's"
+            }
         };
         Some((why, "the trace ended (`--via kernel` continues)"))
     }
 
     /// Returns why the agent has left, if so. It leaves by itself if it sees the call by which the
     /// program confines itself; otherwise tiptoe makes it leave here.
-    fn left_for(&self) -> Option<Left> {
+    fn left_for(&self) -> Option<LeaveReason> {
         let link = self.link.as_ref()?;
         if link.data().state() == State::Dormant {
-            let why = link.data().left().unwrap_or(Left::Confined);
+            let why = link.data().left().unwrap_or(LeaveReason::Confined);
             self.left.set(self.left.get().or(Some(why)));
         } else if self.left.get().is_none()
             && !self.is_gone()
@@ -85,7 +87,7 @@ impl Tracee {
 
     /// Returns how the program ended, the first time that this is called after its end.
     pub fn end(&self) -> Option<String> {
-        if !self.is_gone() || self.end_told.replace(true) {
+        if !self.is_gone() || self.is_end_reported.replace(true) {
             return None;
         }
         let signal = self.handle.as_ref().and_then(|handle| {
@@ -118,8 +120,8 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     let mut info = [0_u32; 16];
     info[0] = PIDFD_INFO_EXIT;
     // SAFETY: the request's number holds the size of `info`, which the kernel fills.
-    let asked = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
-    (asked == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
+    let result = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
+    (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
 /// Returns the status of a process that was not reaped yet.

@@ -15,7 +15,7 @@ use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
 use crate::resident::{AgentFile, dormant_agent, is_another, known_sites};
-use crate::resolve::{self, Resolved};
+use crate::resolve::{self, Resolution};
 
 /// The time to find a thread to borrow.
 const BORROW: Duration = Duration::from_secs(5);
@@ -112,7 +112,7 @@ impl Tracee {
     pub(super) fn bring_in(
         &self,
         plan: &Plan,
-        resolved: &Resolved,
+        resolved: &Resolution,
         modules: &[Module],
     ) -> Result<Link, Error> {
         let agent = AgentFile::parse(plan.agent)?;

@@ -15,7 +15,7 @@ use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
 use crate::resident::agent_thread_of_another;
-use crate::ulocks::Noted;
+use crate::ulocks::WaitRecords;
 use crate::words;
 
 /// The time that a command's loader may take to map its libraries.
@@ -36,7 +36,7 @@ struct File {
     object: Rc<Object>,
     wrappers: Vec<(u64, Depth)>,
     /// The biases at which the kernel already knows it.
-    told: HashSet<u64>,
+    biases: HashSet<u64>,
 }
 
 impl InKernel {
@@ -54,14 +54,14 @@ impl InKernel {
                 self.files.push(File {
                     object: module.object.clone(),
                     wrappers: wrappers(module),
-                    told: HashSet::new(),
+                    biases: HashSet::new(),
                 });
                 self.files.len() - 1
             });
             let file = &mut self.files[index];
             // A file that is not mapped yet may have no address.
             let placed = !module.text.is_empty() || has_its_place(module);
-            if !placed || !file.told.insert(module.bias) {
+            if !placed || !file.biases.insert(module.bias) {
                 continue;
             }
             let at = |(linked, depth): &(u64, Depth)| (linked.wrapping_add(module.bias), *depth);
@@ -91,10 +91,10 @@ impl Tracee {
         watched.map_err(|error| {
             let reason = self.left_out.as_ref();
             let before = reason.map(|why| format!("the agent cannot enter: {why}; and: "));
-            let said = Error::new(before.unwrap_or_default() + &error.to_string());
+            let both = Error::new(before.unwrap_or_default() + &error.to_string());
             match error.hint() {
-                Some(hint) => said.with_hint(hint),
-                None => said,
+                Some(hint) => both.with_hint(hint),
+                None => both,
             }
         })
     }
@@ -173,7 +173,7 @@ impl Tracee {
     }
 
     /// Adds what the kernel counted.
-    pub(super) fn note_in_kernel(&self, noted: &mut Noted) -> Result<(), Error> {
+    pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
         let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
             return Ok(());
         };

@@ -9,7 +9,7 @@
 use super::arm::{addresses_of, patch, write_trampolines};
 use crate::inject::{HookedCall, Masks, Unready};
 use crate::link::Link;
-use crate::planner::{Plan, Planned};
+use crate::planner::{Plan, PlannedSite};
 use crate::request::Error;
 
 /// A process in which no trap byte may be written.
@@ -23,7 +23,7 @@ pub(super) struct Quiet {
 /// Writes trampolines and arms sites; returns for each why it is not armed.
 pub(super) fn install(
     link: &Link,
-    planned: &[&Planned],
+    planned: &[&PlannedSite],
     lost: &[u64],
     quiet: Option<&Quiet>,
 ) -> Result<Vec<Option<String>>, Error> {
@@ -67,7 +67,7 @@ pub(super) fn put_on(
             "it mapped the memory that was planned for the agent's hooks in its C library",
         ));
     }
-    let (words, others): (Vec<&Planned>, Vec<&Planned>) =
+    let (words, others): (Vec<&PlannedSite>, Vec<&PlannedSite>) =
         guards.partition(|hook| hook.site.fits_word());
     let outcomes = install(link, &words, lost, None)?;
     let mut armed: Vec<u64> = addresses_of(&words, outcomes).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use tiptoe_event::Via;
-use tiptoe_kernel::{KernelProbe, UprobeSet, Who};
+use tiptoe_kernel::{CountedThreads, KernelProbe, UprobeSet};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
@@ -35,8 +35,8 @@ impl Tracee {
         }
         let mut tracee = Tracee::new(self.process);
         let pid = self.process.pid();
-        let said = format!("process {pid} is traced by the kernel: {error}");
-        tracee.leave_out(plan, &error.to_string(), said);
+        let note = format!("process {pid} is traced by the kernel: {error}");
+        tracee.leave_out(plan, &error.to_string(), note);
         let resolved = plan.resolve(self.process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
@@ -56,15 +56,15 @@ impl Tracee {
             if self.link.is_none() {
                 let reason = self.left_out.as_ref();
                 let before = reason.map(|why| format!("the agent cannot enter: {why}; and "));
-                let said = Error::new(before.unwrap_or_default() + why);
+                let error = Error::new(before.unwrap_or_default() + why);
                 let hint = format!("leave out `{option}`, or use `--via agent`");
-                return Err(said.with_hint(hint));
+                return Err(error.with_hint(hint));
             }
             self.refused.extend(refuse_all(&probes, why));
             return Ok(());
         }
         let probes = self.entries_only(probes)?;
-        self.say_untimed(&probes);
+        self.note_untimed(&probes);
         let probes: Vec<Candidate> = probes
             .into_iter()
             .map(|(probe, own)| (probe.of_entries(), own))
@@ -74,7 +74,7 @@ impl Tracee {
         if probes.is_empty() {
             return Ok(());
         }
-        self.say_unsplit(plan)?;
+        self.note_unsplit(plan)?;
         let (files, places) = places(&probes)?;
         let prices = plan.share.map(|share| (share, prices(&probes)));
         let set = match UprobeSet::open(self.process, &places) {
@@ -89,10 +89,10 @@ impl Tracee {
             Err(error) => {
                 let reason = self.left_out.as_ref();
                 let before = reason.map(|why| format!("the agent cannot enter: {why}; and: "));
-                let said = Error::new(before.unwrap_or_default() + &error.to_string());
+                let both = Error::new(before.unwrap_or_default() + &error.to_string());
                 return Err(match error.hint() {
-                    Some(hint) => said.with_hint(hint),
-                    None => said,
+                    Some(hint) => both.with_hint(hint),
+                    None => both,
                 });
             }
         };
@@ -119,7 +119,7 @@ impl Tracee {
             });
         }
         self.notes.extend(left.iter().map(left_to_kernel));
-        if let Who::Threads(threads) = set.who() {
+        if let CountedThreads::Threads(threads) = set.who() {
             self.notes.push(format!(
                 "the kernel counts in the {} that ran when tracing began, not in later ones",
                 counted(threads.len() as u64, "thread")
@@ -186,7 +186,7 @@ impl Tracee {
     }
 
     /// Notes the calls that should have been timed but the kernel only counts.
-    fn say_untimed(&mut self, probes: &[Candidate]) {
+    fn note_untimed(&mut self, probes: &[Candidate]) {
         let timed = probes.iter().filter(|(probe, _)| probe.follow.is_timed());
         let events: Vec<String> = timed.map(|(probe, _)| probe.event.clone()).collect();
         if !events.is_empty() {
@@ -198,7 +198,7 @@ impl Tracee {
     }
 
     /// Notes that `--by` does not apply to what the kernel counts.
-    fn say_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
+    fn note_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
         const WHY: &str =
             "the kernel's uprobes count for the whole process: `--by` cannot split them";
         match plan.by {

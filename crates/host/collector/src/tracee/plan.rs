@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_event::Via;
-use tiptoe_patch::{Apart, Hits};
+use tiptoe_patch::{GroupValue, Hits};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
@@ -14,7 +14,7 @@ use crate::phase::Phase;
 use crate::planner::Follow;
 use crate::ready::{CountedProcess, Ready};
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
-use crate::resolve::{self, Resolved};
+use crate::resolve::{self, Resolution};
 use tiptoe_price::clock;
 
 /// What all processes of a run share.
@@ -82,8 +82,8 @@ impl<'a> Plan<'a> {
                 filter: request.filter,
                 under: request.under.is_some(),
                 by: match request.by {
-                    Some(By::Argument(arg)) => Some(Apart::Argument(arg)),
-                    Some(By::Scope) => Some(Apart::Scope),
+                    Some(By::Argument(arg)) => Some(GroupValue::Argument(arg)),
+                    Some(By::Scope) => Some(GroupValue::Scope),
                     _ => None,
                 },
             },
@@ -109,12 +109,16 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the probes of a process, and the function below which their hits must be.
-    pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
+    pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolution, Error> {
         self.resolved(self.specs, process, modules, false)
     }
 
     /// Like `resolve`, but specs may match what is loaded later.
-    pub fn resolve_or_wait(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
+    pub fn resolve_or_wait(
+        &self,
+        process: Process,
+        modules: &[Module],
+    ) -> Result<Resolution, Error> {
         self.resolved(self.specs, process, modules, true)
     }
 
@@ -124,7 +128,7 @@ impl<'a> Plan<'a> {
         process: Process,
         modules: &[Module],
         wait: bool,
-    ) -> Result<Resolved, Error> {
+    ) -> Result<Resolution, Error> {
         let probes = resolve::resolve(specs, self.entries(), process, modules, wait)?;
         match self.under {
             Some(function) => resolve::below(probes, function, process, modules),

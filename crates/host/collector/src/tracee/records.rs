@@ -21,14 +21,14 @@ const PATIENCE: u32 = 200;
 
 /// A thread of the target's.
 #[derive(Clone)]
-struct Who {
+struct NamedThread {
     tid: u32,
     comm: Rc<str>,
 }
 
-impl Default for Who {
-    fn default() -> Who {
-        Who {
+impl Default for NamedThread {
+    fn default() -> NamedThread {
+        NamedThread {
             tid: 0,
             comm: "?".into(),
         }
@@ -39,18 +39,18 @@ impl Default for Who {
 #[derive(Default)]
 struct Ring {
     reader: Reader,
-    who: Who,
+    who: NamedThread,
 }
 
 /// A call that was read and not yet handed to the observer.
-pub struct Recorded {
-    who: Who,
+pub struct RecordedCall {
+    who: NamedThread,
     event: Rc<str>,
     at_ns: u64,
     args: [u64; 2],
 }
 
-impl Recorded {
+impl RecordedCall {
     /// Returns when it began, from the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
@@ -79,7 +79,7 @@ pub struct Rings {
     rings: BTreeMap<u32, Ring>,
     /// Whether the observer wants each call.
     reports_calls: bool,
-    calls: Vec<Recorded>,
+    calls: Vec<RecordedCall>,
 }
 
 struct Probe {
@@ -141,7 +141,7 @@ impl Rings {
                 let call = match entry {
                     Entry::Thread { tid, comm } => {
                         let comm = counts::plain(&comm).into();
-                        *who = Who { tid, comm };
+                        *who = NamedThread { tid, comm };
                         return;
                     }
                     Entry::Call(call) => call,
@@ -152,7 +152,7 @@ impl Rings {
                 };
                 probe.seen += 1;
                 if self.reports_calls {
-                    self.calls.push(Recorded {
+                    self.calls.push(RecordedCall {
                         who: who.clone(),
                         event: Rc::clone(&probe.event),
                         at_ns: self.start.ns_from(since, call.at),
@@ -201,7 +201,7 @@ impl Tracee {
     }
 
     /// Takes the calls that were read.
-    pub fn take_calls(&self) -> Vec<Recorded> {
+    pub fn take_calls(&self) -> Vec<RecordedCall> {
         let mut rings = self.rings.borrow_mut();
         let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
         calls.unwrap_or_default()

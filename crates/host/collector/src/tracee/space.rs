@@ -9,7 +9,7 @@ use tiptoe_wire::slots;
 
 use super::Tracee;
 use crate::counts;
-use crate::forks::Copied;
+use crate::forks::CopiedMemory;
 
 impl Tracee {
     /// Returns the number of forks since counting began, as the agent counted them.
@@ -47,7 +47,7 @@ impl Tracee {
         let copied = self
             .link
             .as_ref()
-            .and_then(|link| Copied::of(self.process, link.data().kept(), is_patched));
+            .and_then(|link| CopiedMemory::of(self.process, link.data().kept(), is_patched));
         if copied.is_some() {
             self.copied.replace(copied);
         }
@@ -66,7 +66,7 @@ impl Tracee {
             // If the agent does not answer, the last reading stays.
             let _ = link.read_maps();
         }
-        let told = link.data().readings();
+        let readings = link.data().readings();
         let counted = slots::SPECULATIVE..slots::CHANGES + 1;
         let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
         let sum = |slot: u32| {
@@ -78,10 +78,10 @@ impl Tracee {
             locked: sum(slots::LOCKED),
             missed: sum(slots::MISSED),
             changes: sum(slots::CHANGES),
-            readings: told.readings,
-            corrected: told.corrected,
-            mappings: told.mappings,
-            bytes: told.bytes,
+            readings: readings.readings,
+            corrected: readings.corrected,
+            mappings: readings.mappings,
+            bytes: readings.bytes,
         })
     }
 }

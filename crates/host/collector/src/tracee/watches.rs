@@ -4,8 +4,8 @@ use std::io;
 
 use tiptoe_kernel::Error as KernelError;
 use tiptoe_sys::host::perf::On;
-use tiptoe_wire::hits::{Asked, Hits, WORDS};
-use tiptoe_wire::{Request, Watched};
+use tiptoe_wire::hits::{AsyncRequest, Hits, WORDS};
+use tiptoe_wire::{Request, WatchTarget};
 
 use super::Tracee;
 use crate::link::Link;
@@ -36,15 +36,15 @@ impl Tracee {
     }
 
     /// Opens breakpoints for all threads, and for those that they will start.
-    pub fn observe(&self, cpus: u32, watched: &[Watched]) -> Result<ArmedThreads, Error> {
+    pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
         let link = self.watching()?;
         let head = [u64::from(slot(link)), cpus.into()];
-        let words = watched.iter().flat_map(Watched::words);
+        let words = watched.iter().flat_map(WatchTarget::words);
         for (index, word) in head.into_iter().chain(words).enumerate() {
             link.plan().put_address(index, word);
         }
-        let asked = link.ask(Request::Observe, watched.len());
-        match (asked, link.data().outcome()) {
+        let answer = link.ask(Request::Observe, watched.len());
+        match (answer, link.data().outcome()) {
             (Ok(()), _) => Ok(opened(link)),
             (Err(error), 0) => Err(error),
             (Err(_), errno) => Err(refused(errno as i32, link.data().result(2) as u32, watched)),
@@ -52,7 +52,7 @@ impl Tracee {
     }
 
     /// Sends a request without waiting for it.
-    pub fn ask(&self, what: Asked) {
+    pub fn ask(&self, what: AsyncRequest) {
         if let (Some(link), Some(hits)) = (&self.link, self.hits()) {
             hits.ask(what);
             link.wake();
@@ -60,7 +60,7 @@ impl Tracee {
     }
 
     /// Makes a breakpoint watch something else.
-    pub fn turn(&self, number: usize, watched: Watched) -> Result<(), Error> {
+    pub fn turn(&self, number: usize, watched: WatchTarget) -> Result<(), Error> {
         let link = self.watching()?;
         let words = [number as u64].into_iter().chain(watched.words());
         for (index, word) in words.enumerate() {
@@ -86,7 +86,7 @@ fn opened(link: &Link) -> ArmedThreads {
 }
 
 /// Explains why the kernel refused an event to a thread.
-fn refused(errno: i32, tid: u32, watched: &[Watched]) -> Error {
+fn refused(errno: i32, tid: u32, watched: &[WatchTarget]) -> Error {
     const OLD: &str = "breakpoints that raise signals need Linux 5.13 or later";
     let why = io::Error::from_raw_os_error(errno);
     match errno {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tiptoe_session::Early;
 use tiptoe_sys::host::procfs::Process;
 
-use super::now::{Asleep, WaitReader, owner};
-use super::{Key, Names, Noted};
+use super::now::{FutexSleeper, WaitReader, owner};
+use super::{Key, Names, WaitRecords};
 
 /// The most waits to follow, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
@@ -40,7 +40,7 @@ struct EarlyWait {
     tid: u32,
     thread: String,
     key: Key,
-    asleep: Asleep,
+    asleep: FutexSleeper,
     /// How long it had lasted when it was first seen.
     before: Duration,
     first: Instant,
@@ -111,7 +111,7 @@ impl EarlyWaits {
         }
         for wait in self.waits.iter_mut().filter(|wait| wait.is_on) {
             let switches = process.thread_switches(wait.tid).ok();
-            let asleep = Asleep::read(process, wait.tid).ok().flatten();
+            let asleep = FutexSleeper::read(process, wait.tid).ok().flatten();
             let same_call = asleep.as_ref() == Some(&wait.asleep);
             let undisturbed = wait.switches.is_none() || wait.switches == switches;
             wait.is_on = same_call && undisturbed && switches.is_some();
@@ -123,7 +123,7 @@ impl EarlyWaits {
     }
 
     /// Adds them to `noted`, by thread or without.
-    pub fn add_to(&self, noted: &mut Noted, by_thread: bool) {
+    pub fn add_to(&self, noted: &mut WaitRecords, by_thread: bool) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if let Some(hold) = &self.hold {
             noted.add_early_hold(hold.lock, &hold.thread, ns(hold.last - hold.first));

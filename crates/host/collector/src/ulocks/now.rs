@@ -102,19 +102,19 @@ pub(super) struct WaitReader<'n> {
 
 /// A thread that sleeps in a futex call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asleep {
+pub(super) struct FutexSleeper {
     pub(super) address: u64,
     operation: u32,
     sp: u64,
     pc: u64,
 }
 
-impl Asleep {
+impl FutexSleeper {
     /// Reads how a thread waits; `None` if it does not, or has ended.
-    pub(super) fn read(process: Process, tid: u32) -> Result<Option<Asleep>, Error> {
+    pub(super) fn read(process: Process, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let pid = process.pid();
         match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
-            Ok(text) => Ok(Asleep::parse(&text)),
+            Ok(text) => Ok(FutexSleeper::parse(&text)),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Err(denied(pid, &error))
             }
@@ -128,7 +128,7 @@ impl Asleep {
     }
 
     /// Parses /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
-    fn parse(text: &str) -> Option<Asleep> {
+    fn parse(text: &str) -> Option<FutexSleeper> {
         let mut words = text.split_whitespace();
         let number: u64 = words.next()?.parse().ok()?;
         let rest: Vec<u64> = words
@@ -139,7 +139,7 @@ impl Asleep {
         };
         let operation = operation as u32;
         let waits = number == FUTEX && Does::of(operation) == Does::Wait;
-        waits.then_some(Asleep {
+        waits.then_some(FutexSleeper {
             address,
             operation,
             sp,
@@ -162,8 +162,8 @@ impl<'n> WaitReader<'n> {
     }
 
     /// Returns how a thread waits; `None` if it does not, or has ended.
-    pub(super) fn asleep(&self, tid: u32) -> Result<Option<Asleep>, Error> {
-        let asleep = Asleep::read(self.process, tid)?;
+    pub(super) fn asleep(&self, tid: u32) -> Result<Option<FutexSleeper>, Error> {
+        let asleep = FutexSleeper::read(self.process, tid)?;
         let is_agents = |pc| (self.agent[0]..self.agent[1]).contains(&pc);
         Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
     }
@@ -174,16 +174,16 @@ impl<'n> WaitReader<'n> {
         for tid in self.process.threads()? {
             asleep.extend(self.asleep(tid)?.map(|asleep| (tid, asleep)));
         }
-        let told = asleep
+        let waits = asleep
             .iter()
             .filter_map(|(tid, asleep)| self.waiting(*tid, asleep));
-        let mut waits: Vec<Waiting> = told.collect();
+        let mut waits: Vec<Waiting> = waits.collect();
         waits.sort_by_key(|wait| wait.tid);
         Ok(waits)
     }
 
     /// Returns what a thread waits for; `None` if it has ended.
-    fn waiting(&self, tid: u32, asleep: &Asleep) -> Option<Waiting> {
+    fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<Waiting> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via) = self.walk(asleep);
         let kind = self
@@ -208,7 +208,7 @@ impl<'n> WaitReader<'n> {
 
     /// Returns the user's call site, and the last place in libc. The kernel does not report %rbp:
     /// if a function's frame needs it, the walk ends.
-    pub(super) fn walk(&self, asleep: &Asleep) -> (u64, u64) {
+    pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
         let mut in_libc = true;
@@ -252,7 +252,7 @@ impl<'n> WaitReader<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    fn holder(&self, asleep: &Asleep, kind: &LockKind) -> Option<u32> {
+    fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner = match (kind.name, asleep.operation & 0x7f) {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
@@ -264,7 +264,7 @@ impl<'n> WaitReader<'n> {
     }
 
     /// Returns the number of readers of a rwlock.
-    fn readers(&self, asleep: &Asleep, kind: &LockKind) -> Option<u32> {
+    fn readers(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let word = || self.word(rwlock::beginning(asleep.address));
         let readers = (kind.name == "rwlock").then(word)??;
         Some(rwlock::readers(readers as u32)).filter(|readers| *readers != 0)
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_in_a_futex_call_is_parsed() {
         let text = "202 0x5580 0x80 0x2 0x0 0x0 0x0 0x7ffd10 0x7f0012\n";
-        let asleep = Asleep::parse(text).expect("it waits");
+        let asleep = FutexSleeper::parse(text).expect("it waits");
         let found = (asleep.address, asleep.operation, asleep.sp, asleep.pc);
         assert_eq!(found, (0x5580, 0x80, 0x7ffd10, 0x7f0012));
         for other in [
@@ -308,10 +308,10 @@ mod tests {
             "-1 0x7ffd 0x7f",
             "0 0x1 0x2 0x3 0x0 0x0 0x0 0x7 0x8",
         ] {
-            assert!(Asleep::parse(other).is_none(), "{other}");
+            assert!(FutexSleeper::parse(other).is_none(), "{other}");
         }
         assert!(
-            Asleep::parse(&text.replace("0x80", "0x81")).is_none(),
+            FutexSleeper::parse(&text.replace("0x80", "0x81")).is_none(),
             "a wake"
         );
     }

@@ -48,15 +48,15 @@ fn thread(episodes: u64) -> Vec<u64> {
 
 #[test]
 fn the_records_of_threads_are_summed_up() {
-    let mut noted = Noted::default();
+    let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &thread(2), None);
     noted.add_thread("2 b", &thread(1), None);
     noted.add_unseen(4);
-    let told = noted.locks(&names(), ByLock::Lock);
-    let sums = [told.waits, told.wakes, told.unfinished, told.others];
+    let locks = noted.locks(&names(), ByLock::Lock);
+    let sums = [locks.waits, locks.wakes, locks.unfinished, locks.others];
     assert_eq!(sums, [10, 14, 2, 6]);
-    let [row] = &told.rows[..] else {
-        panic!("{:?}", told.rows)
+    let [row] = &locks.rows[..] else {
+        panic!("{:?}", locks.rows)
     };
     assert_eq!(
         (&*row.lock, &*row.kind, &*row.callsite),
@@ -82,11 +82,11 @@ fn the_records_of_threads_are_summed_up() {
 fn rows_whose_waits_were_not_all_timed_say_so() {
     let mut thinned = thread(1);
     thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
-    let mut noted = Noted::default();
+    let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &thinned, None);
     noted.add_thread("2 b", &thread(1), None);
-    let told = noted.locks(&names(), ByLock::Lock);
-    assert_eq!((told.rows[0].slept, told.rows[0].timed), (6, Some(4)));
+    let locks = noted.locks(&names(), ByLock::Lock);
+    assert_eq!((locks.rows[0].slept, locks.rows[0].timed), (6, Some(4)));
     let by_thread = noted.locks(&names(), ByLock::Thread);
     let timed: Vec<_> = by_thread.rows.iter().map(|row| row.timed).collect();
     assert_eq!(timed, [Some(1), None]);
@@ -94,11 +94,11 @@ fn rows_whose_waits_were_not_all_timed_say_so() {
 
 #[test]
 fn hostile_words_of_a_target_are_only_reported() {
-    let mut noted = Noted::default();
+    let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
     noted.add_thread("2 b", &[u64::MAX; 5], None);
-    let told = noted.locks(&names(), ByLock::Type);
-    assert_eq!(told.wakes, u64::MAX);
+    let locks = noted.locks(&names(), ByLock::Type);
+    assert_eq!(locks.wakes, u64::MAX);
     let mut hostile = thread(1);
     hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
     hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;

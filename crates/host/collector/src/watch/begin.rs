@@ -17,10 +17,10 @@ use tiptoe_symbol::Class;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::Mapping;
 
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::driver::cannot_start;
 use crate::module::{Cache, Module};
-use crate::preload::{self, Started};
+use crate::preload::{self, StartedCommand};
 use crate::request::{Error, RequestTarget};
 use crate::stops::{self, Stop};
 use crate::ulocks::{Names, Stacks};
@@ -298,7 +298,7 @@ fn seize(pid: u32) -> Result<(), Errno> {
 /// It must be joined only after that, otherwise there is a deadlock: any signal stops it before
 /// exec, even an ignored one such as that of a resized terminal. Only this thread can end that
 /// stop, but a join waits for the starter, which waits for exec.
-fn proceed_to_exec(mut started: Started) -> io::Result<Child> {
+fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
         // It was killed: its end says how.

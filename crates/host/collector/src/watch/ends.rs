@@ -10,7 +10,7 @@ use tiptoe_session::Accesses;
 
 use super::Run;
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::request::{Error, Observer};
 
 /// The address of a page that no program may map: unused breakpoints are moved there.

@@ -7,8 +7,8 @@ use tiptoe_kernel::Watchpoints;
 use tiptoe_symbol::variable::Access;
 
 use super::begin::Target;
-use super::learn::Learned;
-use super::place::WatchedVariable;
+use super::learn::LearnedCode;
+use super::variables::WatchedVariable;
 use crate::module::Module;
 use crate::request::Error;
 
@@ -24,7 +24,7 @@ const MOST: usize = 4_000;
 
 /// Gives the set everything that names one of these places.
 pub(super) fn foresee(
-    learned: &mut Learned,
+    learned: &mut LearnedCode,
     set: &mut Watchpoints,
     target: &Target,
     places: &[WatchedVariable],
@@ -58,7 +58,7 @@ pub(super) fn foresee(
 /// Gives the rules of how to step from the calls of these functions, then from the calls of their
 /// callers, and so on.
 fn foresee_callers(
-    learned: &mut Learned,
+    learned: &mut LearnedCode,
     set: &mut Watchpoints,
     module: &Module,
     mut functions: HashSet<u64>,

@@ -146,7 +146,7 @@ pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
 
 /// Returns the counts of the accounting of debug registers.
 pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
-    let told = ["thread", "cpu"]
+    let reservations = ["thread", "cpu"]
         .into_iter()
         .zip(sides)
         .map(|(side, stats)| Reservations {
@@ -156,5 +156,5 @@ pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
             waited: stats.waited,
             waited_ns: stats.waited_ns,
         });
-    told.collect()
+    reservations.collect()
 }

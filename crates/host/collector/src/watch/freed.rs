@@ -9,7 +9,7 @@
 use tiptoe_session::Accesses;
 
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 
 /// Functions that free an object, or allocate memory.
 const FUNCTIONS: [&str; 11] = [

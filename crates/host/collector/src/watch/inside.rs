@@ -16,13 +16,13 @@ use tiptoe_patch::Hits as Filtered;
 use tiptoe_session::Reservations;
 use tiptoe_sys::host::perf;
 use tiptoe_sys::raw::monotonic_ns;
-use tiptoe_wire::Watched;
-use tiptoe_wire::hits::{Asked, Epoch, Reader};
+use tiptoe_wire::WatchTarget;
+use tiptoe_wire::hits::{AsyncRequest, Epoch, Reader};
 
+use super::access_sums::Sums;
 use super::begin::Target;
 use super::form::reservations;
-use super::held::VariableValue;
-use super::sums::Sums;
+use super::variable_value::VariableValue;
 use super::{WatchRequest, holders};
 use crate::driver;
 use crate::module::Cache;
@@ -33,7 +33,7 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A watch from inside the program.
-pub(super) struct Inside {
+pub(super) struct InProcessWatch {
     tracee: Tracee,
     points: Vec<Watchpoint>,
     /// Which variable is at an address, or was until its watch moved.
@@ -92,14 +92,14 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
     Ok((tracee, target))
 }
 
-impl Inside {
+impl InProcessWatch {
     /// Opens breakpoints; hits do not count yet.
     pub(super) fn open(
         tracee: Tracee,
         wanted: WatchWanted,
         points: &[Watchpoint],
         serving: &[usize],
-    ) -> Result<Inside, Error> {
+    ) -> Result<InProcessWatch, Error> {
         let start = Instant::now();
         let cpus = SharedSlots::cpus()?;
         // Must be before the program's registers are taken, because it needs one.
@@ -107,7 +107,7 @@ impl Inside {
         let allowance = wanted
             .allowed_ns
             .map(|ns| (ns as f64 / hit_cost.ns.max(1.0)).max(1.0) as u64);
-        let mut inside = Inside {
+        let mut inside = InProcessWatch {
             known: HashMap::new(),
             serving: serving.to_vec(),
             sums: Sums::new(wanted.clone(), points),
@@ -131,7 +131,7 @@ impl Inside {
         for index in serving {
             inside.known.insert(points[*index].at.address, *index);
         }
-        let watched: Vec<Watched> = serving
+        let watched: Vec<WatchTarget> = serving
             .iter()
             .map(|index| watched(&points[*index]))
             .collect();
@@ -189,7 +189,7 @@ impl Inside {
         let now = Instant::now();
         if now >= self.next_look && !self.has_ended {
             self.next_look = now + LOOK;
-            self.tracee.ask(Asked::Look);
+            self.tracee.ask(AsyncRequest::Look);
         }
         let is_much = self.read_hits(target, false);
         self.read_values(target);
@@ -236,7 +236,7 @@ impl Inside {
         };
         hits.begin_window();
         if hits.is_resting() && !self.has_ended {
-            self.tracee.ask(Asked::Wake);
+            self.tracee.ask(AsyncRequest::Wake);
         }
         window
     }
@@ -279,8 +279,8 @@ impl Inside {
         Ok(window)
     }
 
-    fn unless_gone(&self, asked: Result<(), Error>) -> Result<(), Error> {
-        asked.or_else(
+    fn unless_gone(&self, result: Result<(), Error>) -> Result<(), Error> {
+        result.or_else(
             |error| match self.tracee.is_gone() || self.tracee.ended_by().is_some() {
                 true => Ok(()),
                 false => Err(error),
@@ -361,7 +361,7 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for InProcessWatch {
     fn drop(&mut self) {
         self.leave();
     }
@@ -375,8 +375,8 @@ fn no_hits() -> Error {
 }
 
 /// Returns a watchpoint in the agent's form.
-fn watched(point: &Watchpoint) -> Watched {
-    Watched {
+fn watched(point: &Watchpoint) -> WatchTarget {
+    WatchTarget {
         address: point.at.address,
         len: point.at.len,
         access: match point.at.access {

@@ -21,14 +21,14 @@ const MOST: usize = 12_000;
 
 /// What was already given.
 #[derive(Default)]
-pub(super) struct Learned {
+pub(super) struct LearnedCode {
     /// The ends of store instructions.
     stores: HashSet<u64>,
     /// The places with rules of how to step to their caller.
     rules: HashSet<u64>,
 }
 
-impl Learned {
+impl LearnedCode {
     /// Gives what the present rows show to be missing; returns whether anything was.
     pub(super) fn learn(
         &mut self,

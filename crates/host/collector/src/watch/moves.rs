@@ -1,17 +1,17 @@
 //! Follows variables behind pointers: if the pointers lead to another object, the watch moves
 //! there.
 
-use tiptoe_symbol::variable::{Place as Here, Plan, Step, check_alignment};
+use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
 use super::Run;
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 use crate::request::{Error, Observer};
 
 /// The path to a variable through pointers.
 pub(super) struct PointerPath {
     plan: Plan,
-    here: Here,
+    here: LoadedFile,
     /// How often it has led to another address.
     pub(super) moves: u32,
     /// How many looks in a row it has led nowhere.
@@ -28,7 +28,7 @@ enum Change {
 
 impl PointerPath {
     /// Returns `None` if no pointer is followed, because such a variable never moves.
-    pub(super) fn new(plan: &Plan, here: Here) -> Option<PointerPath> {
+    pub(super) fn new(plan: &Plan, here: LoadedFile) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
         follows.then(|| PointerPath {
@@ -73,13 +73,13 @@ impl Run<'_> {
     /// Looks where the pointers lead, and moves the watches.
     pub(super) fn follow_pointers(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         for index in 0..self.places.len() {
-            let told = match self.places[index].look(&self.target) {
+            let note = match self.places[index].look(&self.target) {
                 Some(Change::Moved(to)) => self.move_to(index, to)?,
                 Some(Change::Lost) => Some(self.has_lost(index)),
                 None => None,
             };
-            if let Some(told) = told {
-                observer.note(&told);
+            if let Some(note) = note {
+                observer.note(&note);
             }
         }
         Ok(())
@@ -94,13 +94,13 @@ impl Run<'_> {
         self.watch_from(from, index)?;
         let place = &self.places[index];
         let after = self.start.elapsed().as_secs_f64();
-        let told = || {
+        let note = || {
             format!(
                 "`{}` is at {to:#x} since {after:.1} s, and was at {from:#x}: the watch follows its pointers",
                 place.name()
             )
         };
-        Ok((place.moves() == 1).then(told))
+        Ok((place.moves() == 1).then(note))
     }
 
     /// Moves the breakpoint of a variable, if it has one now, from an address to its present one.
@@ -125,9 +125,9 @@ impl Run<'_> {
     }
 
     /// Returns notes at the end about variables that moved.
-    pub(super) fn moves_told(&self) -> Vec<String> {
+    pub(super) fn move_notes(&self) -> Vec<String> {
         let moved = self.places.iter().filter(|place| place.moves() > 0);
-        let told = moved.map(|place| {
+        let notes = moved.map(|place| {
             let times = match place.moves() {
                 1 => "once".to_owned(),
                 times => format!("{times} times"),
@@ -138,6 +138,6 @@ impl Run<'_> {
                 place.name()
             )
         });
-        told.collect()
+        notes.collect()
     }
 }

@@ -6,7 +6,7 @@ use tiptoe_kernel::watchpoints::WatchRow;
 use tiptoe_symbol::Origin;
 
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 
 /// The sources of the instructions of some rows, by an address within each.
 pub(super) struct InstructionOrigins(HashMap<u64, Origin>);

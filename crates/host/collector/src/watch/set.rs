@@ -11,9 +11,9 @@ use tiptoe_session::Reservations;
 use super::begin::Target;
 use super::foresee;
 use super::form::reservations;
-use super::inside::Inside;
-use super::learn::Learned;
-use super::place::WatchedVariable;
+use super::inside::InProcessWatch;
+use super::learn::LearnedCode;
+use super::variables::WatchedVariable;
 use crate::request::Error;
 
 /// Breakpoints that count.
@@ -21,12 +21,12 @@ pub(super) enum Set {
     /// The kernel's.
     Kernel {
         set: Box<Watchpoints>,
-        learned: Learned,
+        learned: LearnedCode,
         form: Form,
         attached: Option<Attached>,
     },
     /// The agent's.
-    Agent(Box<Inside>),
+    Agent(Box<InProcessWatch>),
 }
 
 impl Set {
@@ -34,7 +34,7 @@ impl Set {
         Set::Kernel {
             attached: set.attached(),
             set: Box::new(set),
-            learned: Learned::default(),
+            learned: LearnedCode::default(),
             form,
         }
     }
@@ -216,7 +216,7 @@ impl Set {
         }
     }
 
-    /// As [`Inside::missed`].
+    /// As [`InProcessWatch::missed`].
     pub(super) fn missed(&self) -> [u64; 4] {
         match self {
             Set::Kernel { .. } => [0; 4],

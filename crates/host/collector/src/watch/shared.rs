@@ -2,7 +2,7 @@
 //! because a breakpoint belongs to one process.
 
 use super::begin::Target;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 
 /// Returns notes about such variables.
 pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<String> {
@@ -12,12 +12,12 @@ pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<String> 
         !place.is_code() && at.is_some_and(|map| map.perms.shared)
     };
     let shared = places.iter().filter(is_shared);
-    let told = shared.map(|place| {
+    let notes = shared.map(|place| {
         format!(
             "`{}` is in memory that other processes may share: their stores are not seen, and old values are \
              those that this process left",
             place.name()
         )
     });
-    told.collect()
+    notes.collect()
 }

@@ -42,19 +42,19 @@ impl Owner {
 
 impl OfThread {
     /// Finds the thread with this number or name.
-    pub(super) fn find(asked: &str, target: &Target) -> Result<OfThread, Error> {
+    pub(super) fn find(wanted: &str, target: &Target) -> Result<OfThread, Error> {
         let process = target.process;
         let named = |tid: u32| Some((tid, process.thread_comm(tid).ok()?));
         let all: Vec<(u32, String)> = process.threads()?.into_iter().filter_map(named).collect();
-        let is_meant = |(tid, name): &&(u32, String)| match asked.parse::<u32>() {
+        let is_meant = |(tid, name): &&(u32, String)| match wanted.parse::<u32>() {
             Ok(number) => *tid == number,
-            Err(_) => name == asked,
+            Err(_) => name == wanted,
         };
         let found: Vec<&(u32, String)> = all.iter().filter(is_meant).collect();
         let [(tid, name)] = found[..] else {
             let what = match found.len() {
-                0 => format!("the process has no thread `{}`", asked.escape_debug()),
-                many => format!("{many} threads are called `{}`", asked.escape_debug()),
+                0 => format!("the process has no thread `{}`", wanted.escape_debug()),
+                many => format!("{many} threads are called `{}`", wanted.escape_debug()),
             };
             let some = if found.is_empty() {
                 all.iter().collect()
@@ -104,11 +104,11 @@ mod tests {
     fn a_thread_ends_and_its_number_may_be_reused() {
         let me = Process::current();
         let of = |tid| Owner::of(me, tid).ok();
-        let (told, tids) = std::sync::mpsc::channel();
+        let (to_test, tids) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             // SAFETY: it takes nothing and returns a number.
-            told.send(unsafe { libc::gettid() }).unwrap();
+            to_test.send(unsafe { libc::gettid() }).unwrap();
             ended.recv().unwrap_err();
         });
         let tid = tids.recv().unwrap().cast_unsigned();

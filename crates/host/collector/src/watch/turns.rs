@@ -7,8 +7,8 @@ use tiptoe_schedule::{Rotation, Slots};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::begin::Target;
-use super::place::WatchedVariable;
 use super::set::Set;
+use super::variables::WatchedVariable;
 use crate::request::Error;
 
 /// In shorter turns most of the time would go to moving breakpoints.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use aya::maps::{MapData, RingBuf};
 use tiptoe_sys::host::ends::wait_to_read;
 
-use super::layout::News;
+use super::cgroups_layout::News;
 use super::settle::Settle;
 use crate::Error;
 
@@ -25,12 +25,12 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn start(ring: RingBuf<MapData>, settle: Arc<Settle>) -> Result<Follower, Error> {
-        let (tell, news) = channel();
+        let (to_caller, news) = channel();
         let (is_over, ends) = pipe().map_err(|source| Error::Io {
             what: "make a pipe".into(),
             source,
         })?;
-        let thread = std::thread::spawn(move || follow(ring, &settle, &tell, &is_over));
+        let thread = std::thread::spawn(move || follow(ring, &settle, &to_caller, &is_over));
         Ok(Follower {
             news,
             ends: Some(ends),
@@ -67,7 +67,7 @@ impl Drop for Follower {
 fn follow(
     mut ring: RingBuf<MapData>,
     settle: &Settle,
-    tell: &Sender<(Instant, News)>,
+    to_caller: &Sender<(Instant, News)>,
     is_over: &PipeReader,
 ) {
     loop {
@@ -79,7 +79,7 @@ fn follow(
             };
             if news == News::Moved {
                 has_moved = true;
-            } else if tell.send((Instant::now(), news)).is_err() {
+            } else if to_caller.send((Instant::now(), news)).is_err() {
                 return;
             }
         }

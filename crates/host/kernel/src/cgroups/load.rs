@@ -10,9 +10,9 @@ use crate::programs::{array_fd, load_program, load_typed, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
-use super::layout::{self, FIRST};
-use super::settle::{ASKED, FLUSH};
-use super::{How, LOAD, Tree};
+use super::cgroups_layout::{self, FIRST};
+use super::settle::{ALL_TASKS, FLUSH};
+use super::{CountingMode, LOAD, Tree};
 
 /// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
@@ -49,12 +49,13 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn of(how: How, cgroups: usize, events: usize) -> Result<Shape, Error> {
+    pub(super) fn of(how: CountingMode, cgroups: usize, events: usize) -> Result<Shape, Error> {
         let cpus = match how {
-            How::ByTasks => 1,
-            How::AtSwitches => all_cpus()?,
+            CountingMode::ByTasks => 1,
+            CountingMode::AtSwitches => all_cpus()?,
         };
-        let bytes = cpus * (layout::LINE + layout::COUNTED * events) * size_of::<u64>();
+        let bytes =
+            cpus * (cgroups_layout::LINE + cgroups_layout::COUNTED * events) * size_of::<u64>();
         let wanted = (cgroups * GROWTH).max(cgroups + SPARE);
         let slots = wanted.min((MOST_BYTES / bytes).max(cgroups + cgroups / 4));
         Ok(Shape {
@@ -80,11 +81,11 @@ pub(super) fn all_cpus() -> Result<usize, Error> {
 }
 
 /// Loads and verifies the programs.
-pub(super) fn load(how: How, shape: Shape) -> Result<Ebpf, Error> {
+pub(super) fn load(how: CountingMode, shape: Shape) -> Result<Ebpf, Error> {
     let btf = Btf::from_sys_fs().map_err(|_| Error::NoBtf)?;
     match how {
-        How::ByTasks => load_by_tasks(shape, &btf),
-        How::AtSwitches => load_at_switches(shape, &btf),
+        CountingMode::ByTasks => load_by_tasks(shape, &btf),
+        CountingMode::AtSwitches => load_at_switches(shape, &btf),
     }
 }
 
@@ -105,7 +106,7 @@ fn load_by_tasks(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
         .map_max_entries("known", most_tasks())
         .load(BY_TASKS)
         .map_err(|error| bpf_refusal(LOAD, &error))?;
-    load_iterator(&mut bpf, ASKED, btf)?;
+    load_iterator(&mut bpf, ALL_TASKS, btf)?;
     for place in [MADE, GONE, ATTACHED, BORN, ENDING, ENDED] {
         load_typed(&mut bpf, place, btf, LOAD)?;
     }

@@ -14,7 +14,7 @@ use crate::programs::{array_fd, no_part};
 use crate::refusal::bpf_refusal;
 
 use super::LOAD;
-use super::layout::{self, Checks, Round, Times};
+use super::cgroups_layout::{self, Checks, Round, Times};
 
 /// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
@@ -25,7 +25,7 @@ const BETWEEN: Duration = Duration::from_millis(3);
 
 /// The programs that charge the running tasks, or all tasks.
 pub(super) const FLUSH: &str = "flush";
-pub(super) const ASKED: &str = "asked";
+pub(super) const ALL_TASKS: &str = "asked";
 
 /// Charges tasks by running a program.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) enum Settle {
 /// The program over all tasks, and what it knows of their ends.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    asked: OwnedFd,
+    over_tasks: OwnedFd,
     round: MappedArray,
     times: Times,
 }
@@ -54,19 +54,19 @@ impl Settle {
                 source,
             })
         };
-        match (bpf.program(FLUSH), bpf.program(ASKED)) {
+        match (bpf.program(FLUSH), bpf.program(ALL_TASKS)) {
             (Some(Program::RawTracePoint(flush)), _) => {
                 Ok(Settle::Cpus(kept(flush.fd().map_err(failed)?.as_fd())?))
             }
-            (_, Some(Program::Iter(asked))) => {
-                let round = MappedArray::new(array_fd(bpf, "rounds")?, layout::ROUND);
+            (_, Some(Program::Iter(over_tasks))) => {
+                let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
                 let round = round.map_err(|source| Error::Io {
                     what: "map the table of tasks".into(),
                     source,
                 })?;
-                let asked = kept(asked.fd().map_err(failed)?.as_fd())?;
+                let over_tasks = kept(over_tasks.fd().map_err(failed)?.as_fd())?;
                 Ok(Settle::Tasks(Mutex::new(Tasks {
-                    asked,
+                    over_tasks,
                     round,
                     times: Times::default(),
                 })))
@@ -126,7 +126,7 @@ fn held(tasks: &Mutex<Tasks>) -> MutexGuard<'_, Tasks> {
 impl Tasks {
     fn ask(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
-        over_tasks(self.asked.as_fd())?;
+        over_tasks(self.over_tasks.as_fd())?;
         self.times.rounds += 1;
         self.times.rounds_ns += begun.elapsed().as_nanos() as u64;
         Ok(())

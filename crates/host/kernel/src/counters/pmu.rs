@@ -260,7 +260,7 @@ mod tests {
         }
         let energy = pmu.terms("energy").unwrap();
         assert_eq!((energy.scale, energy.unit.as_str()), (0.25, "Joules"));
-        for (terms, said) in [
+        for (terms, message) in [
             ("evnt=1", "the PMU 'cpu' has no term 'evnt=1'"),
             ("event=x", "not a number"),
             ("event=-1", "not a number"),
@@ -270,7 +270,7 @@ mod tests {
             ("event=1,,umask=1", "no term ''"),
         ] {
             let error = pmu.terms(terms).expect_err(terms).to_string();
-            assert!(error.contains(said), "{terms}: {error}");
+            assert!(error.contains(message), "{terms}: {error}");
         }
         let error = Pmu::find_in(&root, "gpu").unwrap_err();
         assert_eq!(error.to_string(), "this machine has no PMU 'gpu'");

@@ -9,7 +9,7 @@ use crate::Error;
 
 /// An event, resolved for the kernel.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct KernelEvent {
     /// The name as given, with the modifiers of its group.
     pub name: String,
     /// Whether it counts a time in ns.
@@ -27,7 +27,7 @@ pub struct Resolved {
     pub(super) cpus: Option<Vec<u32>>,
 }
 
-impl Resolved {
+impl KernelEvent {
     /// Returns whether the event is one of the kernel's tracepoints.
     pub fn is_tracepoint(&self) -> bool {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
@@ -45,8 +45,8 @@ impl Resolved {
 }
 
 /// Looks up an event on this machine.
-pub(crate) fn resolve(counter: &Counter<'_>) -> Result<Resolved, Error> {
-    let mut resolved = Resolved {
+pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
+    let mut resolved = KernelEvent {
         name: match counter.is_modified_by_group {
             true => format!("{}:{}", counter.name, counter.modifiers),
             false => counter.text.to_owned(),

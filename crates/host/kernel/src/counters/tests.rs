@@ -13,7 +13,7 @@ fn groups(list: &str) -> Vec<Vec<Counter<'_>>> {
 fn counting(list: &str) -> Option<CounterSet> {
     let tid = std::fs::read_link("/proc/thread-self").ok()?;
     let tid = tid.file_name()?.to_str()?.parse().ok()?;
-    match CounterSet::open(&groups(list), &Whom::Threads(vec![tid])) {
+    match CounterSet::open(&groups(list), &CountTarget::Threads(vec![tid])) {
         Ok(set) => {
             set.enable().unwrap();
             Some(set)
@@ -64,14 +64,17 @@ fn an_event_that_the_machine_lacks_is_omitted() {
 
 #[test]
 fn an_event_without_a_known_name_is_an_error() {
-    for (list, said) in [
+    for (list, message) in [
         ("no_pmu_here/x/", "this machine has no PMU 'no_pmu_here'"),
         ("sched:sched_swich", "no tracepoint 'sched:sched_swich'"),
     ] {
-        let error = CounterSet::open(&groups(list), &Whom::Threads(vec![0])).unwrap_err();
+        let error = CounterSet::open(&groups(list), &CountTarget::Threads(vec![0])).unwrap_err();
         let is_closed = matches!(error, Error::NoTracefs { .. });
-        assert!(is_closed || error.to_string().contains(said), "{error}");
+        assert!(is_closed || error.to_string().contains(message), "{error}");
     }
-    let gone = CounterSet::open(&groups("page-faults"), &Whom::Processes(vec![u32::MAX / 2]));
+    let gone = CounterSet::open(
+        &groups("page-faults"),
+        &CountTarget::Processes(vec![u32::MAX / 2]),
+    );
     assert!(gone.is_err());
 }

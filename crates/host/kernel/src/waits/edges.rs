@@ -18,16 +18,16 @@ const OTHER: u64 = 0x2000;
 
 /// A report as the kernel would make it.
 #[derive(Clone, Copy)]
-enum Said {
+enum LockReport {
     /// A wait for a lock begins, with these flags.
     Begin(u64, u64),
     /// It ends, with this result.
     End(u64, i32),
 }
-use Said::{Begin, End};
+use LockReport::{Begin, End};
 
 /// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
-fn run(said: &[Said]) -> Option<Waits> {
+fn run(reports: &[LockReport]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
         watched: WaitSelection::Contended,
         pids: None,
@@ -42,8 +42,8 @@ fn run(said: &[Said]) -> Option<Waits> {
         }
     };
     limits::stay_on_one_cpu().expect("a CPU");
-    for one in said {
-        let (name, lock, rest) = match *one {
+    for report in reports {
+        let (name, lock, rest) = match *report {
             Begin(lock, flags) => ("contention_begin", lock, flags),
             End(lock, answer) => ("contention_end", lock, i64::from(answer).cast_unsigned()),
         };
@@ -58,8 +58,8 @@ fn run(said: &[Said]) -> Option<Waits> {
 }
 
 /// Checks each row's type, outcome and count; the drops; and the number of waits in progress.
-fn check(said: &[Said], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
-    let Some(waits) = run(said) else {
+fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
+    let Some(waits) = run(reports) else {
         return;
     };
     let found = waits.read().expect("rows");
@@ -83,32 +83,32 @@ fn check(said: &[Said], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: 
         }
     );
     assert_eq!(waits.waiting().expect("who waits"), waiting);
-    assert_eq!(waits.times().expect("times").runs, said.len() as u64);
+    assert_eq!(waits.times().expect("times").runs, reports.len() as u64);
 }
 
 const ACQUIRED: Outcome = Outcome::Acquired;
 
 #[test]
 fn a_mutex_that_begins_again_waits_once() {
-    let said = [
+    let reports = [
         Begin(LOCK, MUTEX | SPIN),
         Begin(LOCK, MUTEX),
         Begin(LOCK, MUTEX | SPIN),
         End(LOCK, 0),
     ];
-    check(&said, &[("mutex", ACQUIRED, 1)], Drops::default(), 0);
+    check(&reports, &[("mutex", ACQUIRED, 1)], Drops::default(), 0);
 }
 
 #[test]
 fn a_wait_that_a_signal_ended_has_its_own_row() {
-    let said = [
+    let reports = [
         Begin(LOCK, READER),
         End(LOCK, -4),
         Begin(LOCK, READER),
         End(LOCK, 0),
     ];
     let rows = [("rwsem", ACQUIRED, 1), ("rwsem", Outcome::Failed, 1)];
-    check(&said, &rows, Drops::default(), 0);
+    check(&reports, &rows, Drops::default(), 0);
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn an_end_without_a_begin_is_dropped() {
         no_begin: 2,
         ..Drops::default()
     };
-    let said = [End(LOCK, 0), Begin(LOCK, WRITER), End(OTHER, 0)];
-    check(&said, &[], dropped, 1);
+    let reports = [End(LOCK, 0), Begin(LOCK, WRITER), End(OTHER, 0)];
+    check(&reports, &[], dropped, 1);
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn a_spinner_that_begins_again_has_missed_an_end() {
         no_end: 1,
         ..Drops::default()
     };
-    let said = [Begin(LOCK, SPIN), Begin(LOCK, SPIN), End(LOCK, 0)];
-    check(&said, &[("spinlock", ACQUIRED, 1)], dropped, 0);
+    let reports = [Begin(LOCK, SPIN), Begin(LOCK, SPIN), End(LOCK, 0)];
+    check(&reports, &[("spinlock", ACQUIRED, 1)], dropped, 0);
 }
 
 #[test]
@@ -156,25 +156,25 @@ fn a_cpu_spins_for_four_locks_at_once() {
 
 #[test]
 fn a_sleeping_wait_may_contain_a_spinning_one() {
-    let said = [
+    let reports = [
         Begin(LOCK, WRITER),
         Begin(OTHER, SPIN | READER),
         End(OTHER, 0),
         End(LOCK, 0),
     ];
     let rows = [("rwlock", ACQUIRED, 1), ("rwsem", ACQUIRED, 1)];
-    check(&said, &rows, Drops::default(), 0);
+    check(&reports, &rows, Drops::default(), 0);
 }
 
 /// A semaphore's begin follows that of its spinlock, at the same address.
 #[test]
 fn a_semaphore_is_no_spinlock() {
-    let said = [
+    let reports = [
         Begin(LOCK, ANY),
         Begin(LOCK, SPIN),
         End(LOCK, 0),
         End(LOCK, 0),
     ];
     let rows = [("semaphore", ACQUIRED, 1), ("spinlock", ACQUIRED, 1)];
-    check(&said, &rows, Drops::default(), 0);
+    check(&reports, &rows, Drops::default(), 0);
 }

@@ -142,7 +142,7 @@ pub(super) fn key(words: Key) -> (RowKey, Option<u32>) {
 
 /// A row's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waited {
+pub struct WaitCounts {
     /// The number of waits.
     pub count: u64,
     /// The sum of their times.
@@ -155,7 +155,7 @@ pub struct Waited {
     pub comm: String,
 }
 
-pub(super) fn waited(row: &WaitRowWords) -> Waited {
+pub(super) fn waited(row: &WaitRowWords) -> WaitCounts {
     let [count, total_ns, max_ns, zero_count, rest @ ..] = row;
     let (name, buckets) = rest.split_at(2);
     let halves = buckets
@@ -163,7 +163,7 @@ pub(super) fn waited(row: &WaitRowWords) -> Waited {
         .flat_map(|word| [word & 0xffff_ffff, word >> 32]);
     let mut times = Histogram::default();
     times.add_counts(*zero_count, &halves.collect::<Vec<_>>());
-    Waited {
+    WaitCounts {
         count: *count,
         total_ns: *total_ns,
         max_ns: *max_ns,

@@ -16,7 +16,7 @@ use aya::maps::Array;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 
-use super::load::not_passed;
+use super::watch_program::not_passed;
 use crate::Error;
 use crate::programs::map_mut;
 

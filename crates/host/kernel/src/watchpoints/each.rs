@@ -5,7 +5,7 @@ use std::fmt;
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
 
-use super::{Access, layout};
+use super::{Access, watch_layout};
 use crate::Error;
 use crate::programs::no_part;
 use crate::refusal::bpf_refusal;
@@ -29,7 +29,7 @@ impl HitRing {
     pub(super) fn read(&mut self) -> Vec<Access> {
         let mut hits = Vec::new();
         while let Some(bytes) = self.0.next() {
-            hits.extend(layout::access(&bytes));
+            hits.extend(watch_layout::access(&bytes));
         }
         hits
     }

@@ -4,9 +4,9 @@
 
 use tiptoe_sys::host::perf::Breakpoint;
 
-use super::load::opener;
 use super::slots::Watch;
 use super::tasks::Tasks;
+use super::watch_program::opener;
 use super::wide::Wide;
 use super::{Events, ThrottleState, Watchpoints, before};
 use crate::Error;

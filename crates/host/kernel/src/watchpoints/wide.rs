@@ -9,11 +9,11 @@ use crate::cpus::online_cpus;
 
 /// Events of all CPUs.
 #[derive(Debug)]
-pub(super) struct Wide(Vec<Armed>);
+pub(super) struct Wide(Vec<CpuEvent>);
 
 /// The event of a slot on a CPU.
 #[derive(Debug)]
-struct Armed {
+struct CpuEvent {
     event: PerfEvent,
     slot: usize,
     cpu: usize,
@@ -35,7 +35,7 @@ impl Wide {
         for (slot, (watch, at)) in served.iter().enumerate() {
             slots.reserve_wide(*watch)?;
             for cpu in &cpus {
-                events.push(Armed {
+                events.push(CpuEvent {
                     event: open(at, On::Cpu(*cpu), in_kernel)?,
                     slot,
                     cpu: *cpu as usize,
@@ -55,7 +55,7 @@ impl Wide {
 
     /// Enables all of them; with a limit, each for one hit for which its program returns 1.
     pub(super) fn start(&self, is_limited: bool) -> Result<(), Error> {
-        let start = |armed: &Armed| match is_limited {
+        let start = |armed: &CpuEvent| match is_limited {
             true => armed.event.refresh(1),
             false => armed.event.enable(),
         };
@@ -119,7 +119,7 @@ impl Wide {
         events.try_for_each(|armed| armed.event.read().map(drop))
     }
 
-    fn of(&self, slot: usize) -> impl Iterator<Item = &Armed> {
+    fn of(&self, slot: usize) -> impl Iterator<Item = &CpuEvent> {
         self.0.iter().filter(move |armed| armed.slot == slot)
     }
 }

@@ -8,10 +8,10 @@ use proptest::prelude::{Strategy, proptest};
 use tiptoe_event::Cost;
 
 use crate::in_process::InProcess;
+use crate::lock_waits::Calls;
 use crate::price::FORM;
 use crate::trap::Trap;
 use crate::uprobe::Steps;
-use crate::waits::Calls;
 
 const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 
@@ -59,8 +59,8 @@ fn trap(run: &PriceCache, measured_ns: f64) -> (f64, bool) {
         Some(Trap(measured_ns))
     });
     let is_measured = count == 1;
-    let said = [Calibration::Cached, Calibration::Now][usize::from(is_measured)];
-    assert_eq!(run.calibrated(), Some(said));
+    let expected = [Calibration::Cached, Calibration::Now][usize::from(is_measured)];
+    assert_eq!(run.calibrated(), Some(expected));
     (price.expect("it can be measured").0, is_measured)
 }
 

@@ -192,19 +192,19 @@ fn two_cpus() -> Option<[usize; 2]> {
 fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
-    let asked = |form, targets: [Target; 2]| -> Result<f64, Error> {
+    let least_ns = |form, targets: [Target; 2]| -> Result<f64, Error> {
         let storage = Storage::new(2, stress.slots, 256).ok_or(Error::Numbers)?;
         let requests = targets.map(request);
         let turns = (0..stress.rounds).map(|_| storage.with(form, Turns { cpus, requests }));
         Ok(least(&turns.collect::<Vec<f64>>()))
     };
     let tasks = [of(1_000), of(1_001)];
-    let bare = asked(Form::Ideal, tasks)?;
+    let bare = least_ns(Form::Ideal, tasks)?;
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let alone = |form, targets| pair(stress, form, 2, targets);
-    let mutex = asked(Form::GlobalMutex, tasks)? - bare;
+    let mutex = least_ns(Form::GlobalMutex, tasks)? - bare;
     let mutex = mutex - 2.0 * (alone(Form::GlobalMutex, 0)? - ideal);
-    let ours = asked(Form::Tiptoe, [tasks[0], Target::Cpu(0)])? - bare;
+    let ours = least_ns(Form::Tiptoe, [tasks[0], Target::Cpu(0)])? - bare;
     let ours = ours - (alone(Form::Tiptoe, 0)? + alone(Form::Tiptoe, 100)? - 2.0 * ideal);
     Ok(Ways {
         line: (bare - 2.0 * ideal).max(0.0) / 2.0,

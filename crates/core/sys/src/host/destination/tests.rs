@@ -258,8 +258,8 @@ fn paths_without_a_file_are_refused() {
         ("file/report", "Not a directory"),
         ("loop", "Too many levels of symbolic links"),
     ] {
-        let said = refusal(&folder.path(path));
-        assert!(said.contains(why), "{path}: {said}");
+        let message = refusal(&folder.path(path));
+        assert!(message.contains(why), "{path}: {message}");
     }
     assert!(refusal(Path::new("")).contains("No such file"));
 }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use super::looks::PollBackoff;
+use super::poll_backoff::PollBackoff;
 use super::{process, restart};
 use crate::stops::{self, Stop};
 use tiptoe_price::own;

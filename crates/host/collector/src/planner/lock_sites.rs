@@ -7,7 +7,7 @@ use tiptoe_patch::{Body, FutexSite, Notice, Shape, futex_sites};
 use tiptoe_stack::Rule;
 use tiptoe_symbol::Function;
 
-use super::{Draft, Planned, body_hash, is_libc, planned};
+use super::{Draft, PlannedSite, body_hash, is_libc, planned};
 use crate::module::Module;
 
 /// The system call number of futex, as an operand.
@@ -19,7 +19,7 @@ const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 #[derive(Default)]
 pub struct Locks {
     /// Sites before futex calls and after them.
-    pub sites: Vec<Planned>,
+    pub sites: Vec<PlannedSite>,
     /// The beginning of each call, and its system call.
     pub calls: Vec<(u64, u64)>,
     /// Calls that cannot be seen, each with the reason.

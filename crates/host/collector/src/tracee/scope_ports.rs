@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_event::{Counter, CounterKind, counter_groups};
-use tiptoe_kernel::scopes::{Charged, MOST_EVENTS, ScopesWanted, can_charge};
+use tiptoe_kernel::scopes::{MOST_EVENTS, NodeSums, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
 use tiptoe_port::{Kind, Port};
 use tiptoe_wire::Geometry;
@@ -22,7 +22,7 @@ use crate::scopes::{Sums, Tree};
 const MOST: u64 = 1 << 16;
 
 /// The names of events, and for each node how often each happened.
-pub type ChargedEvents = (Vec<String>, Vec<Charged>);
+pub type ChargedEvents = (Vec<String>, Vec<NodeSums>);
 
 /// The kernel's number of the task clock; the CPU clock is below it.
 const TASK_CLOCK: u64 = 1;

@@ -4,8 +4,7 @@ use tiptoe_event::Store;
 use tiptoe_event::store::AccessValues;
 use tiptoe_kernel::watchpoints::{Hits, Snapshot, Watchpoint};
 use tiptoe_symbol::variable::{
-    Access, Kind as ValueKind, Place as Here, Root, Start, Type, VariableError, Watch,
-    check_alignment,
+    Access, Kind as ValueKind, LoadedFile, Root, Start, Type, VariableError, Watch, check_alignment,
 };
 use tiptoe_sys::host::perf;
 
@@ -48,7 +47,7 @@ pub(super) struct WatchedVariable {
 
 /// Parses the variables, before anything is started.
 pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestedVariable>, Error> {
-    let asked = |text: &String| {
+    let variable = |text: &String| {
         let pinned = text.strip_suffix(PINNED);
         let watch = Watch::parse(pinned.unwrap_or(text)).map_err(|error| {
             let what = format!("'{}': {error}", text.escape_debug());
@@ -59,22 +58,22 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestedVariable>, Erro
             is_pinned: pinned.is_some(),
         })
     };
-    texts.iter().map(asked).collect()
+    texts.iter().map(variable).collect()
 }
 
 impl Target {
     /// Finds variables. Thread-local ones are those of `thread`, a number or name.
     pub(super) fn find(
         &self,
-        asked: &[RequestedVariable],
+        variables: &[RequestedVariable],
         thread: Option<&str>,
     ) -> Result<Vec<WatchedVariable>, Error> {
         let thread = thread
             .map(|thread| OfThread::find(thread, self))
             .transpose()?;
-        let places: Vec<WatchedVariable> = asked
+        let places: Vec<WatchedVariable> = variables
             .iter()
-            .map(|asked| self.find_one(asked, thread.as_ref()))
+            .map(|variable| self.find_one(variable, thread.as_ref()))
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
             // The kernel identifies hits by their address.
@@ -96,10 +95,10 @@ impl Target {
 
     fn find_one(
         &self,
-        asked: &RequestedVariable,
+        variable: &RequestedVariable,
         thread: Option<&OfThread>,
     ) -> Result<WatchedVariable, Error> {
-        let watch = &asked.watch;
+        let watch = &variable.watch;
         let plain = matches!(watch.expression.root, Root::Address(_)) && watch.binary.is_none();
         let binary = watch.binary.as_deref();
         let mut modules = self.names.modules.iter();
@@ -125,7 +124,7 @@ impl Target {
             .map_err(refused)?;
         let thread = thread.filter(|_| matches!(plan.start, Start::ThreadLocal(_)));
         let thread_block = thread.map(|thread| thread.block(module, self));
-        let here = Here {
+        let here = LoadedFile {
             bias: module.bias,
             thread_block: thread_block.transpose().map_err(refused)?,
         };
@@ -164,7 +163,7 @@ impl Target {
             address,
             len,
             access: watch.access,
-            is_pinned: asked.is_pinned,
+            is_pinned: variable.is_pinned,
             is_object: (plain || way.is_some()) && super::freed::is_object(self, address),
             way,
             value: plan.value,

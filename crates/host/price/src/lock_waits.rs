@@ -12,7 +12,7 @@ use std::time::Instant;
 use tiptoe_event::Cost;
 use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::paths::Paths;
-use tiptoe_futex::walk::{Frames, Library, Part};
+use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, head};
@@ -31,7 +31,7 @@ const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
     end: 0x2000,
-    part: Part::Libc,
+    part: RuntimePart::Libc,
 };
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
@@ -73,7 +73,7 @@ fn measure() -> Calls {
     let words = || -> Vec<AtomicU64> { (0..WIDTH).map(|_| AtomicU64::new(0)).collect() };
     let (own, shared) = (words(), words());
     let [own, shared] = [&own, &shared].map(|words| Words::new(words));
-    let noted = Noted {
+    let noted = CallRecorder {
         thread: Thread::new(own, shared),
         frames: Frames::new(shared),
         paths: Paths::new(own),
@@ -108,13 +108,13 @@ fn rule() -> Rule {
 }
 
 /// Where a thread records its calls.
-struct Noted<'a> {
+struct CallRecorder<'a> {
     thread: Thread<'a>,
     frames: Frames<'a>,
     paths: Paths<'a>,
 }
 
-impl Noted<'_> {
+impl CallRecorder<'_> {
     fn call(&self, address: u64, operation: u32, result: i64) {
         let (sp, pc, bp) = (black_box(0x7000), 0, 0);
         let returns_to = |at| if at == 0x7008 { LIBC.start + 8 } else { at };

@@ -49,7 +49,7 @@ pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
                 library.end.store(here.end, Relaxed);
                 library.sites.store(sites, Relaxed);
             }
-            None => shared.libraries.tell_again(here.base),
+            None => shared.libraries.report_again(here.base),
         }
     }
     0

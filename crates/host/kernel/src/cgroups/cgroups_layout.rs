@@ -20,7 +20,7 @@ const GONE: u64 = 3;
 
 /// The counts of one cgroup's own tasks on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Charged {
+pub struct CpuCounts {
     /// The run time of these tasks.
     pub runtime_ns: u64,
     /// Switches from one of these tasks to any other task.
@@ -37,19 +37,19 @@ pub struct Charged {
     pub events: Vec<Counts>,
 }
 
-impl Charged {
+impl CpuCounts {
     /// Returns the counts in a line and its events' words.
     pub(super) fn read(
         line: impl Fn(usize) -> u64,
         counted: impl Fn(usize) -> u64,
         events: usize,
-    ) -> Charged {
+    ) -> CpuCounts {
         let event = |at: usize| Counts {
             count: counted(at * COUNTED),
             time_enabled_ns: counted(at * COUNTED + 1),
             time_running_ns: counted(at * COUNTED + 2),
         };
-        Charged {
+        CpuCounts {
             runtime_ns: line(0),
             switches: line(1),
             cgroup_switches: line(2),
@@ -61,7 +61,7 @@ impl Charged {
     }
 
     /// Returns the growth since an earlier state.
-    pub(super) fn since(mut self, before: &Charged) -> Charged {
+    pub(super) fn since(mut self, before: &CpuCounts) -> CpuCounts {
         for (now, before) in self.numbers().into_iter().zip(before.clone().numbers()) {
             *now = now.wrapping_sub(*before);
         }
@@ -69,7 +69,7 @@ impl Charged {
     }
 
     /// Adds other counts.
-    pub fn add(&mut self, other: &Charged) {
+    pub fn add(&mut self, other: &CpuCounts) {
         let more = Counts::default();
         self.events
             .resize(self.events.len().max(other.events.len()), more);
@@ -242,14 +242,14 @@ mod tests {
 
     #[test]
     fn words_have_their_offsets() {
-        let charged = Charged::read(|at| at as u64, |at| 100 + at as u64, 2);
+        let charged = CpuCounts::read(|at| at as u64, |at| 100 + at as u64, 2);
         assert_eq!((charged.switches, charged.migrations), (1, 5));
         assert_eq!(charged.events[1].count, 103);
         assert_eq!(charged.events[1].time_running_ns, 105);
         let mut twice = charged.clone();
         twice.add(&charged);
         assert_eq!(twice.clone().since(&charged), charged);
-        let mut none = Charged::default();
+        let mut none = CpuCounts::default();
         none.add(&charged);
         assert_eq!(none, charged);
 

@@ -126,18 +126,18 @@ mod tests {
                 .iter()
                 .map(|(name, s)| ((*name).to_owned(), sum(s.wall_ns, s.away_ns)))
         };
-        let told = rows(names().collect(), true, 200);
-        let told: Vec<_> = told
+        let found = rows(names().collect(), true, 200);
+        let found: Vec<_> = found
             .iter()
             .map(|row| (row.name.as_str(), row.cpu_ns))
             .collect();
         assert_eq!(
-            told,
+            found,
             [(OUTSIDE, Some(140)), ("a", Some(60)), ("b", Some(0))]
         );
-        let told = rows(names().collect(), false, 200);
-        assert!(told.iter().all(|row| row.cpu_ns.is_none()));
-        assert_eq!(told[0].name, "a");
+        let found = rows(names().collect(), false, 200);
+        assert!(found.iter().all(|row| row.cpu_ns.is_none()));
+        assert_eq!(found[0].name, "a");
         assert!(rows(BTreeMap::new(), true, 200).is_empty());
     }
 }

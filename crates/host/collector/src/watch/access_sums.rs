@@ -17,8 +17,8 @@ use tiptoe_sys::host::perf;
 use tiptoe_wire::hits::{Hit, RecordedHit};
 
 use super::begin::Target;
-use super::held::VariableValue;
 use super::learn;
+use super::variable_value::VariableValue;
 
 /// The most rows, and the most values in each.
 const ROWS: usize = 4096;

@@ -10,7 +10,7 @@ use tiptoe_futex::reported::ReportedWait;
 use tiptoe_port::{Label, MODE_SHIFT};
 
 use crate::clockwork;
-use crate::locks::Here;
+use crate::locks::WaitWords;
 
 /// Returns the addresses of the functions that a port of locks calls: at the begin and at the end of a wait.
 pub fn calls() -> [u64; 2] {
@@ -31,7 +31,9 @@ unsafe extern "C" fn begins_entry(label: *const Label, what: u64) -> u64 {
 
 /// Begins a wait. Returns the stack address by which `ends` identifies it.
 extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u64 {
-    let Some(here) = Here::find() else { return 0 };
+    let Some(here) = WaitWords::find() else {
+        return 0;
+    };
     let wait = ReportedWait {
         address: what & ((1 << MODE_SHIFT) - 1),
         mode: what >> MODE_SHIFT,
@@ -45,7 +47,9 @@ extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u
 
 /// The `end` of a port of locks.
 extern "C" fn ends(token: u64, outcome: u64) {
-    let Some(here) = Here::find() else { return };
+    let Some(here) = WaitWords::find() else {
+        return;
+    };
     let name = |label: u64| {
         // SAFETY: the same call of the program's began with this label, which never moves.
         unsafe { &*(label as *const Label) }.text().as_bytes()

@@ -91,18 +91,18 @@ impl Run<'_> {
             if let Some((noted, names)) = tracee.noted(by)? {
                 let go = names.modules.iter().any(Module::is_go);
                 self.session.notes.extend(go.then(|| GO.to_owned()));
-                let mut told = noted.locks(names, by);
+                let mut locks = noted.locks(names, by);
                 if noted.has_unfinished() {
-                    told.deadlocks = ulocks::deadlocks(tracee.process, names);
+                    locks.deadlocks = ulocks::deadlocks(tracee.process, names);
                 }
                 if self.tracees.len() > 1 {
                     let pid = tracee.process.pid();
-                    let rows = told.rows.iter_mut();
+                    let rows = locks.rows.iter_mut();
                     rows.for_each(|row| row.lock += &format!(" (process {pid})"));
-                    let holds = told.holds.iter_mut();
+                    let holds = locks.holds.iter_mut();
                     holds.for_each(|hold| hold.lock += &format!(" (process {pid})"));
                 }
-                ulocks::add(&mut all, told);
+                ulocks::add(&mut all, locks);
             }
         }
         all.by = by.word().to_owned();

@@ -3,7 +3,7 @@
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolved, SeenAddresses, find, follow, matches, other_readings, parse};
+use super::{Resolution, SeenAddresses, find, followable, matches, other_readings, parse};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
@@ -48,8 +48,8 @@ pub fn later(
     entries: Follow,
     process: Process,
     modules: &[Module],
-) -> Result<Resolved, Error> {
-    let mut resolved = Resolved::default();
+) -> Result<Resolution, Error> {
+    let mut resolved = Resolution::default();
     let mut seen = SeenAddresses::new();
     for text in specs {
         let first = parse(text)?;
@@ -58,7 +58,7 @@ pub fn later(
             .chain(other_readings(text))
             .filter(|spec| spec.binary.is_some());
         let found = named.any(|spec| {
-            let wanted = (&spec, follow::wanted(&spec, entries));
+            let wanted = (&spec, followable::wanted(&spec, entries));
             find(&mut resolved, &mut seen, wanted, process, modules).is_ok()
         });
         if found {

@@ -4,21 +4,21 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use tiptoe_event::Via;
-use tiptoe_futex::walk::{Frames, Library, Part};
+use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
 use super::futexes::InKernel;
 use super::guards::install;
-use super::later::library;
+use super::loaded_libraries::library;
 use super::{Plan, Tracee};
 use crate::counts;
 use crate::link::Link;
 use crate::module::{Cache, Module};
-use crate::planner::{self, Extent, Planned, is_libc, is_runtime};
+use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, Noted};
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords};
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
@@ -45,7 +45,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
             base: module.bias,
             start: code.start.wrapping_add(module.bias),
             end: code.end.wrapping_add(module.bias),
-            part: Part::Mixed,
+            part: RuntimePart::Mixed,
         };
         if frames.add(&library, &rows) {
             return;
@@ -105,11 +105,11 @@ impl Tracee {
     ) -> Result<(), Error> {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
-        let sites: Vec<&Planned> = planned.sites.iter().collect();
+        let sites: Vec<&PlannedSite> = planned.sites.iter().collect();
         let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
-        let told = planned.sites.iter().zip(outcomes);
-        for (site, outcome) in told {
+        let outcomes = planned.sites.iter().zip(outcomes);
+        for (site, outcome) in outcomes {
             match outcome {
                 None => {
                     self.watched_locks.sites.push(site.site);
@@ -170,14 +170,15 @@ impl Tracee {
                     start: code.start,
                     end: code.end,
                     part: match is_libc(module) {
-                        true => Part::Libc,
-                        false => Part::Other,
+                        true => RuntimePart::Libc,
+                        false => RuntimePart::Other,
                     },
                 };
                 // A library without room is taken for the user's.
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
-                let rwlocks = planner::rwlocks(module).filter(|_| library.part == Part::Libc);
+                let rwlocks =
+                    planner::rwlocks(module).filter(|_| library.part == RuntimePart::Libc);
                 rwlocks.into_iter().for_each(|at| frames.set_rwlocks(at));
             }
         }
@@ -228,11 +229,11 @@ impl Tracee {
     }
 
     /// Returns what its threads recorded, for rows of this kind; `None` if locks are not watched.
-    pub fn noted(&self, by: ByLock) -> Result<Option<(Noted, &Names)>, Error> {
+    pub fn noted(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
-        let mut noted = Noted::default();
+        let mut noted = WaitRecords::default();
         self.note_in_kernel(&mut noted)?;
         self.watched_locks
             .early

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use tiptoe_sys::host::limits::explain_file_size;
-use tiptoe_wire::passed::seals;
+use tiptoe_wire::descriptors::seals;
 
 use super::InjectError;
 

@@ -15,9 +15,9 @@ pub type Key = [u64; 2];
 
 const HALF: usize = 16;
 
-/// The descriptors that tiptoe passes to a command.
+/// An entry: the descriptors that tiptoe passes to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct DescriptorEntry {
     /// The agent's own file.
     pub agent: i32,
     /// The data segment.
@@ -26,16 +26,16 @@ pub struct Passed {
     pub plan: i32,
 }
 
-impl Passed {
+impl DescriptorEntry {
     /// Writes the entry. For tiptoe.
     pub fn write(&self, [high, low]: Key, to: &mut impl fmt::Write) -> fmt::Result {
         let name = core::str::from_utf8(NAME).map_err(|_| fmt::Error)?;
-        let Passed { agent, data, plan } = self;
+        let DescriptorEntry { agent, data, plan } = self;
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
     /// Reads an entry; `None` if it does not carry this key, or if the key is 0. For the agent.
-    pub fn read(entry: &[u8], key: Key) -> Option<Passed> {
+    pub fn read(entry: &[u8], key: Key) -> Option<DescriptorEntry> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;
         let (low, mut rest) = value.split_at_checked(HALF)?;
@@ -51,7 +51,8 @@ impl Passed {
             rest = after;
         }
         let [agent, data, plan] = descriptors;
-        rest.is_empty().then_some(Passed { agent, data, plan })
+        rest.is_empty()
+            .then_some(DescriptorEntry { agent, data, plan })
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
     use std::string::String;
 
     const KEY: Key = [0x0123_4567_89ab_cdef, 7];
-    const PASSED: Passed = Passed {
+    const ENTRY: DescriptorEntry = DescriptorEntry {
         agent: 200,
         data: 201,
         plan: i32::MAX,
@@ -97,18 +98,21 @@ mod tests {
 
     fn entry(key: Key) -> String {
         let mut entry = String::new();
-        PASSED.write(key, &mut entry).expect("a string");
+        ENTRY.write(key, &mut entry).expect("a string");
         entry
     }
 
     #[test]
     fn an_entry_is_read_as_it_was_written() {
-        assert_eq!(Passed::read(entry(KEY).as_bytes(), KEY), Some(PASSED));
+        assert_eq!(
+            DescriptorEntry::read(entry(KEY).as_bytes(), KEY),
+            Some(ENTRY)
+        );
     }
 
     #[test]
     fn an_entry_without_the_images_key_is_none() {
-        let read = |entry: &str, key| Passed::read(entry.as_bytes(), key);
+        let read = |entry: &str, key| DescriptorEntry::read(entry.as_bytes(), key);
         assert_eq!(read(&entry(KEY), [KEY[0], 8]), None);
         assert_eq!(read(&entry([0; 2]), [0; 2]), None);
         assert_eq!(read("TIPTOE_AGENT=10,11,12", KEY), None);
@@ -121,10 +125,17 @@ mod tests {
         let shorter =
             (0..whole.len()).filter(|len| !whole[*len..].bytes().all(|b| b.is_ascii_digit()));
         for len in shorter {
-            assert_eq!(Passed::read(&whole.as_bytes()[..len], KEY), None, "{len}");
+            assert_eq!(
+                DescriptorEntry::read(&whole.as_bytes()[..len], KEY),
+                None,
+                "{len}"
+            );
         }
         for tail in ["0", ",", "x"] {
-            assert_eq!(Passed::read((whole.clone() + tail).as_bytes(), KEY), None);
+            assert_eq!(
+                DescriptorEntry::read((whole.clone() + tail).as_bytes(), KEY),
+                None
+            );
         }
     }
 }

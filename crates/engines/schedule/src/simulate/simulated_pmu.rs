@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::{Event, NoUsableSlot, Pmu};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Simulated {
+pub(crate) struct SimulatedPmu {
     slots: u32,
     operation_ns: u64,
     /// How many events have happened.
@@ -28,9 +28,9 @@ struct EventCount {
     blind_ns: u64,
 }
 
-impl Simulated {
-    pub(crate) fn new(slots: u32, operation_ns: u64) -> Simulated {
-        Simulated {
+impl SimulatedPmu {
+    pub(crate) fn new(slots: u32, operation_ns: u64) -> SimulatedPmu {
+        SimulatedPmu {
             slots,
             operation_ns,
             work: 0,
@@ -78,7 +78,7 @@ impl Simulated {
     }
 }
 
-impl Pmu for Simulated {
+impl Pmu for SimulatedPmu {
     fn slots(&self) -> u32 {
         self.slots
     }

@@ -2,7 +2,7 @@
 
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolved, resolve_all};
+use super::{Resolution, resolve_all};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
@@ -10,16 +10,16 @@ use crate::request::Error;
 /// Returns the resolved probes, with the function that opens their gate. That function itself
 /// cannot be counted, because one patch does one thing.
 pub fn below(
-    mut resolved: Resolved,
+    mut resolved: Resolution,
     function: &str,
     process: Process,
     modules: &[Module],
-) -> Result<Resolved, Error> {
+) -> Result<Resolution, Error> {
     let failure = |error: Error| {
-        let said = Error::new(format!("--under: {error}"));
+        let of_gate = Error::new(format!("--under: {error}"));
         match error.hint() {
-            Some(hint) => said.with_hint(hint),
-            None => said,
+            Some(hint) => of_gate.with_hint(hint),
+            None => of_gate,
         }
     };
     let specs = [function.to_owned()];

@@ -18,15 +18,15 @@ use super::guards::install;
 use super::{Plan, Tracee, described};
 use crate::link::Link;
 use crate::module::{Cache, FileKey, Module};
-use crate::planner::{self, Ground, Planned};
+use crate::planner::{self, Ground, PlannedSite};
+use crate::probe_slots::Rows;
 use crate::request::Error;
 use crate::resolve;
-use crate::rows::Rows;
 use crate::words::counted;
 
 /// The state from which a later plan continues.
 #[derive(Default)]
-pub(super) struct Later {
+pub(super) struct PlanState {
     /// The addresses of the agent's entries.
     pub abi: Abi,
     /// The %fs offset of the word that makes a thread call the hook again.
@@ -93,8 +93,8 @@ impl Tracee {
     /// Probes the libraries that the agent reported.
     pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> News {
         let mut news = News::default();
-        let told = self.watched().map(|(link, _)| link.data().told());
-        let Some(told) = told.filter(|told| *told != self.later.served) else {
+        let reported = self.watched().map(|(link, _)| link.data().reported());
+        let Some(reported) = reported.filter(|reported| *reported != self.later.served) else {
             return news;
         };
         let Some(link) = self.link.take() else {
@@ -106,8 +106,8 @@ impl Tracee {
             news.notes.extend(failed.map(|error| error.to_string()));
         }
         // The loading thread must be released even on failure.
-        self.later.served = told;
-        link.answer_loader(told);
+        self.later.served = reported;
+        link.answer_loader(reported);
         self.link = Some(link);
         news
     }
@@ -143,21 +143,21 @@ impl Tracee {
     fn libraries(&mut self, fresh: Option<Vec<u64>>, modules: &mut Vec<Module>) -> Vec<Library> {
         let all = || modules.iter().map(|module| module.bias).collect();
         let fresh: Vec<u64> = fresh.unwrap_or_else(all);
-        let told = |base: u64| fresh.contains(&base);
-        modules.retain(|module| told(module.bias));
+        let is_reported = |base: u64| fresh.contains(&base);
+        modules.retain(|module| is_reported(module.bias));
         let mut libraries = Vec::new();
         self.later.initial.retain(|(file, library)| {
             let now = modules
                 .iter()
                 .position(|module| module.bias == library.base);
             let same = now.is_none_or(|at| modules[at].object.key == *file);
-            if told(library.base) {
+            if is_reported(library.base) {
                 // If another library has its address, the agent must not find it anywhere.
                 let base = if same { library.base } else { u64::MAX };
                 libraries.push(Library { base, ..*library });
                 now.filter(|_| same).map(|at| modules.remove(at));
             }
-            !told(library.base)
+            !is_reported(library.base)
         });
         libraries.extend(modules.iter().filter_map(library));
         let seen: HashSet<u64> = libraries.iter().map(|library| library.base).collect();
@@ -191,7 +191,7 @@ impl Tracee {
             .iter()
             .filter(|probe| probe.follow.is_followed());
         self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
-        let hooks: Vec<&Planned> = planned.hooks.iter().collect();
+        let hooks: Vec<&PlannedSite> = planned.hooks.iter().collect();
         install(link, &hooks, &lost, self.quiet.as_ref())?;
         self.hooks
             .extend(hooks.iter().map(|hook| hook.site.address));
@@ -243,7 +243,7 @@ impl Tracee {
     /// Records the sites that the agent was given.
     pub(super) fn note_sites<'a>(
         &mut self,
-        planned: impl Iterator<Item = &'a Planned>,
+        planned: impl Iterator<Item = &'a PlannedSite>,
         lost: &[u64],
     ) {
         let given = planned.filter(|plan| !plan.known && plan.has_room(lost));

@@ -7,7 +7,7 @@ use aya::maps::MapError;
 use aya::programs::Program;
 
 use super::opener::Opener;
-use super::{MOST_CONDITIONS, WatchWanted, each, layout};
+use super::{MOST_CONDITIONS, WatchWanted, each, watch_layout};
 use crate::Error;
 use crate::programs::{self, load_program, no_part};
 use crate::refusal::bpf_refusal;
@@ -25,8 +25,8 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     let mut conditions = [0u64; 4 * MOST_CONDITIONS];
     let cells = conditions.chunks_exact_mut(4).zip(&wanted.conditions);
     for (cell, condition) in cells {
-        let (left, _) = layout::operand(condition.left);
-        let (right, constant) = layout::operand(condition.right);
+        let (left, _) = watch_layout::operand(condition.left);
+        let (right, constant) = watch_layout::operand(condition.right);
         cell.copy_from_slice(&[left, condition.operator as u64, right, constant]);
     }
     let count = wanted.conditions.len().min(MOST_CONDITIONS) as u32;

@@ -2,26 +2,26 @@
 
 use super::{END, PAGE};
 
-/// Bits of a [`Place`] that are the offset.
+/// Bits of a [`FileOffset`] that are the offset.
 const OFFSET_BITS: u32 = 44;
 
 /// A byte of a file, as one number: the file's number above, the offset below. The caller numbers
 /// the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place(pub(crate) u64);
+pub struct FileOffset(pub(crate) u64);
 
-impl Place {
+impl FileOffset {
     /// The largest file number.
     pub const MAX_FILE: u32 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
     /// The largest offset: files of up to 16 TiB.
     pub const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
     /// Returns the byte at an offset of a file; `None` if a number is too large.
-    pub const fn new(file: u32, offset: u64) -> Option<Place> {
-        if file > Place::MAX_FILE || offset > Place::MAX_OFFSET {
+    pub const fn new(file: u32, offset: u64) -> Option<FileOffset> {
+        if file > FileOffset::MAX_FILE || offset > FileOffset::MAX_OFFSET {
             return None;
         }
-        Some(Place((file as u64) << OFFSET_BITS | offset))
+        Some(FileOffset((file as u64) << OFFSET_BITS | offset))
     }
 
     /// Returns the place as one word. It is 0 only if the file's number and the offset are 0.
@@ -29,11 +29,11 @@ impl Place {
         self.0
     }
 
-    /// Decodes the word of [`Place::word`]; `None` for 0.
-    pub const fn from_word(word: u64) -> Option<Place> {
+    /// Decodes the word of [`FileOffset::word`]; `None` for 0.
+    pub const fn from_word(word: u64) -> Option<FileOffset> {
         match word {
             0 => None,
-            word => Some(Place(word)),
+            word => Some(FileOffset(word)),
         }
     }
 
@@ -44,14 +44,14 @@ impl Place {
 
     /// Returns the offset in the file.
     pub const fn offset(self) -> u64 {
-        self.0 & Place::MAX_OFFSET
+        self.0 & FileOffset::MAX_OFFSET
     }
 
     /// Returns the place `bytes` later. The caller must keep it inside the file, otherwise the
     /// offset overflows into the file number.
     #[inline]
-    pub(crate) fn plus(self, bytes: u64) -> Place {
-        Place(self.0.wrapping_add(bytes))
+    pub(crate) fn plus(self, bytes: u64) -> FileOffset {
+        FileOffset(self.0.wrapping_add(bytes))
     }
 }
 
@@ -63,13 +63,13 @@ pub struct Mapping {
     /// The first address after it.
     pub end: u64,
     /// The place at `start`.
-    pub place: Place,
+    pub place: FileOffset,
 }
 
 impl Mapping {
     /// Returns the place at an address.
     #[inline]
-    pub fn place_of(&self, address: u64) -> Place {
+    pub fn place_of(&self, address: u64) -> FileOffset {
         self.place.plus(address.wrapping_sub(self.start))
     }
 
@@ -82,7 +82,7 @@ impl Mapping {
     /// Returns whether no offset of the mapping overflows into the file's number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
-        len <= Place::MAX_OFFSET - self.place.offset()
+        len <= FileOffset::MAX_OFFSET - self.place.offset()
     }
 
     /// Returns whether `next` starts where this one ends, in memory and in the file.

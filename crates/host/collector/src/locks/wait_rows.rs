@@ -200,7 +200,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_kernel::waits::{RowKey, Traits, Waited};
+    use tiptoe_kernel::waits::{RowKey, Traits, WaitCounts};
     use tiptoe_sys::host::kallsyms::KernelSymbols;
 
     const WRITE: u32 = 4;
@@ -219,7 +219,7 @@ mod tests {
                 traits: Traits::new(flags),
             },
             stack: stack.to_vec(),
-            waited: Waited {
+            waited: WaitCounts {
                 count: 1,
                 total_ns: ns,
                 max_ns: ns,

@@ -9,7 +9,7 @@ use tiptoe_kernel::counters::Support;
 use tiptoe_session::{Count, CountState, Stat};
 use tiptoe_sys::host::perf::Counts;
 
-use super::used::Used;
+use super::used::CpuUse;
 use crate::request::Error;
 
 /// The counts of all events at one moment.
@@ -197,7 +197,7 @@ pub(super) struct Runs {
 
 impl Runs {
     /// Adds a run, with the CPU time of a command that ended in it.
-    pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<Used>) {
+    pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.elapsed_ns.push(elapsed.as_nanos() as f64);
         if let Some(used) = used {

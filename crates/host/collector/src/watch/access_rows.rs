@@ -9,7 +9,7 @@ use tiptoe_session::{Accesses, Stack, Value};
 use super::begin::Target;
 use super::learn;
 use super::origins::InstructionOrigins;
-use super::place::WatchedVariable;
+use super::variables::WatchedVariable;
 
 /// The key of a row: variable, instruction, whether it was the kernel, thread and name.
 type Key<'r> = (u32, u64, bool, u32, &'r str);
@@ -64,7 +64,7 @@ impl Sum<'_> {
             Some(value) => BTreeMap::from([(value, 1)]),
             None => self.values(),
         };
-        let told: u64 = values.values().sum();
+        let listed: u64 = values.values().sum();
         let mut values: Vec<(u64, u64)> = values.into_iter().collect();
         values.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
         Accesses {
@@ -91,7 +91,7 @@ impl Sum<'_> {
                     count: *count,
                 })
                 .collect(),
-            other_values: sum(|row| row.count).saturating_sub(told),
+            other_values: sum(|row| row.count).saturating_sub(listed),
             stacks: self.stacks(target, known),
         }
     }

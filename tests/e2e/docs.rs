@@ -31,10 +31,6 @@ const REPLACED: &[(&str, &str)] = &[
     ("db,web", "GROUP/db,GROUP/web"),
     ("'system.slice/*'", "'GROUP/*'"),
     ("--for-each-cgroup NAMES", "--for-each-cgroup GROUP/db"),
-    (
-        "-e EVENTS --for-each-cgroup …",
-        "-e cycles --for-each-cgroup 2",
-    ),
     // What the reader chooses.
     ("-e EVENTS -- CMD", "-e cs -- HOT 1 100"),
     ("-- CMD ARG…", "-- HOT 1 100"),
@@ -56,7 +52,6 @@ const REPLACED: &[(&str, &str)] = &[
     // redis has its own allocator, so `malloc` is the name of two functions there.
     ("> 4096' -p PID", "> 4096' -p WATCHED"),
     ("-p PID", "-p REDIS"),
-    ("bench NAME", "bench"),
 ];
 
 /// Commands that trace until Ctrl-C where nothing else ends them.

@@ -52,7 +52,6 @@ const REPLACED: &[(&str, &str)] = &[
     // redis has its own allocator, so `malloc` is the name of two functions there.
     ("> 4096' -p PID", "> 4096' -p WATCHED"),
     ("-p PID", "-p REDIS"),
-    ("bench NAME", "bench"),
 ];
 
 /// Commands that trace until Ctrl-C where nothing else ends them.

@@ -11,7 +11,9 @@ use std::rc::Rc;
 
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_symbol::variable::Variables;
-use tiptoe_symbol::{Content, Function, Image, Origins, Table, section, unwind_table};
+use tiptoe_symbol::{
+    Content, DebugSource, Function, Image, NoDebugFiles, Origins, Table, section, unwind_table,
+};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
@@ -181,11 +183,17 @@ impl Object {
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// Returns in how many places a function was inlined, according to debug information.
-    pub fn inlined_places(&self, function: &Function) -> u32 {
+    /// Returns in how many places a function was inlined, according to debug information; for a
+    /// library only that in its own file, because users wait for the answer, and reading the debug
+    /// file of a C library takes longer than many programs run.
+    pub fn inlined_places(&self, function: &Function, is_program: bool) -> u32 {
+        let source: &dyn DebugSource = match is_program {
+            true => &self.source,
+            false => &NoDebugFiles,
+        };
         let look = || {
             let content = self.content().unwrap_or_default();
-            self.image.inlined_places(&content, &self.source)
+            self.image.inlined_places(&content, source)
         };
         let places = self.inlined.get_or_init(look);
         places.get(&function.address).copied().unwrap_or(0)

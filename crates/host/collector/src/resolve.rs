@@ -317,9 +317,7 @@ fn add(
         let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
-            notes: inlined(spec, &module.object, &function)
-                .into_iter()
-                .collect(),
+            notes: inlined(spec, module, &function).into_iter().collect(),
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
@@ -340,11 +338,11 @@ fn add(
 
 /// Returns a remark that some calls were inlined and are not counted, if the function was requested
 /// by its name. A glob matches too many functions for such remarks.
-fn inlined(spec: &Spec, object: &Object, function: &Function) -> Option<String> {
+fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<String> {
     if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
         return None;
     }
-    match object.inlined_places(function) {
+    match module.object.inlined_places(function, module.is_program) {
         0 => None,
         1 => Some("1 inlined place is not counted".to_owned()),
         places => Some(format!("{places} inlined places are not counted")),

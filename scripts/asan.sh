@@ -7,5 +7,5 @@ if ! cargo +nightly --version >/dev/null 2>&1; then
     exit 0
 fi
 RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=0 \
-    cargo +nightly test -p tiptoe-collector --lib \
+    cargo +nightly test -p tiptoe-collector -p tiptoe-attach -p tiptoe-price --lib \
     --target x86_64-unknown-linux-gnu --target-dir target/asan

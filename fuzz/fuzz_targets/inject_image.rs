@@ -3,7 +3,7 @@
 //! (address in the file, stack pointer, %rbp), the role of the file, and its mapped page.
 #![no_main]
 
-#[path = "../../crates/host/collector/src/inject/mapped_files.rs"]
+#[path = "../../crates/host/attach/src/inject/mapped_files.rs"]
 mod mapped_files;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_collector::inject::{Inject, Resident, inject};
+use tiptoe_attach::inject::{Inject, Resident, inject};
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Process, is_root, skipped, target};
 use tiptoe_wire::{Copy, Data, Geometry, Map, Plan, Request, Words, arena};

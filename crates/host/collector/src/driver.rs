@@ -12,16 +12,16 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use tiptoe_wire::Geometry;
 
-use crate::link::Link;
 use crate::module::{Cache, Module, Object};
-use crate::offer::Offer;
-use crate::phase::{Phase, set_command};
-use crate::preload::{self, StartedCommand};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
-use crate::resident::agent_in;
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
+use tiptoe_attach::link::Link;
+use tiptoe_attach::offer::Offer;
+use tiptoe_attach::phase::{Phase, set_command};
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::resident::agent_in;
 use tiptoe_price::own::OwnUse;
 
 /// The pause between two checks whether to stop.

@@ -20,7 +20,7 @@ use tiptoe_event::Cost;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::arena;
 
-use crate::resident::is_agent;
+use tiptoe_attach::resident::is_agent;
 use tiptoe_price::own::used_by;
 use tiptoe_price::{Child, median};
 

@@ -7,14 +7,9 @@
 //! | [`module`] | the files that a target has mapped, and their functions |
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
-//! | [`inject`], [`preload`] | the two ways to bring the agent in |
-//! | [`loader`] | the name that a started command's loader has for the agent |
-//! | [`link`] | the two segments shared with an agent, and requests to it |
 //! | [`counts`] | reads counts from slabs; all of them are the target's claims |
-//! | [`offer`], [`resident`] | segments for a future agent; what an earlier agent left |
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
 //! | [`totals`] | events over all processes, and their price |
-//! | [`phase`] | the phase of the run, which decides what a signal does |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and named |
@@ -27,30 +22,18 @@
 #![warn(missing_docs)]
 
 mod counts;
-mod debuginfod;
-mod doorbell;
 mod driver;
 mod forks;
-pub mod inject;
-mod link;
-mod loader;
 mod locks;
 mod measured;
 mod module;
-mod offer;
-mod phase;
 mod planner;
-mod preload;
 mod probe_slots;
-mod ready;
 mod request;
-mod resident;
 mod resolve;
 mod run;
 mod scopes;
 mod stat;
-mod stops;
-mod target_files;
 mod totals;
 mod tracee;
 mod ulocks;
@@ -58,10 +41,11 @@ mod values;
 mod watch;
 mod words;
 
+pub use tiptoe_attach::phase::{Phase, end_command, has_no_command};
+pub use tiptoe_attach::ready::{CountedProcess, Ready};
+
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
-pub use phase::{Phase, end_command, has_no_command};
-pub use ready::{CountedProcess, Ready};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;

@@ -16,12 +16,12 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
-use crate::phase::Phase;
-use crate::preload::{self, StartedCommand};
-use crate::ready::{CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_price::own::OwnUse;
 
 mod wait_rows;

@@ -17,8 +17,8 @@ use tiptoe_symbol::{
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
-use crate::resident::is_agent;
-use crate::target_files::{TargetFiles, content};
+use tiptoe_attach::resident::is_agent;
+use tiptoe_attach::target_files::{TargetFiles, content};
 use tiptoe_price::own;
 
 /// A parsed file, shared by all processes that map it.

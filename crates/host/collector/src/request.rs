@@ -8,8 +8,8 @@ use std::time::Duration;
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Access, Call, Counts, Interval, Session};
 
-use crate::ready::Ready;
 pub use crate::ulocks::ByLock;
+use tiptoe_attach::ready::Ready;
 
 /// The request for one run of the driver.
 #[derive(Clone, Debug)]
@@ -175,6 +175,15 @@ impl From<tiptoe_sys::host::Error> for Error {
         Error {
             what: error.to_string(),
             hint: error.hint(),
+        }
+    }
+}
+
+impl From<tiptoe_attach::AttachError> for Error {
+    fn from(error: tiptoe_attach::AttachError) -> Error {
+        Error {
+            what: error.to_string(),
+            hint: error.hint().map(str::to_owned),
         }
     }
 }

@@ -22,8 +22,9 @@ mod lock_report;
 mod pace;
 mod scope_report;
 
-pub use command::{has_exited, wait_for_end};
+pub use command::wait_for_end;
 use pace::{Pace, TURN};
+pub use tiptoe_attach::phase::has_exited;
 
 /// The pause between two checks whether a target runs another program, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);

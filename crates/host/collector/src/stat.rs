@@ -15,11 +15,11 @@ use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::cannot_start;
-use crate::phase::Phase;
-use crate::preload::{self, StartedCommand};
-use crate::ready::{self, CountedProcess, Ready};
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::ready::{self, CountedProcess, Ready};
 use tiptoe_price::own::OwnUse;
 
 mod cgroups;

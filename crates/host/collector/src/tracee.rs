@@ -10,16 +10,16 @@ use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{LeaveReason, Site};
 
 use crate::forks::CopiedMemory;
-use crate::inject::Masks;
-use crate::link::Link;
-use crate::loader;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Follow};
-use crate::ready::CountedProcess;
 use crate::request::Error;
-use crate::resident::{AgentFile, agent_in};
 use crate::resolve::{self, Probe, Resolution};
 use loaded_libraries::PlanState;
+use tiptoe_attach::inject::Masks;
+use tiptoe_attach::link::Link;
+use tiptoe_attach::loader;
+use tiptoe_attach::ready::CountedProcess;
+use tiptoe_attach::resident::{AgentFile, agent_in};
 
 mod arm;
 mod budget;
@@ -454,12 +454,4 @@ impl Tracee {
             _ => Ok(()),
         }
     }
-}
-
-/// Returns a function that says whether a process has ended; a zombie has.
-pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
-    Box::new(move || match Process::new(pid).and_then(Process::status) {
-        Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,
-        Err(_) => true,
-    })
 }

@@ -16,11 +16,11 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
-use crate::phase::Phase;
-use crate::ready::Ready;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::ready::Ready;
 use tiptoe_price::own::OwnUse;
 
 mod access_rows;

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Run;
+use tiptoe_attach::phase::has_exited;
+
 use crate::driver::TICK;
-use crate::phase::{Phase, set_command};
 use crate::request::Observer;
 use crate::tracee::Tracee;
+use tiptoe_attach::phase::{Phase, set_command};
 
 /// How long a command may run after its trace has ended before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -85,15 +87,4 @@ fn wait(
 fn status_of(status: ExitStatus) -> Option<i32> {
     let signal = || status.signal().map(|signal| 128 + signal);
     status.code().or_else(signal)
-}
-
-/// Returns whether a child has exited, without reaping it, because its times must stay readable.
-pub fn has_exited(pid: u32) -> bool {
-    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is valid for the length of the call.
-    let result = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
-    // SAFETY: waitid sets the field, or leaves the zero.
-    result != 0 || unsafe { info.si_pid() } != 0
 }

@@ -6,9 +6,9 @@ use tiptoe_session::Refusal;
 
 use super::Run;
 use super::pace::TURN;
-use crate::doorbell::{self, Bell};
 use crate::request::{Error, Observer};
 use crate::tracee::Tracee;
+use tiptoe_attach::doorbell::{self, Bell};
 
 impl Run<'_> {
     /// Probes the libraries that were loaded.

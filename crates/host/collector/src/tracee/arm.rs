@@ -11,15 +11,15 @@ use tiptoe_wire::{Hello, Map, Site, tls};
 use super::guards::{self, Quiet, install};
 use super::loaded_libraries::{PlanState, library};
 use super::{Counter, Plan, Source, Tracee, described};
-use crate::inject::{Masks, Words};
-use crate::link::Link;
-use crate::loader;
 use crate::module::Module;
 use crate::planner::{self, Follow, Ground, PlannedSite};
 use crate::probe_slots::ProbeRow;
 use crate::request::Error;
-use crate::resident::{agent_code, agent_thread};
 use crate::resolve::{self, Limit, Limits, Probe};
+use tiptoe_attach::inject::{Masks, Words};
+use tiptoe_attach::link::Link;
+use tiptoe_attach::loader;
+use tiptoe_attach::resident::{agent_code, agent_thread};
 
 /// The most callers of a followed function, on average.
 const CALLERS: usize = 16;

@@ -12,7 +12,7 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_sys::rights::Rights;
 use tiptoe_wire::LeaveReason;
 
-use crate::resident::agent_thread;
+use tiptoe_attach::resident::agent_thread;
 
 /// How many other threads' filters each look reads, besides the first thread's.
 const AT_ONCE: usize = 2;

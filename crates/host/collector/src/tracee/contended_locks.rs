@@ -14,11 +14,11 @@ use super::guards::install;
 use super::loaded_libraries::library;
 use super::{Plan, Tracee};
 use crate::counts;
-use crate::link::Link;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Error;
 use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords};
+use tiptoe_attach::link::Link;
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];

@@ -7,7 +7,7 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
-use crate::resident::agent_in;
+use tiptoe_attach::resident::agent_in;
 
 impl Tracee {
     /// Returns whether the process runs another program than the traced one: exec ends the agent's

@@ -9,13 +9,13 @@ use tiptoe_wire::{Geometry, Plan as PlanSegment, Site};
 
 use super::arm::GREETING;
 use super::{Plan, Tracee, gone};
-use crate::inject::{self, Inject, InjectError};
-use crate::link::{Link, Terms};
 use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
-use crate::resident::{AgentFile, dormant_agent, is_another, known_sites};
 use crate::resolve::{self, Resolution};
+use tiptoe_attach::inject::{self, Inject, InjectError};
+use tiptoe_attach::link::{Link, Terms};
+use tiptoe_attach::resident::{AgentFile, dormant_agent, is_another, known_sites};
 
 /// The time to find a thread to borrow.
 const BORROW: Duration = Duration::from_secs(5);

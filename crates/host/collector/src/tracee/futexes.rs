@@ -14,9 +14,9 @@ use super::{Plan, Tracee};
 use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
-use crate::resident::agent_thread_of_another;
 use crate::ulocks::WaitRecords;
 use crate::words;
+use tiptoe_attach::resident::agent_thread_of_another;
 
 /// The time that a command's loader may take to map its libraries.
 const LOADING: Duration = Duration::from_millis(500);

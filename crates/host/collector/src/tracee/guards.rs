@@ -7,10 +7,10 @@
 //! does not suffice.
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::inject::{HookedCall, Masks, Unready};
-use crate::link::Link;
 use crate::planner::{Plan, PlannedSite};
 use crate::request::Error;
+use tiptoe_attach::inject::{HookedCall, Masks, Unready};
+use tiptoe_attach::link::Link;
 
 /// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]

@@ -16,13 +16,13 @@ use tiptoe_wire::{Library, Site, State};
 use super::arm::map_arenas;
 use super::guards::install;
 use super::{Plan, Tracee, described};
-use crate::link::Link;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Ground, PlannedSite};
 use crate::probe_slots::Rows;
 use crate::request::Error;
 use crate::resolve;
 use crate::words::counted;
+use tiptoe_attach::link::Link;
 
 /// The state from which a later plan continues.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use std::os::unix::fs::FileExt as _;
 use tiptoe_wire::{Site, SiteFlags};
 
 use super::Tracee;
-use crate::inject::Masks;
-use crate::link::Link;
-use crate::resident::agent_thread;
+use tiptoe_attach::inject::Masks;
+use tiptoe_attach::link::Link;
+use tiptoe_attach::resident::agent_thread;
 
 /// The length of the jump to which a short jump leads.
 const ISLAND: usize = 5;

@@ -8,13 +8,13 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
 use super::budget;
-use crate::link::Terms;
 use crate::module::Module;
-use crate::phase::Phase;
 use crate::planner::Follow;
-use crate::ready::{CountedProcess, Ready};
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolution};
+use tiptoe_attach::link::Terms;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_price::clock;
 
 /// What all processes of a run share.

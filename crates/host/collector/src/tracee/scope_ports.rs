@@ -13,10 +13,10 @@ use tiptoe_wire::scopes::{SINCE, WIDTH};
 
 use super::{Plan, Tracee};
 use crate::counts;
-use crate::link::Link;
 use crate::module::Module;
 use crate::request::Error;
 use crate::scopes::{Sums, Tree};
+use tiptoe_attach::link::Link;
 
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;

@@ -16,7 +16,7 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
 use super::{Plan, Tracee};
-use crate::link::Link;
+use tiptoe_attach::link::Link;
 use tiptoe_price::clock;
 
 /// The cost of a wait that is only counted, and of a wake.

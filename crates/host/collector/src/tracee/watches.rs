@@ -8,8 +8,8 @@ use tiptoe_wire::hits::{AsyncRequest, Hits, WORDS};
 use tiptoe_wire::{Request, WatchTarget};
 
 use super::Tracee;
-use crate::link::Link;
 use crate::request::Error;
+use tiptoe_attach::link::Link;
 
 /// The result of opening events for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use super::{LockKind, Names, Stacks};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
-use crate::resident::agent_code;
+use tiptoe_attach::resident::agent_code;
 
 /// The system call number of futex.
 const FUTEX: u64 = 202;

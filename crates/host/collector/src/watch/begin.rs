@@ -20,11 +20,11 @@ use tiptoe_sys::host::procfs::Mapping;
 use super::variables::WatchedVariable;
 use crate::driver::cannot_start;
 use crate::module::{Cache, Module};
-use crate::preload::{self, StartedCommand};
 use crate::request::{Error, RequestTarget};
-use crate::stops::{self, Stop};
 use crate::ulocks::{Names, Stacks};
 use crate::words::few_processes;
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::stops::{self, Stop};
 
 /// The shortest time between two reads of the maps, however much unknown code a program runs.
 const SELDOM: Duration = Duration::from_millis(5);
@@ -323,7 +323,7 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
 
 /// Waits until a seized process has called exec; returns whether it did, or ended first. There is
 /// no deadline, because the file may be on a slow disk; during the wait a signal ends tiptoe
-/// ([`crate::phase`]).
+/// ([`tiptoe_attach::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::next_of_child(pid) {

@@ -58,7 +58,7 @@ use tiptoe_sys::host::procfs::{self, RunningProgram};
 
 pub use error::InjectError;
 pub use masks::{HookedCall, Masks, Unready, Words};
-pub(crate) use process::is_given_up;
+pub use process::is_given_up;
 pub use traced_thread::thread_pointer;
 
 use borrow::{BorrowedThread, Ground};

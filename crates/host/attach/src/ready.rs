@@ -24,7 +24,7 @@ impl Ready {
     }
 
     /// Notifies that counting has begun. Later calls do nothing.
-    pub(crate) fn notify(&self, counted: &[CountedProcess]) {
+    pub fn notify(&self, counted: &[CountedProcess]) {
         Phase::Counting.begin();
         let Some(notify) = &self.0 else { return };
         let notify = notify.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -41,7 +41,7 @@ impl fmt::Debug for Ready {
 }
 
 /// Returns running processes with their names.
-pub(crate) fn named(pids: &[u32]) -> Vec<CountedProcess> {
+pub fn named(pids: &[u32]) -> Vec<CountedProcess> {
     let name = |pid: u32| {
         Process::new(pid)
             .and_then(Process::comm)

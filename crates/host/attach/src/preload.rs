@@ -15,8 +15,8 @@ use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_sys::host::random;
 use tiptoe_wire::descriptors::{self, Key, seals};
 
+use crate::error::AttachError;
 use crate::phase::{set_command, set_starter};
-use crate::request::Error;
 
 mod exec_image;
 mod order;
@@ -112,10 +112,9 @@ fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Returns the file of a command's first word, as execvp(3) finds it.
-pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
-    let missing = || {
-        Error::new(format!("cannot run `{}`: no such program", word.display()))
-            .with_hint("give its path, or check PATH")
+pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
+    let missing = || AttachError::NoProgram {
+        word: word.to_owned(),
     };
     if word.as_bytes().contains(&b'/') {
         let path = PathBuf::from(word);

@@ -8,8 +8,8 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{SLOT_WORDS, Site};
 
+use crate::error::AttachError;
 use crate::inject::Resident;
-use crate::request::Error;
 
 /// The most sites that an agent's table may hold; a larger number is hostile.
 const MAX_SITES: u64 = 1 << 18;
@@ -18,9 +18,6 @@ const MAX_SITES: u64 = 1 << 18;
 /// The bound is necessary because the table is in the program's memory, and tiptoe reserves this
 /// many words for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
-
-const FORGED: &str = "it has the agent of an earlier session, whose table of sites was changed; restart the \
-                      program to remove the agent";
 
 /// What tiptoe must know of its own agent's file.
 pub struct AgentFile {
@@ -38,9 +35,10 @@ pub struct AgentFile {
 
 impl AgentFile {
     /// Finds the symbols that tiptoe uses.
-    pub fn parse(bytes: &[u8]) -> Result<AgentFile, Error> {
-        let broken =
-            |what: &str| Error::new(format!("the agent of this tiptoe is incomplete: {what}"));
+    pub fn parse(bytes: &[u8]) -> Result<AgentFile, AttachError> {
+        let broken = |what: &str| AttachError::IncompleteAgent {
+            what: what.to_owned(),
+        };
         let file = object::File::parse(bytes).map_err(|error| broken(&error.to_string()))?;
         let symbol = |name: &str| {
             let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
@@ -131,7 +129,11 @@ pub fn is_agent(path: &Path) -> bool {
 /// still be inside the earlier trampoline, and calls that it follows return through it, so its
 /// place, its slot and its number stay taken. Fails if an agent cannot have left the table so,
 /// because the program may change it at any time.
-pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Result<Vec<Site>, Error> {
+pub fn known_sites(
+    process: Process,
+    base: u64,
+    agent: &AgentFile,
+) -> Result<Vec<Site>, AttachError> {
     let read = || -> std::io::Result<Vec<Site>> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
         let mut head = [0; 16];
@@ -149,7 +151,7 @@ pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Result<Vec
     let is_believable = |site: &Site| site.slot.saturating_add(site.width()) <= MAX_SLOTS;
     match sites.iter().all(is_believable) {
         true => Ok(sites),
-        false => Err(Error::new(FORGED)),
+        false => Err(AttachError::ForgedSites),
     }
 }
 

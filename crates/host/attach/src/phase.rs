@@ -7,8 +7,6 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use crate::run::has_exited;
-
 /// What the driver does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -40,18 +38,18 @@ impl Phase {
         found.unwrap_or(Phase::Waiting)
     }
 
-    pub(crate) fn begin(self) {
+    pub fn begin(self) {
         PHASE.store(self as u8, Relaxed);
     }
 }
 
 /// Sets the started command, or 0 once it was reaped.
-pub(crate) fn set_command(pid: u32) {
+pub fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
 
 /// Notes that this thread starts the command, or, with `false`, has done so.
-pub(crate) fn set_starter(starts: bool) {
+pub fn set_starter(starts: bool) {
     // SAFETY: gettid has no arguments.
     let own = unsafe { libc::gettid() }.cast_unsigned();
     STARTER.store(if starts { own } else { 0 }, Relaxed);
@@ -93,4 +91,15 @@ pub fn end_command(signal: i32) {
     };
     // SAFETY: kill takes two numbers; nothing has waited for the child yet, so the id is its own.
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
+}
+
+/// Returns whether a child has exited, without reaping it, because its times must stay readable.
+pub fn has_exited(pid: u32) -> bool {
+    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is valid for the length of the call.
+    let result = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
+    // SAFETY: waitid sets the field, or leaves the zero.
+    result != 0 || unsafe { info.si_pid() } != 0
 }

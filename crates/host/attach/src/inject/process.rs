@@ -304,7 +304,7 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
 
 /// Returns whether a file of /proc/PID/mem shows memory that no process uses any more. A read far
 /// above all that can be mapped then returns end of file, but an error if the memory is in use.
-pub(crate) fn is_given_up(memory: &File) -> bool {
+pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory
         .read_at(&mut [0], NOWHERE)

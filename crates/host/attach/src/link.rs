@@ -16,7 +16,7 @@ use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_sys::raw::futex;
 use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, scopes};
 
-use crate::request::Error;
+use crate::error::AttachError;
 
 mod owner;
 mod pulse;
@@ -95,7 +95,7 @@ impl Link {
         Ok(link)
     }
 
-    pub(crate) fn plan(&self) -> Plan<'_> {
+    pub fn plan(&self) -> Plan<'_> {
         Plan::new(self.plan.words())
     }
 
@@ -153,7 +153,7 @@ impl Link {
     }
 
     /// Publishes a request whose records are in the plan and waits for the answer.
-    pub(crate) fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), Error> {
+    pub fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), AttachError> {
         if self.data().acknowledged() < self.unanswered.load(Ordering::Relaxed) {
             return Err(silent(request));
         }
@@ -162,9 +162,7 @@ impl Link {
         let mut pause = Duration::from_micros(20);
         while !self.is_answered(sequence, pause) {
             if self.is_gone() {
-                return Err(Error::new(
-                    "the target ended, or ran another program, while it was being traced",
-                ));
+                return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
                 // The agent stopped waiting and settled by itself.
@@ -180,9 +178,7 @@ impl Link {
             0 => Ok(()),
             errno => {
                 let why = io::Error::from_raw_os_error(errno as i32);
-                Err(Error::new(format!(
-                    "the agent could not serve request {request:?}: {why}"
-                )))
+                Err(AttachError::Refused { request, why })
             }
         }
     }
@@ -201,17 +197,17 @@ impl Link {
     }
 
     /// Makes the agent's thread sleep forever at its next look.
-    pub(crate) fn silence(&self) {
+    pub fn silence(&self) {
         self.plan().silence();
     }
 
     /// Notes a check whether the program has confined itself.
-    pub(crate) fn note_look(&self) {
+    pub fn note_look(&self) {
         self.plan().note_look();
     }
 
     /// Makes the agent's thread look for requests.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.data().owner().map(wake);
     }
 
@@ -220,7 +216,7 @@ impl Link {
     }
 
     /// Maps arenas; each result is 0 or an errno.
-    pub fn map(&self, arenas: &[Map]) -> Result<Vec<u64>, Error> {
+    pub fn map(&self, arenas: &[Map]) -> Result<Vec<u64>, AttachError> {
         let mut results = Vec::new();
         for chunk in arenas.chunks(Plan::MAX_RECORDS) {
             for (index, arena) in chunk.iter().enumerate() {
@@ -233,7 +229,7 @@ impl Link {
     }
 
     /// Writes code at addresses inside arenas.
-    pub fn copy(&self, codes: &[(u64, &[u8])]) -> Result<(), Error> {
+    pub fn copy(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
         let mut rest = codes;
         while !rest.is_empty() {
             let taken = self.copy_some(rest)?;
@@ -243,7 +239,7 @@ impl Link {
     }
 
     /// Writes as many codes as one request carries.
-    fn copy_some(&self, codes: &[(u64, &[u8])]) -> Result<usize, Error> {
+    fn copy_some(&self, codes: &[(u64, &[u8])]) -> Result<usize, AttachError> {
         let mut offset = 0;
         let mut count = 0;
         for (address, code) in codes.iter().take(Plan::MAX_RECORDS) {
@@ -263,12 +259,12 @@ impl Link {
         self.ask(tiptoe_wire::Request::Copy, count)?;
         match self.results(count).iter().all(|result| *result == 0) {
             true => Ok(count),
-            false => Err(Error::new("the agent could not write a trampoline")),
+            false => Err(AttachError::Unwritten),
         }
     }
 
     /// Puts ranges of code in mappings of their own.
-    pub fn set_apart(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+    pub fn set_apart(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
         // A request carries whole pairs.
         const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
         let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
@@ -278,7 +274,7 @@ impl Link {
     }
 
     /// Patches sites, which must be sorted by address; each result is a patcher's outcome.
-    pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, Error> {
+    pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, AttachError> {
         let mut results = Vec::new();
         for chunk in sites.chunks(Plan::MAX_RECORDS) {
             for (index, site) in chunk.iter().enumerate() {
@@ -291,24 +287,24 @@ impl Link {
     }
 
     /// Patches sites that the agent knows from an earlier session.
-    pub fn arm_again(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+    pub fn arm_again(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
     /// Makes the sites with these trampolines, which must be sorted, those that [`Link::arm_again`]
     /// finds.
-    pub fn recall(&self, trampolines: &[u64]) -> Result<(), Error> {
+    pub fn recall(&self, trampolines: &[u64]) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Recall, trampolines)
             .map(|_| ())
     }
 
     /// Restores the original bytes of known sites.
-    pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+    pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Disarm, addresses)
     }
 
     /// Restores the original bytes of sites and patches them again, `times` times.
-    pub fn toggle(&self, addresses: &[u64], times: u64) -> Result<(), Error> {
+    pub fn toggle(&self, addresses: &[u64], times: u64) -> Result<(), AttachError> {
         let addresses = &addresses[..addresses.len().min(Plan::MAX_RECORDS)];
         for (index, address) in addresses.iter().enumerate() {
             self.plan().put_address(index, *address);
@@ -318,7 +314,7 @@ impl Link {
     }
 
     /// Calls resolvers of indirect functions; each result is the address that it chose.
-    pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, Error> {
+    pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
 
@@ -326,7 +322,7 @@ impl Link {
         &self,
         request: tiptoe_wire::Request,
         addresses: &[u64],
-    ) -> Result<Vec<u64>, Error> {
+    ) -> Result<Vec<u64>, AttachError> {
         let mut results = Vec::new();
         for chunk in addresses.chunks(Plan::MAX_RECORDS) {
             for (index, address) in chunk.iter().enumerate() {
@@ -339,7 +335,7 @@ impl Link {
     }
 
     /// Opens the program's ports; each result is 0, or an errno.
-    pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+    pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Ports, addresses)
     }
 
@@ -351,13 +347,13 @@ impl Link {
     }
 
     /// Makes the agent own its signals and opens the gates. Returns the request's results.
-    pub fn prepare(&self) -> Result<[u64; 3], Error> {
+    pub fn prepare(&self) -> Result<[u64; 3], AttachError> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1, 2].map(|index| self.data().result(index)))
     }
 
     /// Makes the agent ready to follow calls, with this many return thunks; 0 for none.
-    pub fn make_thunks(&self, count: usize) -> Result<(), Error> {
+    pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
         match count {
             0 => Ok(()),
             _ => self.ask(tiptoe_wire::Request::Thunks, count.max(8192)),
@@ -366,7 +362,7 @@ impl Link {
 
     /// Gives the agent the functions by which the program's unwinders report the address of a
     /// frame.
-    pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), Error> {
+    pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), AttachError> {
         match addresses {
             [] => Ok(()),
             _ => self
@@ -379,7 +375,7 @@ impl Link {
     /// sorted and disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
-    pub fn describe(&self, code: &[Range<u64>]) -> Result<(), Error> {
+    pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
         let ends = code.iter().flat_map(|range| [range.start, range.end]);
         let ends: Vec<u64> = ends.collect();
         self.by_address(tiptoe_wire::Request::Described, &ends)
@@ -388,13 +384,13 @@ impl Link {
 
     /// Makes the agent watch the loader's list of libraries from now on, by the loader's record at
     /// this address.
-    pub fn watch(&self, record: u64) -> Result<(), Error> {
+    pub fn watch(&self, record: u64) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Watch, &[record])
             .map(drop)
     }
 
     /// Gives the agent the libraries, so that it knows whose each site is.
-    pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), Error> {
+    pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), AttachError> {
         for chunk in libraries.chunks(Plan::MAX_RECORDS) {
             for (index, library) in chunk.iter().enumerate() {
                 self.plan().put_library(index, library);
@@ -414,28 +410,28 @@ impl Link {
     }
 
     /// Makes the agent count the open calls of ended threads as left.
-    pub fn bury(&self) -> Result<(), Error> {
+    pub fn bury(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }
 
     /// Makes the agent read the list of mappings again.
-    pub fn read_maps(&self) -> Result<(), Error> {
+    pub fn read_maps(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::ReadMaps, 0))
     }
 
     /// Lets a program that was started under tiptoe run.
-    pub fn go(&self) -> Result<(), Error> {
+    pub fn go(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
     /// Ignores the failure of a request if the target ended, because then nothing is left to do.
-    fn unless_gone(&self, result: Result<(), Error>) -> Result<(), Error> {
+    fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
         result.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
     /// Restores everything and waits until the agent sleeps. Once no trap byte is left, `last` runs
     /// and must call its argument, which removes the last hooks.
-    pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), Error> {
+    pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
             while !is_over(self.data().state()) && !self.is_gone() && Instant::now() < deadline {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 
 use super::{Link, PATIENCE};
+use crate::error::AttachError;
 use crate::inject::is_given_up;
-use crate::request::Error;
 use crate::resident::agent_thread;
 
 /// The pause between two checks whether the agent's thread runs.
@@ -103,9 +103,8 @@ impl<'l> Wait<'l> {
 }
 
 /// Makes the error of an agent that does not answer.
-pub(super) fn silent(request: tiptoe_wire::Request) -> Error {
-    Error::new(format!("the agent did not answer request {request:?}"))
-        .with_hint("is the target stopped (SIGSTOP, a debugger)?")
+pub(super) fn silent(request: tiptoe_wire::Request) -> AttachError {
+    AttachError::Silent { request }
 }
 
 #[cfg(test)]

@@ -122,27 +122,27 @@ pub(super) struct Mailbox {
 /// The values of [`Mailbox::state`].
 pub(super) mod state {
     /// At home; waits for step 1.
-    pub(crate) const ARRIVED: u32 = 1;
+    pub const ARRIVED: u32 = 1;
     /// The descriptors exist; waits for step 2.
-    pub(crate) const OFFERED: u32 = 2;
+    pub const OFFERED: u32 = 2;
     // 3: step 2 was seen; the loader and the agent run.
     /// `base` and `result` are valid.
-    pub(crate) const DONE: u32 = 4;
+    pub const DONE: u32 = 4;
     /// tiptoe's heartbeat stopped, or tiptoe asked to give up.
-    pub(crate) const ABANDONED: u32 = 5;
+    pub const ABANDONED: u32 = 5;
     /// `dlopen` returned NULL.
-    pub(crate) const REFUSED: u32 = 6;
+    pub const REFUSED: u32 = 6;
     /// A system call failed: `fds[3]` is the errno.
-    pub(crate) const FAILED: u32 = 7;
+    pub const FAILED: u32 = 7;
 }
 
 /// The values of [`Mailbox::left`].
 pub(super) mod left {
     /// No code of ours is called any more. The program's signal mask is about to be restored, and
     /// its handlers to run.
-    pub(crate) const GOING: u32 = 1;
+    pub const GOING: u32 = 1;
     /// The thread is back in the program.
-    pub(crate) const GONE: u32 = 2;
+    pub const GONE: u32 = 2;
 }
 
 const _: () = assert!(size_of::<Params>() == 16 + 26 * 8);

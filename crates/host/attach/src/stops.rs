@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 /// The state of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// It runs.
     None,
     /// One of ptrace's events, `PTRACE_EVENT_STOP` among them.
@@ -26,7 +26,7 @@ pub(crate) enum Stop {
 ///
 /// # Errors
 /// `ECHILD` if it is not traced, or has ended.
-pub(crate) fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
+pub fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
     let way = if waits { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
@@ -41,7 +41,7 @@ pub(crate) fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
 ///
 /// # Errors
 /// `ECHILD` if it is not traced, or its parent has reaped it.
-pub(crate) fn next_of_child(pid: u32) -> Result<Stop, Errno> {
+pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
@@ -73,7 +73,7 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
 ///
 /// # Errors
 /// `ESRCH` if it has not stopped, or was killed.
-pub(crate) fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
+pub fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
     let done = unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal) };

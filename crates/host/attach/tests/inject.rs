@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_collector::inject::{
+use tiptoe_attach::inject::{
     Inject, InjectError, Injection, Masks, Resident, Unready, Words, inject,
 };
 use tiptoe_sys::host::procfs::Process;

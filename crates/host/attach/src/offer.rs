@@ -4,11 +4,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tiptoe_wire::{Geometry, Plan as PlanSegment, descriptors::seals};
 
+use crate::error::AttachError;
+use crate::gone;
 use crate::link::{Link, Terms};
 use crate::preload;
-use crate::request::Error;
 use crate::resident::AgentFile;
-use crate::tracee::gone;
 
 /// Segments for an agent that does not run yet.
 pub struct Offer {
@@ -19,7 +19,7 @@ pub struct Offer {
 
 impl Offer {
     /// Makes fresh segments.
-    pub fn new(geometry: Geometry) -> Result<Offer, Error> {
+    pub fn new(geometry: Geometry) -> Result<Offer, AttachError> {
         let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
         let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
         match (data, plan) {
@@ -33,7 +33,7 @@ impl Offer {
     }
 
     /// Makes the link that waits for the agent, and seals the segments that the program inherits.
-    pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, Error> {
+    pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, AttachError> {
         let copies = self
             .data
             .try_clone()
@@ -48,14 +48,14 @@ impl Offer {
     }
 
     /// Returns what the program inherits.
-    pub fn passed(&self, agent: &[u8]) -> Result<preload::AgentDescriptors, Error> {
+    pub fn passed(&self, agent: &[u8]) -> Result<preload::AgentDescriptors, AttachError> {
         let key = AgentFile::parse(agent)?.key;
         preload::AgentDescriptors::new((agent, key), &self.data, &self.plan)
             .map_err(|e| shared_memory(Some(e)))
     }
 }
 
-fn shared_memory(error: Option<std::io::Error>) -> Error {
-    let why = error.map(|error| error.to_string()).unwrap_or_default();
-    Error::new(format!("cannot make shared memory for the counts: {why}"))
+fn shared_memory(error: Option<std::io::Error>) -> AttachError {
+    let why = error.unwrap_or_else(|| std::io::ErrorKind::Other.into());
+    AttachError::SharedMemory(why)
 }

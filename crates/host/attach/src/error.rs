@@ -1,0 +1,63 @@
+//! Errors of the agent and of what surrounds it.
+
+use std::ffi::OsString;
+use std::io;
+
+use tiptoe_wire::Request;
+
+/// Why the agent does not serve. The target is as it was, or its agent restores it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The target ended, or called exec.
+    #[error("the target ended, or ran another program, while it was being traced")]
+    TargetEnded,
+    /// The agent does not answer.
+    #[error("the agent did not answer request {request:?}")]
+    Silent {
+        /// What it was asked.
+        request: Request,
+    },
+    /// The agent could not do what it was asked.
+    #[error("the agent could not serve request {request:?}: {why}")]
+    Refused {
+        /// What it was asked.
+        request: Request,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// The agent could not write a trampoline.
+    #[error("the agent could not write a trampoline")]
+    Unwritten,
+    /// A command's program does not exist.
+    #[error("cannot run `{}`: no such program", .word.display())]
+    NoProgram {
+        /// The command's first word.
+        word: OsString,
+    },
+    /// There is no memory that target and tiptoe can share.
+    #[error("cannot make shared memory for the counts: {0}")]
+    SharedMemory(io::Error),
+    /// The agent's file lacks what tiptoe must know of it.
+    #[error("the agent of this tiptoe is incomplete: {what}")]
+    IncompleteAgent {
+        /// What is missing.
+        what: String,
+    },
+    /// The program, or something in it, changed the table of an agent's sites.
+    #[error(
+        "it has the agent of an earlier session, whose table of sites was changed; restart the program to remove the agent"
+    )]
+    ForgedSites,
+}
+
+impl AttachError {
+    /// Returns what the user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            AttachError::Silent { .. } => Some("is the target stopped (SIGSTOP, a debugger)?"),
+            AttachError::NoProgram { .. } => Some("give its path, or check PATH"),
+            _ => None,
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
@@ -25,6 +25,10 @@ use crate::watch::{WATCH_HELP, WatchArgs};
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+
+    /// Colour text and errors; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]

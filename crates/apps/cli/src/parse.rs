@@ -1,10 +1,14 @@
 //! Reads the command line with clap, whose help and errors must have tiptoe's form.
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, ValueEnum};
 
 use crate::args::Cli;
+
+/// The columns of help that goes to no terminal.
+const WIDTH: usize = 80;
 
 /// Returns the command line of this process. Its `--color` then holds for all output.
 pub fn parse() -> Result<Cli, clap::Error> {
@@ -12,6 +16,9 @@ pub fn parse() -> Result<Cli, clap::Error> {
     let color = color(&words);
     set_color(color);
     let mut command = Cli::command().color(color);
+    if !io::stdout().is_terminal() {
+        command = command.term_width(WIDTH);
+    }
     let matches = command.try_get_matches_from_mut(words)?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     set_color(cli.color);

@@ -17,8 +17,8 @@ const REPLACED: &[(&str, &str)] = &[
     // Servers of the pages' authors.
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
-    ("-p 18078", "-p REDIS"),
-    ("-p 3789", "-p REDIS"),
+    ("-p 31618", "-p REDIS"),
+    ("-p 31779", "-p REDIS"),
     ("server.stat_numcommands -p REDIS", "head -p WATCHED"),
     // Programs of the tests, and shorter runs.
     ("-- turns 1000000 4 200", "-- TURNS 1000 4 20"),

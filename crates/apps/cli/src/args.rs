@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
@@ -23,12 +23,16 @@ use crate::watch::{WATCH_HELP, WatchArgs};
 /// Low-overhead tracing that reports its own cost
 #[derive(Debug, Parser)]
 #[command(name = "tiptoe", version, disable_version_flag = true)]
-#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
     #[command(flatten)]
     pub version: VersionArgs,
     #[command(subcommand)]
     pub command: Option<Command>,
+
+    /// Colour text and errors; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto, display_order = 100)]
+    pub color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,14 +60,16 @@ pub enum Command {
 const PROBE_HELP: &str = "\
 Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   dictFind                   a function of the program itself
-  'libssl*:SSL_*'            globs, of libraries and of functions: '*' is any text, '?'
-                             is one character, every other character is itself
-  libstdc++.so.6:std::*      demangled C++ and Rust names, with or without parameters
-                             and [abi:…]; a ':' in a name needs no quoting
+  'libssl*:SSL_*'            globs, of libraries and of functions: '*' is any
+                             text, '?' is one character, every other
+                             character is itself
+  libstdc++.so.6:std::*      demangled C++ and Rust names, with or without
+                             parameters and [abi:…]; a ':' in a name needs no
+                             quoting
   redis-server:0x4f2a0       a function without a name
   uretprobe:dictFind         the returns of a function, not its entries
-In process, libraries that are loaded later are probed before their code runs. With
--- CMD, a SPEC may name a library that is not loaded yet. With -p, it must match at once.
+In process, libraries that are loaded later are probed before their code runs. With -- CMD, a \
+SPEC may name a library that is not loaded yet. With -p, it must match at once.
 
 Times: with --latency, from entry to return
   --latency                  percentiles, total and self time (the total without
@@ -71,36 +77,36 @@ Times: with --latency, from entry to return
                              short to long, a fuller block for more of them
   --latency --histograms     also a histogram of each event's times
   --latency --slower 1ms     only the calls that take longer
-  --latency --by thread      also for each thread; --by comm: for each thread name;
-                             --by arg0: for each value of the first argument
+  --latency --by thread      also for each thread; --by comm: for each thread
+                             name; --by arg0: for each value of the first
+                             argument
 
-Records: --record prints a line for each call: seconds since the start, thread, event,
-and its first two arguments (registers; small numbers in decimal, others as 0x…). With
---json, each line is an object. Calls that are made faster than tiptoe reads them are
-counted as lost.
+Records: --record prints a line for each call: seconds since the start, thread, event, and its \
+first two arguments (registers; small numbers in decimal, others as 0x…). With --json, each \
+line is an object. Calls that are made faster than tiptoe reads them are counted as lost.
 
 Calls are followed and recorded up to --budget; beyond it they are only counted.
 `--budget off` follows all of them.
 
-Values: --by arg0 … arg5 counts each value of an integer argument separately, and times
-it with --latency. The value is the one at the call's entry. A thread has room for 256
-values of an event (64 with --latency); the others are counted as `(other values)`.
+Values: --by arg0 … arg5 counts each value of an integer argument separately, and times it \
+with --latency. The value is the one at the call's entry. A thread has room for 256 values of \
+an event (64 with --latency); the others are counted as `(other values)`.
 
-Below a function: --under FUNC counts only hits inside a call of FUNC on the same thread,
-at any depth; also in signal handlers, and in coroutines that FUNC switches to or is
-suspended in. Calls of FUNC that began before the trace are not seen. FUNC itself is
-always followed, whatever the budget (about 8 ns a call), and cannot be counted.
+Below a function: --under FUNC counts only hits inside a call of FUNC on the same thread, at \
+any depth; also in signal handlers, and in coroutines that FUNC switches to or is suspended \
+in. Calls of FUNC that began before the trace are not seen. FUNC itself is always followed, \
+whatever the budget (about 8 ns a call), and cannot be counted.
 
-Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2
-to 20 us if the kernel counts (it may have to single-step). A kernel probe that exceeds
---budget counts only in windows, so its count is a lower bound (>=). Code that is not
-probed runs unchanged. Every report ends with what the tracing cost.
+Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2 to \
+20 us if the kernel counts (it may have to single-step). A kernel probe that exceeds --budget \
+counts only in windows, so its count is a lower bound (>=). Code that is not probed runs \
+unchanged. Every report ends with what the tracing cost.
 
-Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Before the
-trace has begun they end tiptoe, without a report.
+Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Before the trace \
+has begun they end tiptoe, without a report.
 
-Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe
-itself failed; 128+N if signal N ended tiptoe.";
+Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe itself \
+failed; 128+N if signal N ended tiptoe.";
 
 /// `tiptoe probe`.
 #[derive(Debug, Args)]

@@ -13,86 +13,85 @@ mod kernel;
 mod user;
 
 pub const LOCK_HELP: &str = "\
-Locks of programs: in the running program, libc is patched where a thread is about to wait
-for a lock, and where it wakes waiters. A free lock runs the same code as before.
+Locks of programs: in the running program, libc is patched where a thread is about to wait for \
+a lock, and where it wakes waiters. A free lock runs the same code as before.
   tiptoe lock -p 42                     which locks process 42 waits for
   tiptoe lock --by callsite -- CMD      which code waits
-  tiptoe lock --now -p 42               which threads wait for which now; deadlocks
-  tiptoe lock --hold cache_lock -p 42   also how long cache_lock is held, by which code
-Rows: the time asleep (total, median, p99, longest; heat: from short to long, a fuller block
-for more waits; --histograms draws it), how many calls were contended, how
-many waits slept, and how many returned at once because the lock had changed hands; the
-lock, by its variable or address; the call site that waited most. Below each row: the code
-that woke the waiters, by its share of the waiting time. That is the last holder, which may
-not have held the lock for most of the wait (--hold times holds). Waits for what no thread
-holds (conditions, semaphores, joins) have a table of their own. --by callsite, thread or
-type groups the rows otherwise.
-Covered: mutexes of all kinds, rwlocks, conditions, semaphores, barriers, once, join, the
-locks of stdio and malloc; through syscall() those of Rust, parking_lot and C++ atomics. A
-call site is the first caller outside the runtime: libc, the loader, libstdc++ or libc++,
-libgcc, and code of std::, __gnu_cxx::, core::, alloc:: and parking_lot that was compiled
-into the program. In any other library, such code counts as that library's. A C++ atomic
-that is not a futex (std::atomic<long>, atomic_flag, barrier) waits at a word of a shared
-table: its row has the variable that the call is given, or the calling function.
+  tiptoe lock --now -p 42               which threads wait now; deadlocks
+  tiptoe lock --hold cache_lock -p 42   also how long cache_lock is held
+Rows: the time asleep (total, median, p99, longest; heat: from short to long, a fuller block \
+for more waits; --histograms draws it), how many calls were contended, how many waits slept, \
+and how many returned at once because the lock had changed hands; the lock, by its variable or \
+address; the call site that waited most. Below each row: the code that woke the waiters, by \
+its share of the waiting time. That is the last holder, which may not have held the lock for \
+most of the wait (--hold times holds). Waits for what no thread holds (conditions, semaphores, \
+joins) have a table of their own. --by callsite, thread or type groups the rows otherwise.
+Covered: mutexes of all kinds, rwlocks, conditions, semaphores, barriers, once, join, the \
+locks of stdio and malloc; through syscall() those of Rust, parking_lot and C++ atomics. A \
+call site is the first caller outside the runtime: libc, the loader, libstdc++ or libc++, \
+libgcc, and code of std::, __gnu_cxx::, core::, alloc:: and parking_lot that was compiled into \
+the program. In any other library, such code counts as that library's. A C++ atomic that is \
+not a futex (std::atomic<long>, atomic_flag, barrier) waits at a word of a shared table: its \
+row has the variable that the call is given, or the calling function.
 Spinning is not seen. Children of CMD are not traced.
-Waits that began before the trace have rows of their own, marked `>=`. They are observed
-from outside, as by --now: they count from when the thread last ran (a signal, SIGSTOP or
-an attach makes it run for a moment). They end with the last check, twice a second, that
-found the thread still asleep. Threads that wait for each other when the trace ends are
-reported as a deadlock.
---hold LOCK also times every hold of one mutex, rwlock or spin lock, by the call site that
-took it: from the call that takes it (or the end of the wait in that call) to the call
-that releases it. It patches pthread_mutex_lock and similar functions: each call of these
-costs 1 to 2 ns more, a call for LOCK about 40. Locks that are taken without a call
-(Rust's, a program's own) have no holds.
-Cost: a free lock costs nothing. A wait that returns at once costs about 30 ns, a wait that
-sleeps 40 (17 of these are two readings of the clock), and a wake 15; by themselves they
-take 150 to 400 ns.
-If --budget does not pay for all waits (threads that wake each other 100,000 times a second
-and more), a random number of waits between two timed ones is only counted. Numbers of
-waits stay exact; totals and blame are estimated from the timed waits, and marked `~` (in
-JSON, `timed` is their number). Threads that wait seldom have each wait timed, and waits of
-20 ms and more are always reported.
-If the agent cannot enter (static programs, Go, musl, seccomp), and with --via kernel, BPF
-programs at the kernel's futex tracepoints report the same of all futex calls. Each call
-then takes about 1 us longer, half of it for the tracepoint itself. Beside the agent they
-report calls that could not be patched; the report names these. Call sites are the user's
-if libc's frames are known. On musl they are the place in libc; in a program without
-symbols, the caller of the function that makes the call; in Rust's std, which keeps frame
-pointers, std's own code. Of Go they see waits of the runtime's threads, not of goroutines.
-A call that a signal interrupts is counted again when it is repeated. 32-bit programs,
-holds and readers are not seen; futex_waitv and the separate calls since Linux 6.7 are only
-counted. Needs root, or cap_bpf and cap_perfmon and a readable tracefs; Linux 5.15, and BTF.
+Waits that began before the trace have rows of their own, marked `>=`. They are observed from \
+outside, as by --now: they count from when the thread last ran (a signal, SIGSTOP or an attach \
+makes it run for a moment). They end with the last check, twice a second, that found the \
+thread still asleep. Threads that wait for each other when the trace ends are reported as a \
+deadlock.
+--hold LOCK also times every hold of one mutex, rwlock or spin lock, by the call site that \
+took it: from the call that takes it (or the end of the wait in that call) to the call that \
+releases it. It patches pthread_mutex_lock and similar functions: each call of these costs 1 \
+to 2 ns more, a call for LOCK about 40. Locks that are taken without a call (Rust's, a \
+program's own) have no holds.
+Cost: a free lock costs nothing. A wait that returns at once costs about 30 ns, a wait that \
+sleeps 40 (17 of these are two readings of the clock), and a wake 15; by themselves they take \
+150 to 400 ns.
+If --budget does not pay for all waits (threads that wake each other 100,000 times a second \
+and more), a random number of waits between two timed ones is only counted. Numbers of waits \
+stay exact; totals and blame are estimated from the timed waits, and marked `~` (in JSON, \
+`timed` is their number). Threads that wait seldom have each wait timed, and waits of 20 ms \
+and more are always reported.
+If the agent cannot enter (static programs, Go, musl, seccomp), and with --via kernel, BPF \
+programs at the kernel's futex tracepoints report the same of all futex calls. Each call then \
+takes about 1 us longer, half of it for the tracepoint itself. Beside the agent they report \
+calls that could not be patched; the report names these. Call sites are the user's if libc's \
+frames are known. On musl they are the place in libc; in a program without symbols, the caller \
+of the function that makes the call; in Rust's std, which keeps frame pointers, std's own \
+code. Of Go they see waits of the runtime's threads, not of goroutines. A call that a signal \
+interrupts is counted again when it is repeated. 32-bit programs, holds and readers are not \
+seen; futex_waitv and the separate calls since Linux 6.7 are only counted. Needs root, or \
+cap_bpf and cap_perfmon and a readable tracefs; Linux 5.15, and BTF.
 
-Kernel locks: --kernel times waits for the kernel's own locks (mmap_lock, rwsem, mutex,
-spinlock, rwlock, semaphore, percpu-rwsem, and the rt- forms of PREEMPT_RT), of a process,
-a command, or with -a of the whole system. BPF programs at lock:contention_begin and
+Kernel locks: --kernel times waits for the kernel's own locks (mmap_lock, rwsem, mutex, \
+spinlock, rwlock, semaphore, percpu-rwsem, and the rt- forms of PREEMPT_RT), of a process, a \
+command, or with -a of the whole system. BPF programs at lock:contention_begin and \
 lock:contention_end keep the histograms in the kernel, so that a free lock costs nothing.
   tiptoe lock --kernel -p 42            where process 42 waits, by call site
   tiptoe lock --kernel --mmap -- CMD    only mmap_lock: page faults beside mmap
   tiptoe lock --kernel -a --by type     the whole system in a few rows
-  tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock, free or not
-Not seen: waits that are won by spinning. A thread that spins for a sleeping lock and gets
-it (writers of rwsem and mmap_lock do) does not reach these tracepoints, nor does a reader
-that finds the lock free after all. A mutex counts from the moment that the thread spins.
-Spinlocks are seen if the kernel queues for them. --mmap recognizes an mmap_lock by its
-address in the waiting task: a wait for that of another process (ptrace, /proc/PID) counts
-as rwsem. With -- CMD and -p, forked children do not count.
-Rows: the time waited (total, mean, median, p99, longest; heat as above) and how often; type; mode (read,
-write, or - if there is only one; `failed` if a signal or a timeout ended the wait); call
-site: the first caller after the lock's own code. --by callsite shows its callers; --by
-process, thread, cgroup (of version 2) or lock groups by these, with the call site that
-waited most. Waits that were seen but not counted are reported by reason. With --json the
-rows are `waits`, each with its whole histogram.
-Cost: 1 to 10 us for each contended wait, spent on a walk over the kernel's stack before
-the thread waits (the rarer, the colder the caches). If the lock is free after the walk,
-the time of the walk is not counted. --every costs more: it uses mmap_lock:*, so every
-acquisition costs 1 to 3 us, also of a free lock. It reports attempts that failed (trylock)
-and downgrades from write to read separately. The cost at the end of the report is measured:
-the programs' time in the traced process, and in all others, whose waits run them too.
---budget has no effect, because each wait is timed.
-Needs root, or cap_bpf and cap_perfmon (cap_syslog for names of call sites, cap_sys_admin
-for the cost in all processes); Linux 5.19, and BTF.";
+  tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock
+Not seen: waits that are won by spinning. A thread that spins for a sleeping lock and gets it \
+(writers of rwsem and mmap_lock do) does not reach these tracepoints, nor does a reader that \
+finds the lock free after all. A mutex counts from the moment that the thread spins. Spinlocks \
+are seen if the kernel queues for them. --mmap recognizes an mmap_lock by its address in the \
+waiting task: a wait for that of another process (ptrace, /proc/PID) counts as rwsem. With -- \
+CMD and -p, forked children do not count.
+Rows: the time waited (total, mean, median, p99, longest; heat as above) and how often; type; \
+mode (read, write, or - if there is only one; `failed` if a signal or a timeout ended the \
+wait); call site: the first caller after the lock's own code. --by callsite shows its callers; \
+--by process, thread, cgroup (of version 2) or lock groups by these, with the call site that \
+waited most. Waits that were seen but not counted are reported by reason. With --json the rows \
+are `waits`, each with its whole histogram.
+Cost: 1 to 10 us for each contended wait, spent on a walk over the kernel's stack before the \
+thread waits (the rarer, the colder the caches). If the lock is free after the walk, the time \
+of the walk is not counted. --every costs more: it uses mmap_lock:*, so every acquisition \
+costs 1 to 3 us, also of a free lock. It reports attempts that failed (trylock) and downgrades \
+from write to read separately. The cost at the end of the report is measured: the programs' \
+time in the traced process, and in all others, whose waits run them too. --budget has no \
+effect, because each wait is timed.
+Needs root, or cap_bpf and cap_perfmon (cap_syslog for names of call sites, cap_sys_admin for \
+the cost in all processes); Linux 5.19, and BTF.";
 
 /// `tiptoe lock`.
 #[derive(Debug, Args)]

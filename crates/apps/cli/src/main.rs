@@ -17,6 +17,7 @@ mod latency;
 mod lock;
 mod observer;
 mod output;
+mod parse;
 mod probe;
 mod processes;
 mod ready;
@@ -28,8 +29,6 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
 
@@ -38,7 +37,7 @@ static ALLOCATOR: tiptoe_sys::host::memory::Bounded = tiptoe_sys::host::memory::
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(terminal::say_panic));
-    let cli = match Cli::try_parse() {
+    let cli = match parse::parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
     };

@@ -1,6 +1,6 @@
 //! Prints what the driver reports while it runs: intervals, calls, accesses and notes.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,14 +32,14 @@ impl Terminal {
     /// Fails if the descriptor of `output` cannot be duplicated.
     pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
-        let terminal = match to_stdout {
-            true => io::stdout().is_terminal(),
-            false => terminal::is_terminal(),
+        let options = match to_stdout {
+            true => output::terminal_options(&io::stdout()),
+            false => terminal::options(),
         };
         Ok(Terminal {
             to_stdout,
             json,
-            options: output::terminal_options(None, terminal),
+            options,
             calls_options: output.options(None),
             calls: output.stream()?,
             stop,

@@ -4,9 +4,11 @@
 //! be reported only after the trace, whose result would be lost.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
 use tiptoe_report::Options;
 use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
@@ -69,31 +71,32 @@ impl Output {
 
     /// Returns the form of a text report in this output.
     pub fn options(&self, top: Option<usize>) -> Options {
-        let terminal = match self {
-            Output::Stdout => io::stdout().is_terminal(),
-            Output::Stderr => terminal::is_terminal(),
-            Output::Whole(..) | Output::Direct(..) => false,
+        let options = match self {
+            Output::Stdout => terminal_options(&io::stdout()),
+            Output::Stderr => terminal::options(),
+            Output::Whole(..) | Output::Direct(..) => Options {
+                color: is_always_colored(),
+                ..Options::default()
+            },
         };
-        terminal_options(top, terminal)
+        Options { top, ..options }
     }
 }
 
-/// Returns the form of a text report. Only a terminal has colour and a limit of width.
-pub fn terminal_options(top: Option<usize>, is_terminal: bool) -> Options {
-    if !is_terminal {
-        return Options {
-            top,
-            ..Options::default()
-        };
-    }
-    let width = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+/// Returns the form of text in a stream: without a limit of width unless the stream is a terminal, and with colours as
+/// `--color` says.
+pub fn terminal_options(stream: &impl RawStream) -> Options {
+    let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
+    let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;
     Options {
-        top,
-        width,
-        color,
+        width: size.map(|(width, _)| usize::from(width.0)),
+        color: is_colored || is_always_colored(),
         ..Options::default()
     }
+}
+
+fn is_always_colored() -> bool {
+    ColorChoice::global() == ColorChoice::Always
 }
 
 fn write_and_place(file: WholeFile, report: &str) -> io::Result<()> {

@@ -26,61 +26,61 @@ mod scopes;
 pub const STAT_HELP: &str = "\
 Counts as `perf stat` does, and reports what the counting cost.
   tiptoe stat CMD                            the usual events of a command
-  tiptoe stat -e page-faults,cs -p 42        of a process, its threads and its children
+  tiptoe stat -e page-faults,cs -p 42        of a process and its children
   tiptoe stat -a -I 1000                     of the whole system, each second
-  tiptoe stat -a -e syscalls:sys_enter_openat -- CMD   of the system while CMD runs
+  tiptoe stat -a -e kmem:kmalloc -- CMD      of the system while CMD runs
   tiptoe stat -r 5 -x, -- CMD                the mean of five runs, as fields
-  tiptoe stat --for-each-cgroup 'system.slice/*' -I 1000     of the system and of each cgroup
-  tiptoe stat --by scope -e page-faults,cs -p 42   of each scope that a program enters
+  tiptoe stat --for-each-cgroup 'a/*' -I 1000   of the system and each cgroup
+  tiptoe stat --by scope -e cs -p 42         of each scope that a program enters
 
 Events, as in `perf list`:
-  cycles instructions branches cache-misses … LLC-load-misses   the CPU's counters
+  cycles instructions branches cache-misses …   the CPU's counters
   rNNN                        a raw event number of the CPU
   pmu/event/ pmu/term=…,…/    as /sys/bus/event_source/devices/ names them
-  task-clock page-faults context-switches cpu-migrations …      the kernel's own
+  task-clock page-faults context-switches …     the kernel's own
   group:name                  tracepoints
-{A,B} is a group, whose events count together or not at all. Modifiers follow ':', for an
-event or a group: u user space, k kernel, h hypervisor, G guests, H the host, I not idle,
-D pinned (always has its counter, or is not counted), e alone on the counters.
+{A,B} is a group, whose events count together or not at all. Modifiers follow ':', for an \
+event or a group: u user space, k kernel, h hypervisor, G guests, H the host, I not idle, D \
+pinned (always has its counter, or is not counted), e alone on the counters.
 
-Events that the machine does not have are <not supported>; the others are counted. Events
-that never had a turn are <not counted>. If there are more events than counters, the kernel
-lets them take turns: counts are then scaled, and followed by the share of the time that
-they counted.
+Events that the machine does not have are <not supported>; the others are counted. Events that \
+never had a turn are <not counted>. If there are more events than counters, the kernel lets \
+them take turns: counts are then scaled, and followed by the share of the time that they \
+counted.
 
-Cgroups (of version 2) are given by their paths below the mount point ('/' is the root), by
-the full paths of their folders, or by patterns, in which '*' is any text and '?' is one
-character. Cgroups that are created later are counted too. What is in a cgroup also counts
-for its ancestors. The kernel keeps time, switches, faults and migrations of each task: tiptoe
-asks tasks for them, and nothing runs at switches. All other events, cgroup-switches and
---per-cpu are counted at switches; events are read when a CPU changes to another cgroup. No
-event is added or removed there, however many cgroups there are. The counts of the system
-are the sums. Without BPF (root, or cap_bpf and cap_perfmon), the kernel's own cgroup events
-count (cap_perfmon); otherwise the cgroups' files are read.
+Cgroups (of version 2) are given by their paths below the mount point ('/' is the root), by \
+the full paths of their folders, or by patterns, in which '*' is any text and '?' is one \
+character. Cgroups that are created later are counted too. What is in a cgroup also counts for \
+its ancestors. The kernel keeps time, switches, faults and migrations of each task: tiptoe \
+asks tasks for them, and nothing runs at switches. All other events, cgroup-switches and \
+--per-cpu are counted at switches; events are read when a CPU changes to another cgroup. No \
+event is added or removed there, however many cgroups there are. The counts of the system are \
+the sums. Without BPF (root, or cap_bpf and cap_perfmon), the kernel's own cgroup events count \
+(cap_perfmon); otherwise the cgroups' files are read.
 
-Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or
-tiptoe.h; one within another is printed as outer/inner. An agent in the program records how
-often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon)
-subtract the time in which its threads did not run, and charge each event where it happens:
-those of the kernel's own, and tracepoints, eight at most. Counts of an inner scope are not
+Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or \
+tiptoe.h; one within another is printed as outer/inner. An agent in the program records how \
+often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon) \
+subtract the time in which its threads did not run, and charge each event where it happens: \
+those of the kernel's own, and tracepoints, eight at most. Counts of an inner scope are not \
 part of the outer scope's.
 
-Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted,
-metric,metric-unit; lines that are not data begin with '#'. --csv prints a line of names,
-clocks in ns, and a column with `counted`, `not counted` or `not supported`; the cost goes to
+Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted, \
+metric,metric-unit; lines that are not data begin with '#'. --csv prints a line of names, \
+clocks in ns, and a column with `counted`, `not counted` or `not supported`; the cost goes to \
 stderr.
 
-Cost: estimated. At each switch between tasks the events of a task are removed and added.
-That, and what a tracepoint costs, is measured on this machine after the counting, and
-multiplied by how often it happened. Events of whole CPUs (-a) stay where they are at
+Cost: estimated. At each switch between tasks the events of a task are removed and added. \
+That, and what a tracepoint costs, is measured on this machine after the counting, and \
+multiplied by how often it happened. Events of whole CPUs (-a) stay where they are at \
 switches. The work for cgroups is timed as it runs.
 
 Ctrl-C, SIGTERM and SIGHUP end the counting; the last two are passed on to CMD.
 
-Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe
-itself failed, or nothing can be counted; 128+N if signal N ended tiptoe.
+Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe itself \
+failed, or nothing can be counted; 128+N if signal N ended tiptoe.
 
-Needs root or cap_perfmon for -a, for other users' processes, and for what happens in the
+Needs root or cap_perfmon for -a, for other users' processes, and for what happens in the \
 kernel, if /proc/sys/kernel/perf_event_paranoid says so. Tracepoints need a readable tracefs.";
 
 /// The events without `-e`, besides a clock.

@@ -5,15 +5,20 @@
 //! program could control the user's terminal. `tiptoe-report` escapes reports line by line before
 //! they are written here.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::panic::PanicHookInfo;
+
+use tiptoe_report::Options;
 
 use crate::output;
 
 /// Prints one line, escaped; on a terminal that is narrower, as several.
 pub fn say(line: &str) {
-    // A comment in a table for a script stays one line.
-    let options = output::terminal_options(None, is_terminal() && !line.starts_with('#'));
+    let options = match line.starts_with('#') {
+        // A comment in a table for a script stays one line.
+        true => Options::default(),
+        false => options(),
+    };
     let line = tiptoe_report::message(line, &options) + "\n";
     // There is no other place to report that stderr cannot be written.
     let _ = io::stderr().write_all(line.as_bytes());
@@ -24,8 +29,9 @@ pub fn for_reports() -> impl Write + 'static {
     io::stderr()
 }
 
-pub fn is_terminal() -> bool {
-    io::stderr().is_terminal()
+/// Returns the form of text here.
+pub fn options() -> Options {
+    output::terminal_options(&io::stderr())
 }
 
 /// Reports a panic as a fault of tiptoe. Its message must be escaped like any other, because it may

@@ -19,46 +19,47 @@ pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information; if that is not
                              here, the servers of $DEBUGINFOD_URLS are asked
-  table[3]->next             through a pointer, and followed when the pointer changes
+  table[3]->next             through a pointer, followed when that changes
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library
   0x7ffd1000:4:rw            four bytes at an address, reads too
   errno_copy --thread worker of that thread, if each thread has its own
-w: writes, the default. rw: reads too (x86 has no reads alone). x: code that is executed.
-LEN is 1, 2, 4 or 8, and the address must be a multiple of it.
+w: writes, the default. rw: reads too (x86 has no reads alone). x: code that is executed. LEN \
+is 1, 2, 4 or 8, and the address must be a multiple of it.
 
-Rows: how many accesses, how many changed the value, when the first and last were; the
-thread, by name (with its number if it was only one; --by thread splits all threads); the
-instruction after the access. Below: the values, and the callers. A value is taken from
-the instruction that stored it, because memory may already hold another thread's value
-when the processor reports the store. If that is impossible (the first hits of an
-instruction, additions in memory, vectors), the value is read from memory and marked racy.
-System calls that write to the variable are counted at the call.
+Rows: how many accesses, how many changed the value, when the first and last were; the thread, \
+by name (with its number if it was only one; --by thread splits all threads); the instruction \
+after the access. Below: the values, and the callers. A value is taken from the instruction \
+that stored it, because memory may already hold another thread's value when the processor \
+reports the store. If that is impossible (the first hits of an instruction, additions in \
+memory, vectors), the value is read from memory and marked racy. System calls that write to \
+the variable are counted at the call.
   tiptoe watch hits -p 42                    which code writes it
   tiptoe watch hits -p 42 --changed          which code changes it
   tiptoe watch head -p 42 --when 'new == 0'  which code clears it
   tiptoe watch head -p 42 --trace            each access as it happens
-  tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms   a all the time, the others in turn
+  tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms
+                                             a always, the others in turn
 
-How: breakpoints of all CPUs, and a BPF program that knows the process. So all threads are
-seen, also those that start later; none is stopped, and switches between threads take no
-longer. 3 of the 4 debug registers may be used; --all-slots takes the last, which gdb would
-use. Hits of another process at the same address are not counted; their number is reported,
+How: breakpoints of all CPUs, and a BPF program that knows the process. So all threads are \
+seen, also those that start later; none is stopped, and switches between threads take no \
+longer. 3 of the 4 debug registers may be used; --all-slots takes the last, which gdb would \
+use. Hits of another process at the same address are not counted; their number is reported, \
 because each costs that process as much.
---via kernel-task uses breakpoints of each thread, which threads that start later inherit.
-It is also chosen if other processes run the program at the same addresses (forked workers)
-or if CPUs have no register left. It adds 0.3 us and more to each switch.
---via agent is chosen if this user may have neither. The agent sets the same breakpoints in
-the program, and each access raises a signal in the thread that made it. It works for your
-own programs. It does not see writes by system calls, nor those of a thread while it blocks
+--via kernel-task uses breakpoints of each thread, which threads that start later inherit. It \
+is also chosen if other processes run the program at the same addresses (forked workers) or if \
+CPUs have no register left. It adds 0.3 us and more to each switch.
+--via agent is chosen if this user may have neither. The agent sets the same breakpoints in \
+the program, and each access raises a signal in the thread that made it. It works for your own \
+programs. It does not see writes by system calls, nor those of a thread while it blocks \
 SIGTRAP by a system call that is not libc's.
 
-Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits may take 1% of
-one CPU's time over all variables (--budget). When the share of a tenth of a second is used
-up, the watch rests until the next. Totals are then marked `at least`.
+Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits may take 1% of one \
+CPU's time over all variables (--budget). When the share of a tenth of a second is used up, \
+the watch rests until the next. Totals are then marked `at least`.
 
-Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF. --via agent needs no right, but
+Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF. --via agent needs no right, but \
 kernel.perf_event_paranoid at 2 or below.";
 
 /// `tiptoe watch`.

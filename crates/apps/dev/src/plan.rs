@@ -21,34 +21,33 @@ use crate::failure::Failure;
 use crate::print as print_report;
 
 pub const PLAN_HELP: &str = "\
-Nothing is traced or counted. The schedule of the events is simulated, for cgroups that are
+Nothing is traced or counted. The schedule of the events is simulated, for cgroups that are \
 given by name or number and need not exist.
-  tiptoe-dev plan -e cycles,instructions,cache-misses --for-each-cgroup web,db,batch -a
-  tiptoe-dev plan -e '{cycles,instructions},branch-misses:D,page-faults' --for-each-cgroup 200
-  tiptoe-dev plan -e cycles,LLC-load-misses --for-each-cgroup a,a/b --trace switches.txt
+  tiptoe-dev plan -e cycles,instructions,cache-misses --for-each-cgroup web,db -a
+  tiptoe-dev plan -e '{cycles,instructions},branch-misses:D' --for-each-cgroup 200
+  tiptoe-dev plan -e cycles,cs --for-each-cgroup a,a/b --trace switches.txt
 
-Events, by perf's names: hardware events, `rNNN` and `cpu/…/` need one of the CPU's counters
-(--slots); software events and tracepoints do not. {…} is a group, whose events count
-together or not at all; :D pins an event, which then always counts or is in error.
+Events, by perf's names: hardware events, `rNNN` and `cpu/…/` need one of the CPU's counters \
+(--slots); software events and tracepoints do not. {…} is a group, whose events count together \
+or not at all; :D pins an event, which then always counts or is in error.
 
-counted: the share of its possible time that an event counted, by which its count is scaled.
-least: this share in the cgroup where it is smallest. error: how far scaled counts are off
-if rates vary by half from switch to switch, as the median over cgroups; worst: the largest.
+counted: the share of its possible time that an event counted, by which its count is scaled. \
+least: this share in the cgroup where it is smallest. error: how far scaled counts are off if \
+rates vary by half from switch to switch, as the median over cgroups; worst: the largest.
 
-Cost: adding an event to the CPU's counters, or deleting it, takes 80 ns (--op-ns; measured
-for software events in a virtual machine; hardware counters take longer). Two ways to switch
-from one cgroup to another are compared: all events out and the next cgroup's in, as the
-kernel does, and only what changes. blind: the share of time in which an event of the whole
+Cost: adding an event to the CPU's counters, or deleting it, takes 80 ns (--op-ns; measured \
+for software events in a virtual machine; hardware counters take longer). Two ways to switch \
+from one cgroup to another are compared: all events out and the next cgroup's in, as the \
+kernel does, and only what changes. blind: the share of time in which an event of the whole \
 system was out because of that; no count shows it.
 
-The third way is that of `tiptoe stat --for-each-cgroup`: each CPU has one set of events,
-which stays where it is at switches. It is read there, and charged to the cgroup that ran.
-So only few events share the counters, however many cgroups there are. This takes 50 ns a
-switch (--charge-ns) and 60 ns for each event that is read (--read-ns), as `tiptoe-dev
-bench cgroup` measured in a virtual machine. Time, switches, faults and migrations are not read,
-because the kernel keeps them for each task: without other events, switches take no longer.
-Switches between tasks of one cgroup are not simulated; if events are read, these take 30 to
-50 ns too.
+The third way is that of `tiptoe stat --for-each-cgroup`: each CPU has one set of events, \
+which stays where it is at switches. It is read there, and charged to the cgroup that ran. So \
+only few events share the counters, however many cgroups there are. This takes 50 ns a switch \
+(--charge-ns) and 60 ns for each event that is read (--read-ns), as `tiptoe-dev bench cgroup` \
+measured in a virtual machine. Time, switches, faults and migrations are not read, because the \
+kernel keeps them for each task: without other events, switches take no longer. Switches \
+between tasks of one cgroup are not simulated; if events are read, these take 30 to 50 ns too.
 
 All of this is estimated, not measured: other load and caches are left out.";
 

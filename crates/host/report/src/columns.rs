@@ -6,6 +6,7 @@
 use textwrap::core::display_width;
 use textwrap::{WordSplitter, WrapAlgorithm};
 
+use crate::style::{Tone, plain};
 use crate::{Options, printable};
 
 /// A space inside a name: no line ends here while the name fits on one line. [`Options::wrapped`] prints a space.
@@ -18,12 +19,12 @@ pub(crate) const LEAST_NAME: usize = 12;
 const INDENT: usize = 2;
 
 /// The beginnings of sentences below which further lines are indented.
-const LABELS: [&str; 5] = [
-    "note: ",
-    "hint: ",
-    "error: ",
-    "deadlock: ",
-    "cost of tracing: ",
+const LABELS: [(&str, Option<Tone>); 5] = [
+    ("note: ", Some(Tone::Warning)),
+    ("hint: ", None),
+    ("error: ", Some(Tone::Error)),
+    ("deadlock: ", Some(Tone::Error)),
+    ("cost of tracing: ", None),
 ];
 
 /// Returns how many columns the text takes.
@@ -70,7 +71,8 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }
-    format!("{}…", first_columns(text, room.saturating_sub(1)))
+    // A cut between a style and its end would colour what follows.
+    format!("{}…", first_columns(&plain(text), room.saturating_sub(1)))
 }
 
 fn first_columns(text: &str, room: usize) -> &str {
@@ -112,9 +114,10 @@ impl Options {
 
     /// Returns a sentence as lines that fit the terminal.
     pub(crate) fn sentence(&self, text: &str) -> Vec<String> {
-        let label = LABELS.iter().find(|label| text.starts_with(**label));
-        let label = label.copied().unwrap_or_default();
-        self.wrapped(label, text.strip_prefix(label).unwrap_or(text))
+        let label = LABELS.iter().find(|(label, _)| text.starts_with(label));
+        let (label, tone) = label.copied().unwrap_or_default();
+        let text = text.strip_prefix(label).unwrap_or(text);
+        self.wrapped(&self.toned(tone, label), text)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::columns::{columns, cut, joined, left, right, shortened};
 use crate::number::counted;
+use crate::style::Tone;
 use crate::{Options, printable};
 
 /// The least columns for remarks. If fewer are left, remarks are left out.
@@ -137,7 +138,7 @@ impl Grid {
             Some(name) => left(&self.name, name + 2) + self.tail,
             None => self.name.clone(),
         };
-        let mut lines = vec![options.heading(&options.fit(&heading))];
+        let mut lines = vec![options.toned(Tone::Heading, &options.fit(&heading))];
         for row in &self.rows {
             match row {
                 GridRow::Sum(number, of) => {

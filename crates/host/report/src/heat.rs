@@ -4,7 +4,9 @@
 
 use tiptoe_session::Histogram;
 
+use crate::Options;
 use crate::number::time;
+use crate::style::Tone;
 
 /// The heading of the column of heat lines.
 pub(crate) const HEAT: &str = "heat";
@@ -51,9 +53,14 @@ impl HeatScale {
     }
 
     /// Returns a row's line; empty without a scale or times.
-    pub(crate) fn cell(scale: Option<HeatScale>, row: Option<&Histogram>) -> String {
+    pub(crate) fn cell(
+        scale: Option<HeatScale>,
+        row: Option<&Histogram>,
+        options: &Options,
+    ) -> String {
         let line = scale.zip(row).map(|(scale, row)| scale.line(row));
-        line.unwrap_or_default()
+        let toned = |block: char| options.toned(tone(block), &block.to_string());
+        line.unwrap_or_default().chars().map(toned).collect()
     }
 
     fn line(self, row: &Histogram) -> String {
@@ -90,6 +97,14 @@ fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
 fn block(count: u64, most: u64) -> char {
     let eighths = (u128::from(count) * 8).div_ceil(u128::from(most)) as usize;
     LEVELS.get(eighths).copied().unwrap_or(' ')
+}
+
+fn tone(block: char) -> Option<Tone> {
+    match LEVELS.iter().position(|level| *level == block) {
+        Some(1 | 2) => Some(Tone::Dim),
+        Some(8) => Some(Tone::Hot),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

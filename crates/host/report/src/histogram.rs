@@ -2,8 +2,10 @@
 
 use tiptoe_session::{Histogram, Session};
 
+use crate::columns::right;
 use crate::latency::worst_first;
 use crate::number::{grouped, share, time};
+use crate::style::Tone;
 use crate::{Options, event_name};
 
 /// The most rows of one histogram, so that a screen holds them with the heading.
@@ -54,7 +56,9 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     let total = histogram.total();
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let heading = options.sentence(name);
-    let heading = heading.iter().map(|line| options.heading(line));
+    let heading = heading
+        .iter()
+        .map(|line| options.toned(Tone::Heading, line));
     let lines = rows.iter().map(|row| line(row, most, total, options));
     heading.chain(lines).collect()
 }
@@ -95,8 +99,10 @@ fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {
     };
     let width = options.width.unwrap_or(WIDTH).min(WIDTH);
     let bar = bar(row.count, most, width.saturating_sub(LABELS));
-    let (count, share) = (grouped(row.count), visible_share(row.count, total));
-    options.fit(&format!("  {times:<16}  {count:>13}  {share:>6}  {bar}"))
+    let share = right(&visible_share(row.count, total), 6);
+    let share = options.toned(Tone::of_share(row.count, total), &share);
+    let count = grouped(row.count);
+    options.fit(&format!("  {times:<16}  {count:>13}  {share}  {bar}"))
 }
 
 /// Formats a share in percent, and a share that rounds to 0 as `<0.1%`, so that it does not look empty.

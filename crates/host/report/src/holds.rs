@@ -29,7 +29,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
         };
         let mut cells = vec![total, grouped(hold.count)];
         cells.extend(histogram::durations(hold.histogram.as_ref()));
-        cells.push(HeatScale::cell(heat, hold.histogram.as_ref()));
+        cells.push(HeatScale::cell(heat, hold.histogram.as_ref(), options));
         grid.add(cells, printable(&hold.callsite), other_lock);
     }
     let mut lines = options.sentence(&format!("{} was held", whole(lock)));

@@ -84,7 +84,11 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
         .with_words(&[HEAT])
         .with_legend(HEAT, heat.map(HeatScale::legend))
         .with_spare(SPARE);
-    let columns = Columns { numbers, heat };
+    let columns = Columns {
+        numbers,
+        heat,
+        options,
+    };
     for (event, calls) in shown {
         let name = event.event.strip_prefix(prefix).unwrap_or(&event.event);
         grid.add(
@@ -109,16 +113,17 @@ fn columns(timed: &[Timed]) -> Vec<Column> {
 }
 
 /// The columns before the name.
-struct Columns {
+struct Columns<'a> {
     numbers: Vec<Column>,
     heat: Option<HeatScale>,
+    options: &'a Options,
 }
 
-impl Columns {
+impl Columns<'_> {
     fn cells(&self, ends: Option<Ends>, calls: &Latency) -> Vec<String> {
         let ends = ends.unwrap_or_default();
         let numbers = self.numbers.iter().map(|column| (column.cell)(ends, calls));
-        let heat = HeatScale::cell(self.heat, Some(&calls.histogram));
+        let heat = HeatScale::cell(self.heat, Some(&calls.histogram), self.options);
         numbers.chain([heat]).collect()
     }
 

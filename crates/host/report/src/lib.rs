@@ -25,6 +25,7 @@ mod number;
 mod refusals;
 mod scopes;
 mod stat;
+mod style;
 mod table;
 mod text;
 mod waits;
@@ -46,10 +47,6 @@ pub use stat::{
 pub use text::text;
 pub use watch::{access, access_json};
 
-/// The escape sequences before and after a heading, the only ones that [`printable_lines`] keeps.
-const BOLD: &str = "\u{1b}[1m";
-const NOT_BOLD: &str = "\u{1b}[0m";
-
 /// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
 /// The number of histograms that a report draws by default.
@@ -66,7 +63,7 @@ pub struct Options {
     pub width: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
-    /// Whether headings are bold. The text must mean the same without.
+    /// Whether the text has colours. It must mean the same without.
     pub color: bool,
 }
 
@@ -90,15 +87,6 @@ impl Options {
             None
         } else {
             HeatScale::of(rows)
-        }
-    }
-
-    /// Returns the heading, bold with [`Options::color`]. It must already fit, because [`Options::fit`] may cut escape
-    /// sequences.
-    pub(crate) fn heading(&self, heading: &str) -> String {
-        match self.color {
-            true => format!("{BOLD}{heading}{NOT_BOLD}"),
-            false => heading.to_owned(),
         }
     }
 }
@@ -130,22 +118,13 @@ pub(crate) fn printable(text: &str) -> String {
     Printable(text).to_string()
 }
 
-/// Returns text of several lines in which a terminal obeys only line ends and bold headings.
+/// Returns text of several lines in which a terminal obeys only line ends and the styles of this crate.
 pub fn printable_lines(text: &str) -> String {
     if !text.contains(|c| c != '\n' && is_unseen(c)) {
         return text.to_owned();
     }
-    let plain_line = |line: &str| {
-        let plain = line.split(BOLD).map(|part| {
-            let plain: Vec<String> = part.split(NOT_BOLD).map(printable).collect();
-            plain.join(NOT_BOLD)
-        });
-        plain.collect::<Vec<_>>().join(BOLD)
-    };
-    text.split('\n')
-        .map(plain_line)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let lines = text.split('\n').map(style::printable_line);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -154,8 +133,13 @@ mod tests {
 
     #[test]
     fn a_field_that_no_row_escaped_reaches_no_terminal() {
-        let text = format!("{BOLD}head{NOT_BOLD}\na\u{1b}]0;x\u{7}b\u{202e}\tc\n");
-        let shown = format!("{BOLD}head{NOT_BOLD}\na\\x1b]0;x\\x07b\\u{{202e}}\\tc\n");
+        let options = Options {
+            color: true,
+            ..Options::default()
+        };
+        let head = options.toned(style::Tone::Heading, "head");
+        let text = format!("{head}\na\u{1b}]0;x\u{7}b\u{202e}\tc\n");
+        let shown = format!("{head}\na\\x1b]0;x\\x07b\\u{{202e}}\\tc\n");
         assert_eq!(printable_lines(&text), shown);
     }
 

@@ -7,7 +7,7 @@ use tiptoe_session::{Deadlock, Lock, Locks, Session, Waiting};
 use crate::columns::joined;
 use crate::grid::{self, BELOW, Below, Cells, Grid};
 use crate::heat::{HEAT, HeatScale};
-use crate::number::{grouped, plural, share, short_percent, time};
+use crate::number::{grouped, plural, short_percent, time};
 use crate::{Options, histogram, holds, now, printable};
 
 /// The number of blamed call sites that a row names.
@@ -188,7 +188,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
             at_once,
         ];
         cells.extend(histogram::durations(row.histogram.as_ref()));
-        cells.push(HeatScale::cell(heat, row.histogram.as_ref()));
+        cells.push(HeatScale::cell(heat, row.histogram.as_ref(), options));
         cells.push(kind);
         let lock = row.lock.strip_prefix(binary).unwrap_or(&row.lock);
         let more = early(row).into_iter();
@@ -196,7 +196,10 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
             cells,
             name: with_mode(lock, row.mode.as_deref()),
             tail: from(row),
-            below: more.chain(readers(row)).chain(blame(row)).collect(),
+            below: more
+                .chain(readers(row))
+                .chain(blame(row, options))
+                .collect(),
             ..Cells::default()
         });
     }
@@ -229,13 +232,13 @@ fn readers(lock: &Lock) -> Option<Below> {
 }
 
 /// Returns the line on the call sites that ended the waits, by their share of the waiting time.
-fn blame(lock: &Lock) -> Option<Below> {
+fn blame(lock: &Lock, options: &Options) -> Option<Below> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);
     let mut wakers: Vec<String> = shown
         .map(|blame| {
-            let share = share(blame.total_ns, lock.total_ns.max(ended));
+            let share = options.share(blame.total_ns, lock.total_ns.max(ended));
             joined(&format!("{share} {}", printable(&blame.callsite)))
         })
         .collect();

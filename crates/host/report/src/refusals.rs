@@ -6,6 +6,7 @@ use tiptoe_session::Refusal;
 
 use crate::columns::whole;
 use crate::number::grouped;
+use crate::style::Tone;
 use crate::{Options, printable};
 
 /// The number of events that are named for each reason.
@@ -24,7 +25,7 @@ pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
     let rows = reasons
         .iter()
         .flat_map(|(reason, events)| row(reason, events, options));
-    std::iter::once(options.heading(&heading))
+    std::iter::once(options.toned(Tone::Warning, &heading))
         .chain(rows)
         .collect()
 }

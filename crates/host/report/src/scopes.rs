@@ -3,7 +3,7 @@
 use tiptoe_session::{Scope, Scopes};
 
 use crate::grid::Grid;
-use crate::number::{grouped, share, time};
+use crate::number::{grouped, time};
 use crate::{Options, printable};
 
 /// Returns the heading, the rows, and the number of rows that are not shown.
@@ -20,7 +20,7 @@ pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
         .with_spare(&["wall time", "CPU/entry"]);
     for row in shown {
         grid.add(
-            numbers(row, scopes, all),
+            numbers(row, scopes, all, options),
             printable(&row.name),
             String::new(),
         );
@@ -33,7 +33,7 @@ pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
     lines
 }
 
-fn numbers(row: &Scope, scopes: &Scopes, all: u64) -> Vec<String> {
+fn numbers(row: &Scope, scopes: &Scopes, all: u64, options: &Options) -> Vec<String> {
     let unknown = || "-".to_owned();
     let ns = |ns: Option<u64>| ns.map_or_else(unknown, |ns| time(ns as f64));
     let each = row.cpu_ns.and_then(|cpu| cpu.checked_div(row.entries));
@@ -44,7 +44,8 @@ fn numbers(row: &Scope, scopes: &Scopes, all: u64) -> Vec<String> {
             grouped(row.entries)
         },
         ns(row.cpu_ns),
-        row.cpu_ns.map_or_else(unknown, |cpu| share(cpu, all)),
+        row.cpu_ns
+            .map_or_else(unknown, |cpu| options.share(cpu, all)),
         ns(each),
         ns(row.wall_ns),
     ];

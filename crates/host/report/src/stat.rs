@@ -2,8 +2,9 @@
 
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
-use crate::columns::{columns, joined, left, whole};
+use crate::columns::{columns, joined, left, right, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
+use crate::style::Tone;
 use crate::{Options, cost, printable, printable_json, printable_lines};
 
 mod csv;
@@ -142,7 +143,10 @@ fn row(at: &str, count: &Count, shared: &Shared, layout: &Layout) -> String {
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
     let width = VALUE.saturating_sub(cpu.len());
     let (value, unit) = shown(count, |value| grouped(value.round() as u64), hundredths);
-    let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
+    let is_counted = count.state == CountState::Counted;
+    let tone = (!is_counted).then_some(Tone::Warning);
+    let value = layout.options.toned(tone, &right(&value, width));
+    let head = format!("{at}{cpu}{value} {unit:<4} ");
     let name = left(&whole(&count.event), layout.name) + " ";
     let cgroup = shared.cgroup(count).map_or_else(String::new, |cgroup| {
         left(&whole(&cgroup), shared.cgroup_columns()) + " "

@@ -29,7 +29,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
         shared.heading(),
     );
     for event in &events[..shown] {
-        add_event(&mut grid, event, total, session, &shared);
+        add_event(&mut grid, event, total, session, &shared, options);
         add_parts(&mut grid, event, session, options);
     }
     add_left_out(&mut grid, &events[shown..]);
@@ -64,7 +64,14 @@ impl<'a> Shared<'a> {
     }
 }
 
-fn add_event(grid: &mut Grid, event: &Event, total: u64, session: &Session, shared: &Shared<'_>) {
+fn add_event(
+    grid: &mut Grid,
+    event: &Event,
+    total: u64,
+    session: &Session,
+    shared: &Shared<'_>,
+    options: &Options,
+) {
     let reading = event.reading();
     let scaled = match reading.is_partial() {
         _ if reading.at_least => ">=",
@@ -82,7 +89,7 @@ fn add_event(grid: &mut Grid, event: &Event, total: u64, session: &Session, shar
     let cells = vec![
         format!("{scaled}{}", grouped(event.scaled())),
         rate(event.scaled(), window_ns(event, session)),
-        share(event.scaled(), total),
+        options.share(event.scaled(), total),
         cost,
         via,
     ];
@@ -132,7 +139,7 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
         let cells = vec![
             grouped(part.count),
             rate(part.count, window_ns(event, session)),
-            share(part.count, event.count),
+            options.share(part.count, event.count),
             String::new(),
             String::new(),
         ];

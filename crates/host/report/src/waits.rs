@@ -35,7 +35,7 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
             None => (place(wait), String::new()),
         };
         grid.add_row(Cells {
-            cells: cells(wait, heat),
+            cells: cells(wait, heat, options),
             name,
             tail,
             below: callers(wait).filter(|_| by_callsite).into_iter().collect(),
@@ -50,7 +50,7 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
 const NUMBERS: [&str; 6] = ["total", "count", "mean", "p50", "p99", "max"];
 
 /// Returns the numbers, then the heat line, the type and the mode.
-fn cells(wait: &Wait, heat: Option<HeatScale>) -> Vec<String> {
+fn cells(wait: &Wait, heat: Option<HeatScale>, options: &Options) -> Vec<String> {
     let Histogram {
         p50_ns,
         p99_ns,
@@ -60,7 +60,7 @@ fn cells(wait: &Wait, heat: Option<HeatScale>) -> Vec<String> {
     let mean = wait.total_ns.checked_div(wait.count).unwrap_or(0);
     let times = [mean, p50_ns, p99_ns, max_ns].map(|ns| time(ns as f64));
     let numbers = [time(wait.total_ns as f64), grouped(wait.count)];
-    let heat = HeatScale::cell(heat, Some(&wait.histogram));
+    let heat = HeatScale::cell(heat, Some(&wait.histogram), options);
     let words = [heat, printable(&wait.kind), mode(wait)];
     numbers.into_iter().chain(times).chain(words).collect()
 }

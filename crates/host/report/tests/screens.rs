@@ -386,6 +386,34 @@ fn no_line_is_longer_than_the_terminal_is_wide() {
     }
 }
 
+/// Returns the text without the escape sequences of colours.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| part.split_once('m').expect("a colour").1);
+    first + &rest.collect::<String>()
+}
+
+#[test]
+fn colours_only_add_to_the_text() {
+    for (name, session) in screens() {
+        for width in [Some(40), Some(80), None] {
+            let plain = Options {
+                width,
+                histograms: name == "histograms",
+                ..Options::default()
+            };
+            let colored = Options {
+                color: true,
+                ..plain
+            };
+            let [plain, colored] = [plain, colored].map(|options| text(&session, &options));
+            assert_ne!(colored, plain, "{name}");
+            assert_eq!(without_colours(&colored), plain, "{name}, {width:?}");
+        }
+    }
+}
+
 /// A narrow report must have all that a wide one has, except in columns that it names.
 #[test]
 fn no_word_of_a_sentence_is_lost() {

@@ -133,20 +133,6 @@ cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated
 }
 
 #[test]
-fn colour_only_adds_to_the_headings() {
-    let colored = text(
-        &session(),
-        &Options {
-            color: true,
-            ..Options::default()
-        },
-    );
-    let plain = colored.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
-    assert_ne!(colored, plain);
-    assert_eq!(plain, text(&session(), &Options::default()));
-}
-
-#[test]
 fn an_empty_session_still_prints_its_cost() {
     shows(&Session::new(vec!["true".into()]), &Options::default(), "\
 true: traced for 0.000 s, 0.000 s of CPU time

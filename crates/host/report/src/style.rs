@@ -1,0 +1,134 @@
+//! Colours by meaning. The text must say the same without them.
+//!
+//! The styles' escape sequences are the only ones in a text that a terminal may obey.
+
+use anstyle::{AnsiColor, Reset, Style};
+
+use crate::number::share;
+use crate::{Options, printable};
+
+/// From this share on, a part of a whole is hot.
+const HOT: f64 = 0.2;
+/// Below this share, a part of a whole is dim.
+const DIM: f64 = 0.01;
+
+/// What a part of a text means to its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Heading,
+    Warning,
+    Error,
+    /// Much of a whole.
+    Hot,
+    /// Little of a whole.
+    Dim,
+}
+
+impl Tone {
+    const ALL: [Tone; 5] = [
+        Tone::Heading,
+        Tone::Warning,
+        Tone::Error,
+        Tone::Hot,
+        Tone::Dim,
+    ];
+
+    const fn style(self) -> Style {
+        match self {
+            Tone::Heading => Style::new().bold(),
+            Tone::Warning => AnsiColor::Yellow.on_default(),
+            Tone::Error => AnsiColor::Red.on_default().bold(),
+            Tone::Hot => AnsiColor::Red.on_default(),
+            Tone::Dim => Style::new().dimmed(),
+        }
+    }
+
+    /// Returns the tone of a part of a whole.
+    pub(crate) fn of_share(part: u64, whole: u64) -> Option<Tone> {
+        match part as f64 / whole as f64 {
+            share if share >= HOT => Some(Tone::Hot),
+            share if share < DIM => Some(Tone::Dim),
+            _ => None,
+        }
+    }
+}
+
+impl Options {
+    /// Returns the text, coloured with [`Options::color`].
+    pub(crate) fn toned(&self, tone: impl Into<Option<Tone>>, text: &str) -> String {
+        match tone.into().filter(|_| self.color) {
+            Some(tone) => {
+                let style = tone.style();
+                format!("{style}{text}{style:#}")
+            }
+            None => text.to_owned(),
+        }
+    }
+
+    /// Formats a part of a whole in percent.
+    pub(crate) fn share(&self, part: u64, whole: u64) -> String {
+        self.toned(Tone::of_share(part, whole), &share(part, whole))
+    }
+}
+
+fn sequences() -> Vec<String> {
+    let styles = Tone::ALL.map(|tone| tone.style().render().to_string());
+    let reset = Reset.render().to_string();
+    styles.into_iter().chain([reset]).collect()
+}
+
+/// Returns the text without its styles.
+pub(crate) fn plain(text: &str) -> String {
+    let sequences = sequences().into_iter();
+    sequences.fold(text.to_owned(), |text, sequence| {
+        text.replace(&sequence, "")
+    })
+}
+
+/// Returns a line in which a terminal obeys only styles.
+pub(crate) fn printable_line(line: &str) -> String {
+    let sequences = sequences();
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find('\u{1b}') {
+        let (before, escape) = rest.split_at(at);
+        let known = sequences.iter().find(|known| escape.starts_with(*known));
+        let kept = known.map_or("", |known| known);
+        out += &printable(before);
+        out += kept;
+        rest = &escape[kept.len()..];
+        if kept.is_empty() {
+            out += &printable("\u{1b}");
+            rest = &escape[1..];
+        }
+    }
+    out + &printable(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_styles_only() {
+        let options = Options {
+            color: true,
+            ..Options::default()
+        };
+        for tone in Tone::ALL {
+            let styled = options.toned(tone, "x");
+            assert_ne!(styled, "x");
+            assert_eq!(printable_line(&styled), styled);
+            assert_eq!(plain(&styled), "x");
+        }
+        assert_eq!(printable_line("a\u{1b}[2Jb\u{1b}"), "a\\x1b[2Jb\\x1b");
+    }
+
+    #[test]
+    fn much_is_hot_and_little_is_dim() {
+        let tones = [0, 9, 10, 199, 200, 1000].map(|part| Tone::of_share(part, 1000));
+        let (dim, hot) = (Some(Tone::Dim), Some(Tone::Hot));
+        assert_eq!(tones, [dim, dim, None, None, hot, hot]);
+        assert_eq!(Tone::of_share(0, 0), None);
+    }
+}

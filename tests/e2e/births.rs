@@ -69,6 +69,7 @@ fn births(creators: &str, pause: &str) {
 }
 
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn threads_that_are_born_every_millisecond_survive_attach_and_detach() {
     births("4", "1000");
 }

@@ -219,6 +219,7 @@ fn foreign_probes_change_while_ours_do() {
 /// byte, ours is removed with it. This is always so on a two-byte loop, and on a call or jump if
 /// there is no room nearby, because most of its bytes are kept.
 #[test]
+#[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
     const BARELY: [&str; 3] = ["first_call", "first_jmp", "first_loop"];
     let Some(load) = Load::start("left_when_we_leave") else {

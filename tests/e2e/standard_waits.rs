@@ -47,7 +47,7 @@ fn waits_in_templates_are_the_programs_own() {
             "atomic",
             "future",
         ] {
-            for way in ways().into_iter().take(1 + usize::from(kernel)) {
+            for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
                 let run = way.run(&program, &[kind]);
                 let rows = rows(&run);
                 let own = format!("{name}:wait_{kind}+");

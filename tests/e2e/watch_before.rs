@@ -72,6 +72,7 @@ fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
 }
 
 #[test]
+#[ignore = "nightly: as after a rest"]
 fn values_before_the_first_access_of_a_turn_are_unknown() {
     let Some(_turn) = turn() else { return };
     for form in FORMS {

@@ -4,6 +4,15 @@ use std::process::{Command, Output};
 
 const TIPTOE: &str = env!("CARGO_BIN_EXE_tiptoe");
 
+/// Variables that decide on colours. A runner of tests may have set some; `CI` allows colours on any terminal.
+const DECIDE: [&str; 4] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"];
+
+fn without_colors_decided(command: &mut Command) {
+    DECIDE.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+}
+
 fn is_colored(output: &Output) -> bool {
     output.stdout.contains(&0x1b) || output.stderr.contains(&0x1b)
 }
@@ -11,7 +20,7 @@ fn is_colored(output: &Output) -> bool {
 /// Runs tiptoe with pipes.
 fn piped(line: &str) -> Output {
     let mut command = Command::new(TIPTOE);
-    command.env_remove("NO_COLOR");
+    without_colors_decided(&mut command);
     command.args(line.split(' '));
     command.output().expect("tiptoe runs")
 }
@@ -20,7 +29,8 @@ fn piped(line: &str) -> Output {
 fn on_a_terminal(line: &str, variable: (&str, &str)) -> Output {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{TIPTOE} {line}"), "/dev/null"]);
-    command.env("TERM", "xterm").env_remove("NO_COLOR");
+    without_colors_decided(&mut command);
+    command.env("TERM", "xterm");
     command.env(variable.0, variable.1);
     command.output().expect("script is installed")
 }

@@ -95,6 +95,7 @@ impl Link {
         Ok(link)
     }
 
+    /// Returns the plan segment.
     pub fn plan(&self) -> Plan<'_> {
         Plan::new(self.plan.words())
     }

@@ -38,6 +38,7 @@ impl Phase {
         found.unwrap_or(Phase::Waiting)
     }
 
+    /// Begins this phase.
     pub fn begin(self) {
         PHASE.store(self as u8, Relaxed);
     }

@@ -15,6 +15,7 @@ use crate::planner::{self, Follow};
 use crate::request::Error;
 use crate::resolve::{self, Probe, Resolution};
 use loaded_libraries::PlanState;
+use tiptoe_attach::gone;
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::link::Link;
 use tiptoe_attach::loader;
@@ -443,13 +444,14 @@ impl Tracee {
         match &self.link {
             Some(link) if self.left.get().is_none() && !self.is_gone() && !self.has_execed() => {
                 let masks = self.masks_now(link);
-                link.detach(|settle| {
+                let detached = link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
                     if masks.map(still).is_none_or(|done| done.is_err()) {
                         // Threads that cannot be stopped do not get their blocked signals back.
                         settle();
                     }
-                })
+                });
+                Ok(detached?)
             }
             _ => Ok(()),
         }

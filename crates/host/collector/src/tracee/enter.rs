@@ -8,11 +8,12 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{Geometry, Plan as PlanSegment, Site};
 
 use super::arm::GREETING;
-use super::{Plan, Tracee, gone};
+use super::{Plan, Tracee};
 use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
 use crate::resolve::{self, Resolution};
+use tiptoe_attach::gone;
 use tiptoe_attach::inject::{self, Inject, InjectError};
 use tiptoe_attach::link::{Link, Terms};
 use tiptoe_attach::resident::{AgentFile, dormant_agent, is_another, known_sites};
@@ -103,10 +104,11 @@ impl Tracee {
     /// Returns the sites that an earlier session's agent recorded in the program's memory; fails if
     /// they cannot be its own, because that memory is hostile.
     pub(super) fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
-        match dormant_agent(self.process) {
-            Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
-            None => Ok(Vec::new()),
-        }
+        let Some(base) = dormant_agent(self.process) else {
+            return Ok(Vec::new());
+        };
+        let agent = AgentFile::parse(plan.agent)?;
+        Ok(known_sites(self.process, base, &agent)?)
     }
 
     pub(super) fn bring_in(

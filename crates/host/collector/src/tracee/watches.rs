@@ -46,7 +46,7 @@ impl Tracee {
         let answer = link.ask(Request::Observe, watched.len());
         match (answer, link.data().outcome()) {
             (Ok(()), _) => Ok(opened(link)),
-            (Err(error), 0) => Err(error),
+            (Err(error), 0) => Err(error.into()),
             (Err(_), errno) => Err(refused(errno as i32, link.data().result(2) as u32, watched)),
         }
     }
@@ -66,12 +66,12 @@ impl Tracee {
         for (index, word) in words.enumerate() {
             link.plan().put_address(index, word);
         }
-        link.ask(Request::Turn, 1)
+        Ok(link.ask(Request::Turn, 1)?)
     }
 
     /// Lets a command run that the agent holds.
     pub fn go(&self) -> Result<(), Error> {
-        self.watching()?.go()
+        Ok(self.watching()?.go()?)
     }
 }
 

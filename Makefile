@@ -16,7 +16,7 @@ MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session t
 step := scripts/step.sh
 
 .NOTPARALLEL:
-.PHONY: build dist sbom docs demo test nightly stress check tests models miri asan fuzz features clean
+.PHONY: build dist sbom docs demo pictures test nightly stress check tests models miri asan fuzz features clean
 
 build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --locked --release
@@ -34,6 +34,11 @@ demo: ## a redis-server under load, traced, with what that cost
 	@scripts/setup.sh demo
 	@$(MAKE) build
 	@scripts/demo.sh
+
+pictures: ## README's pictures in docs/src/pictures, from real runs; needs root
+	@scripts/setup.sh pictures
+	@$(MAKE) build
+	@scripts/pictures.sh
 
 test: ## the gate: what every change must pass, in eight minutes on two cores
 	@scripts/setup.sh test

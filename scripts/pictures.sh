@@ -38,19 +38,20 @@ unset 'pids[-1]'
 functions=$(nm -D "$(command -v redis-server)" | sed -n 's/.* T \(dict.*\)/\1/p')
 number=$(wc -l <<<"$functions")
 rate() { load -n "$1" --csv 2>/dev/null | tail -1 | cut -d, -f2 | tr -d '"'; }
-# traced CASE REQUESTS UNTIL COMMAND…: the rate while a command, which has printed UNTIL, traces the server.
+# traced CASE REQUESTS READY COMMAND…: the rate while a command traces the server, from the moment at which READY succeeds.
 traced() {
-    local name=$1 requests=$2 until=$3
+    local name=$1 requests=$2 ready=$3
     shift 3
     "$@" >"$work/said" 2>&1 </dev/null &
-    local tracer=$!
+    tracer=$!
     pids+=("$tracer")
-    until grep -q -- "$until" "$work/said"; do
+    until eval "$ready"; do
         kill -0 "$tracer" || { cat "$work/said"; exit 1; }
         sleep 0.1
     done
     rate "$requests" >>"$work/rate.$name"
-    kill -INT "$tracer"
+    # A background command of a script ignores SIGINT.
+    kill -TERM "$tracer"
     wait "$tracer" || true
     unset 'pids[-1]'
 }
@@ -58,10 +59,10 @@ perf probe -q -d 'probe_redis:dict*' 2>/dev/null || true
 for function in $functions; do perf probe -q -x "$(command -v redis-server)" -a "$function" >/dev/null; done
 for _ in $(seq "$rounds"); do
     rate 100000 >>"$work/rate.nothing"
-    traced tiptoe 100000 counting: "$tiptoe" probe 'redis-server:dict*' -p "$server"
-    traced perf 20000 ready bash -c "perf stat -e 'probe_redis:dict*' -p $server & tracer=\$!; trap 'kill -INT \$tracer' INT
-        until [[ -n \$(ls -l /proc/\$tracer/fd | grep perf_event) ]]; do sleep 0.1; done; echo ready; wait; wait"
-    traced bpftrace 20000 Attaching bpftrace -e "uprobe:$(command -v redis-server):dict* { @[func] = count(); }"
+    traced tiptoe 100000 'grep -q counting: "$work/said"' "$tiptoe" probe 'redis-server:dict*' -p "$server"
+    traced perf 20000 'ls -l /proc/$tracer/fd | grep -q perf_event' perf stat -e 'probe_redis:dict*' -p "$server"
+    traced bpftrace 20000 'grep -q Attaching "$work/said"' \
+        bpftrace -e "uprobe:$(command -v redis-server):dict* { @[func] = count(); }"
 done
 perf probe -q -d 'probe_redis:dict*'
 median() { sort -n "$work/rate.$1" | sed -n "$(((rounds + 1) / 2))p"; }

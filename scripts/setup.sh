@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup.sh demo|test|nightly: the system packages and Rust extras that `make demo`, `make test` or `make nightly` need.
+# scripts/setup.sh demo|pictures|test|nightly: the system packages and Rust extras that this target of `make` needs.
 # As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
 # Services of a package are never started. Tools that only widen the tests (nightly Rust,
 # cargo-deny, cargo-fuzz, mdbook) may be missing; their steps are then skipped.
@@ -21,8 +21,9 @@ nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgre
 case $what in
 nightly) packages=("${nightly[@]}") ;;
 demo) packages=("${demo[@]}") ;;
+pictures) packages=("${demo[@]}" linux-perf bpftrace binutils) ;;
 test) packages=("${tests[@]}") ;;
-*) echo "usage: scripts/setup.sh demo|test|nightly" >&2; exit 2 ;;
+*) echo "usage: scripts/setup.sh demo|pictures|test|nightly" >&2; exit 2 ;;
 esac
 
 missing_packages() {

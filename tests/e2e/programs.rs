@@ -151,8 +151,9 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     let jumps = events.iter().filter(is_jump).count();
     assert!(
         100 * jumps > 99 * events.len(),
-        "{jumps} of {}",
-        events.len()
+        "{jumps} of {}: {}",
+        events.len(),
+        run.good().value["notes"]
     );
 }
 

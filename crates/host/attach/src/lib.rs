@@ -4,14 +4,14 @@
 //! | module | job |
 //! |---|---|
 //! | [`debuginfod`] | asks a server for debug information |
-//! | [`doorbell`] | what wakes tiptoe when an agent has something to say |
+//! | [`doorbell`] | wakes tiptoe when an agent reports a change |
 //! | [`inject`] | the way into a running program |
 //! | [`link`] | the two segments shared with an agent, and requests to it |
 //! | [`loader`] | the name that a started command's loader has for the agent |
 //! | [`offer`] | segments for a future agent |
 //! | [`phase`] | the phase of the run, which decides what a signal does |
 //! | [`preload`] | the way into a command that is started |
-//! | [`ready`] | who is told when counting has begun |
+//! | [`ready`] | notifies programs that wait until counting has begun |
 //! | [`resident`] | what an earlier agent left |
 //! | [`stops`] | why a traced thread stopped |
 //! | [`target_files`] | files of a target, read piece by piece |

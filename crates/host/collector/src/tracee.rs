@@ -263,18 +263,23 @@ impl Tracee {
     }
 
     /// Takes over a command, our child, that waits in the agent's constructor. Kills the command on
-    /// failure, because otherwise its agent would let it run once the link is dropped.
+    /// failure while the link exists, because its agent lets it run as soon as the link is dropped.
     pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(Process::new(pid)?);
         tracee.link = Some(link);
-        tracee.take_over(plan, cache).inspect_err(|_| {
-            // SAFETY: kill takes two numbers; nothing has waited for the child yet, so that the id
-            // is its own.
-            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-        })
+        match tracee.take_over(plan, cache) {
+            Ok(instead) => Ok(instead.unwrap_or(tracee)),
+            Err(error) => {
+                // SAFETY: kill takes two numbers; nothing has waited for the child yet, so that the
+                // id is its own.
+                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+                Err(error)
+            }
+        }
     }
 
-    fn take_over(mut self, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+    /// Returns the process as the kernel counts it, if the agent failed.
+    fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<Tracee>, Error> {
         let process = self.process;
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
@@ -286,7 +291,7 @@ impl Tracee {
         let mut waiting = plan.specs.to_vec();
         waiting.retain(|spec| !resolved.met.contains(spec));
         if let Err(error) = self.begin(plan, resolved, &modules) {
-            return self.leave_to_kernel(plan, &modules, error);
+            return self.leave_to_kernel(plan, &modules, error).map(Some);
         }
         if !self.later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
@@ -301,7 +306,7 @@ impl Tracee {
                 link.go()?;
             }
         }
-        Ok(self)
+        Ok(None)
     }
 
     /// Counts in a running command through the kernel.

@@ -21,7 +21,7 @@ impl Tracee {
     /// Counts in the kernel after the agent failed with `error`. The agent must first have restored
     /// everything; otherwise returns the error.
     pub(super) fn leave_to_kernel(
-        self,
+        &self,
         plan: &Plan,
         modules: &[Module],
         error: Error,

@@ -2,25 +2,14 @@
 # Makes the pictures of README and the book in docs/src/pictures, from real runs on this machine: a session on a terminal of 80
 # columns, and the commands a second of a redis-server while 54 of its functions are traced by each tracer.
 . "$(dirname "$0")/common.sh"
+. scripts/redis.sh
 
 tiptoe=${TIPTOE_BIN:-target/release/tiptoe}
 pictures=docs/src/pictures
 rounds=${ROUNDS:-5}
-work=$(mktemp -d)
-socket=$work/redis.sock
-pids=()
-cleanup() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
 mkdir -p "$pictures"
 
-redis-server --port 0 --unixsocket "$socket" --save '' --dir "$work" >"$work/log" 2>&1 &
-server=$!
-pids+=("$server")
-until redis-cli -s "$socket" ping >/dev/null 2>&1; do sleep 0.05; done
+start_redis
 load() { redis-benchmark -s "$socket" -t get -r 100000 -c 50 "$@"; }
 
 # The session.

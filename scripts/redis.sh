@@ -1,0 +1,18 @@
+# Starts a redis-server of its own; sourced after common.sh, not run. `pids` are ended with the script.
+work=$(mktemp -d)
+socket=$work/redis.sock
+pids=()
+cleanup() {
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+# start_redis OPTION…: sets `server`, whose socket exists then.
+start_redis() {
+    redis-server --port 0 --unixsocket "$socket" --save '' --dir "$work" "$@" >"$work/log" 2>&1 &
+    server=$!
+    pids+=("$server")
+    for _ in $(seq 100); do [[ -S $socket ]] && return; sleep 0.05; done
+}

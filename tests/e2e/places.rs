@@ -1,9 +1,7 @@
 //! Probes may be put on instructions of functions only, whichever way counts. Anything else must be
 //! refused before the program is changed.
 
-use std::process::Command;
-
-use tiptoe_tests::{Expected, Probe, Process, Report, skipped, target};
+use tiptoe_tests::{Expected, Probe, Process, Report, skipped, symbol_value, target};
 
 /// The values of `--via`.
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
@@ -33,11 +31,7 @@ fn fine(specs: &[&str], options: &[&str]) -> Report {
 
 /// Returns the link-time address of `answer`.
 fn answer() -> u64 {
-    let output = Command::new("nm").arg(target("offsets")).output();
-    let text = String::from_utf8(output.expect("nm").stdout).expect("text");
-    let line = text.lines().find(|line| line.ends_with(" T answer"));
-    let (address, _) = line.expect("a symbol").split_once(' ').expect("words");
-    u64::from_str_radix(address, 16).expect("an address")
+    symbol_value(&target("offsets"), "answer")
 }
 
 #[test]

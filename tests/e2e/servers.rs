@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Probe, Process, Site, installed, scaled, skipped};
+use tiptoe_tests::{Probe, Process, Site, installed, scaled, skipped, symbols};
 
 const NGINX: &str =
     "daemon off; master_process off; pid DIR/pid; error_log DIR/error.log; events {}
@@ -106,12 +106,8 @@ impl Drop for Server {
 /// Returns the offset of the first instruction that a 5-byte jump at the entry leaves alone. `None`
 /// if a branch precedes it, because it may then not be executed on each call.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
-    let nm = Command::new("nm").arg("-D").arg(path).output().ok()?;
-    let nm = String::from_utf8_lossy(&nm.stdout).into_owned();
-    let line = nm
-        .lines()
-        .find(|line| line.ends_with(&format!(" T {function}")))?;
-    let start = u64::from_str_radix(line.split(' ').next()?, 16).ok()?;
+    let mut known = symbols(path).into_iter();
+    let (_, start) = known.find(|(name, _)| name == function)?;
     let range = [
         format!("--start-address={start}"),
         format!("--stop-address={}", start + 24),

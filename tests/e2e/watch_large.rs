@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tiptoe_tests::{Report, command, target};
+use tiptoe_tests::{Report, command, symbol_value, target};
 
 use crate::bounds::{Folder, measured};
 use crate::watch::turn;
@@ -207,11 +207,7 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
 
 /// Makes `hot` with this debug information, in which its variable `calls` is named `large.hits`.
 fn program(folder: &Folder, total: usize) -> PathBuf {
-    let nm = Command::new("nm").arg(target("hot")).output().expect("nm");
-    let symbols = String::from_utf8(nm.stdout).expect("text");
-    let calls = symbols.lines().find(|line| line.ends_with(" b calls"));
-    let address = calls.expect("a variable").split(' ').next().expect("words");
-    let address = u64::from_str_radix(address, 16).expect("a number");
+    let address = symbol_value(&target("hot"), "calls");
     write_sections(folder.path(), total, address).expect("sections");
     let program = folder.path().join("hot");
     let mut objcopy = Command::new("objcopy");

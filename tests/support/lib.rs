@@ -29,7 +29,7 @@ pub use cgroup::Cgroup;
 pub use debian::Debian;
 pub use foreign::Foreign;
 pub use futexes::Futexes;
-pub use memory::{Site, symbols};
+pub use memory::{Site, symbol_value, symbols};
 pub use process::Process;
 pub use ready::Ready;
 pub use report::{Expected, Report};

@@ -149,7 +149,8 @@ fn base(pid: u32, program: &Path) -> u64 {
     if start < 0x1000_0000 { 0 } else { start }
 }
 
-fn symbol_value(program: &Path, symbol: &str) -> u64 {
+/// Returns the value of a symbol.
+pub fn symbol_value(program: &Path, symbol: &str) -> u64 {
     let all = symbols(program);
     let found = all.into_iter().find(|(name, _)| name == symbol);
     let value = found.map(|(_, value)| value);

@@ -5,18 +5,9 @@ use std::time::Duration;
 use tiptoe_collector::Budget;
 use tiptoe_event::duration_ns;
 
-/// The shortest time that tiptoe's own loops can meet.
-const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest time: ten years. Longer ones are refused, so that no sum of times can overflow.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
-
 /// Parses a time: seconds, or a number with a unit.
 pub fn time(text: &str) -> Result<Duration, String> {
-    let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
-    let unit = if bare { "s" } else { "" };
-    let time = duration_ns(&format!("{text}{unit}")).map(Duration::from_nanos);
-    let sensible = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
-    sensible.ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
+    tiptoe_event::time(text).ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
 }
 
 /// Parses the time of one call, in nanoseconds. A number without a unit is refused, because tiptoe

@@ -9,13 +9,10 @@ mod rows;
 mod simulate;
 mod trace;
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-
-use tiptoe_event::duration_ns;
 
 use crate::failure::Failure;
 use crate::print as print_report;
@@ -151,11 +148,5 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 
 /// Parses a time: seconds, or a number with a unit.
 fn time(text: &str) -> Result<Duration, String> {
-    const SENSIBLE: RangeInclusive<Duration> =
-        Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
-    let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
-    let unit = if bare { "s" } else { "" };
-    let time = duration_ns(&format!("{text}{unit}")).map(Duration::from_nanos);
-    let sensible = time.filter(|time| SENSIBLE.contains(time));
-    sensible.ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
+    tiptoe_event::time(text).ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
 }

@@ -1,5 +1,8 @@
 //! Times as people write them: `1ms`, `500us`, `1.5s`.
 
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
 /// The units in nanoseconds. Longer words must come first, because `s` also ends them.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
@@ -11,6 +14,11 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
+/// The shortest time that tiptoe's own loops can meet, and the longest: ten years, so that no sum of times
+/// can overflow.
+const KEPT: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
+
 /// Digits after the point that count. Further ones are below every unit's resolution.
 const PLACES: usize = 18;
 
@@ -19,6 +27,22 @@ const PLACES: usize = 18;
 pub fn duration_ns(text: &str) -> Option<u64> {
     let unit = |(unit, ns): &(&str, u64)| Some((text.strip_suffix(unit)?, *ns));
     let (number, unit_ns) = UNITS.iter().find_map(unit)?;
+    number_ns(number, unit_ns)
+}
+
+/// Parses a time that tiptoe keeps, as an option has it: seconds, or a number with a unit; from 1 ms to
+/// ten years.
+pub fn time(text: &str) -> Option<Duration> {
+    let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    let ns = match is_bare {
+        true => number_ns(text, 1_000_000_000),
+        false => duration_ns(text),
+    };
+    ns.map(Duration::from_nanos)
+        .filter(|time| KEPT.contains(time))
+}
+
+fn number_ns(number: &str, unit_ns: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
         return None;

@@ -25,7 +25,7 @@ pub mod via;
 
 pub use cost::{Basis, Cost, Share};
 pub use counter::{Counter, CounterError, CounterGroup, CounterKind, counter_groups};
-pub use duration::duration_ns;
+pub use duration::{duration_ns, time};
 pub use ends::Ends;
 pub use filter::{Comparison, Filter, Join, Operator, Width};
 pub use filter_text::{FilterError, FilterFault};

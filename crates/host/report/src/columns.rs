@@ -10,7 +10,7 @@ use crate::style::{Tone, plain};
 use crate::{Options, printable};
 
 /// A space inside a name: no line ends here while the name fits on one line. [`Options::wrapped`] prints a space.
-const JOINED: char = '\u{a0}';
+const JOINED: &str = "\u{a0}";
 
 /// The least columns of a shortened name.
 pub(crate) const LEAST_NAME: usize = 12;
@@ -34,7 +34,7 @@ pub(crate) fn columns(text: &str) -> usize {
 
 /// Returns text whose spaces end no line while it fits on one.
 pub(crate) fn joined(text: &str) -> String {
-    text.replace(' ', "\u{a0}")
+    text.replace(' ', JOINED)
 }
 
 /// Returns a name from the traced program, escaped, that is not broken while it fits on a line.

@@ -5,6 +5,7 @@
 use tiptoe_session::Histogram;
 
 use crate::Options;
+use crate::histogram::edge_ns;
 use crate::number::time;
 use crate::style::Tone;
 
@@ -47,8 +48,8 @@ impl HeatScale {
 
     /// Returns the shortest and the longest time of the scale, for the line below the table.
     pub(crate) fn legend(self) -> String {
-        let edge = |bucket: i64| (bucket as f64 / f64::from(self.scale).exp2()).exp2();
-        let (from, to) = (time(edge(self.first)), time(edge(self.last + 1)));
+        let edge = |bucket| time(edge_ns(bucket, self.scale));
+        let (from, to) = (edge(self.first), edge(self.last + 1));
         format!("{from} to {to}; --histograms draws each row)")
     }
 

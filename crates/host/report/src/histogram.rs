@@ -82,7 +82,7 @@ fn rows(histogram: &Histogram) -> Vec<TimeRange> {
         counts.resize(counts.len().max(row + 1), 0);
         counts[row] = counts[row].saturating_add(*count);
     }
-    let edge = |row: i64| ((row * joined) as f64 / f64::from(histogram.scale).exp2()).exp2();
+    let edge = |row: i64| edge_ns(row * joined, histogram.scale);
     let rows = (first.div_euclid(joined)..)
         .zip(counts)
         .map(|(row, count)| TimeRange {
@@ -90,6 +90,11 @@ fn rows(histogram: &Histogram) -> Vec<TimeRange> {
             count,
         });
     zero.into_iter().chain(rows).collect()
+}
+
+/// Returns the lower end of a bucket.
+pub(crate) fn edge_ns(bucket: i64, scale: u8) -> f64 {
+    (bucket as f64 / f64::from(scale).exp2()).exp2()
 }
 
 fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {

@@ -5,8 +5,11 @@
 //! the requested one.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use tiptoe_price::own;
 
 /// The variable with the servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
@@ -14,16 +17,16 @@ const URLS: &str = "DEBUGINFOD_URLS";
 /// is not set. The client's own default is 90, and a user waits.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the folder where the client keeps files, if it exists.
-pub fn cache() -> Option<PathBuf> {
-    let variables = ["DEBUGINFOD_CACHE_PATH", "XDG_CACHE_HOME", "HOME"];
-    let [own, caches, home] = variables.map(env::var_os);
-    cache_of(
-        own.map(Into::into),
-        caches.map(Into::into),
-        home.map(Into::into),
-    )
-    .filter(|folder| folder.is_dir())
+/// Returns the folder where the client keeps files, if it exists. Looked for once, because each
+/// mapped file of each process asks.
+pub fn cache() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let variables = ["DEBUGINFOD_CACHE_PATH", "XDG_CACHE_HOME", "HOME"];
+        let [own, caches, home] = variables.map(|name| env::var_os(name).map(PathBuf::from));
+        cache_of(own, caches, home).filter(|folder| folder.is_dir())
+    };
+    FOLDER.get_or_init(find).as_deref()
 }
 
 /// Asks for debug information by its build-id, in hexadecimal digits. Returns the path of the file.
@@ -35,7 +38,7 @@ pub fn fetch(build_id: &str) -> Option<PathBuf> {
         client.env(TIMEOUT.0, TIMEOUT.1);
     }
     client.stdin(Stdio::null()).stderr(Stdio::null());
-    let output = client.output().ok()?;
+    let output = own::with_helper(|| client.output()).ok()?;
     let path = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| path.trim_end().into())
 }

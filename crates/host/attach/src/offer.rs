@@ -20,16 +20,12 @@ pub struct Offer {
 impl Offer {
     /// Makes fresh segments.
     pub fn new(geometry: Geometry) -> Result<Offer, AttachError> {
-        let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
-        let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
-        match (data, plan) {
-            (Ok(data), Ok(plan)) => Ok(Offer {
-                geometry,
-                data,
-                plan,
-            }),
-            (data, plan) => Err(shared_memory(data.err().or(plan.err()))),
-        }
+        let fresh = |name, len| preload::memfd(name, len).map_err(AttachError::SharedMemory);
+        Ok(Offer {
+            geometry,
+            data: fresh(c"tiptoe-data", geometry.data_bytes())?,
+            plan: fresh(c"tiptoe-plan", PlanSegment::BYTES)?,
+        })
     }
 
     /// Makes the link that waits for the agent, and seals the segments that the program inherits.
@@ -44,18 +40,13 @@ impl Offer {
             preload::seal(self.data.as_raw_fd(), seals::DATA)?;
             Ok(link)
         });
-        linked.map_err(|error| shared_memory(Some(error)))
+        linked.map_err(AttachError::SharedMemory)
     }
 
     /// Returns what the program inherits.
     pub fn passed(&self, agent: &[u8]) -> Result<preload::AgentDescriptors, AttachError> {
         let key = AgentFile::parse(agent)?.key;
         preload::AgentDescriptors::new((agent, key), &self.data, &self.plan)
-            .map_err(|e| shared_memory(Some(e)))
+            .map_err(AttachError::SharedMemory)
     }
-}
-
-fn shared_memory(error: Option<std::io::Error>) -> AttachError {
-    let why = error.unwrap_or_else(|| std::io::ErrorKind::Other.into());
-    AttachError::SharedMemory(why)
 }

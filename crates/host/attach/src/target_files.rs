@@ -17,8 +17,6 @@ pub struct TargetFiles {
     process: Process,
     /// The mapped file's path in the target's root.
     path: PathBuf,
-    /// The cache of debuginfod's client.
-    cache: Option<PathBuf>,
 }
 
 /// A file that other processes may change while it is read.
@@ -55,7 +53,6 @@ impl TargetFiles {
         TargetFiles {
             process,
             path: path.to_owned(),
-            cache: debuginfod::cache(),
         }
     }
 }
@@ -66,8 +63,7 @@ impl DebugSource for TargetFiles {
     }
 
     fn read(&self, path: &Path) -> Option<Content> {
-        let mut caches = self.cache.iter();
-        let process = match caches.any(|cache| path.starts_with(cache)) {
+        let process = match debuginfod::cache().is_some_and(|cache| path.starts_with(cache)) {
             true => Process::current(),
             false => self.process,
         };
@@ -76,7 +72,7 @@ impl DebugSource for TargetFiles {
     }
 
     fn debuginfod_cache(&self) -> Option<PathBuf> {
-        self.cache.clone()
+        debuginfod::cache().map(Path::to_owned)
     }
 
     fn fetch(&self, build_id: &str) -> Option<(PathBuf, Content)> {

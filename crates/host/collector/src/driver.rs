@@ -10,6 +10,12 @@ use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
+use tiptoe_attach::link::Link;
+use tiptoe_attach::offer::Offer;
+use tiptoe_attach::phase::{Phase, set_command};
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::resident::agent_in;
+use tiptoe_price::own::OwnUse;
 use tiptoe_wire::Geometry;
 
 use crate::module::{Cache, Module, Object};
@@ -17,12 +23,6 @@ use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
-use tiptoe_attach::link::Link;
-use tiptoe_attach::offer::Offer;
-use tiptoe_attach::phase::{Phase, set_command};
-use tiptoe_attach::preload::{self, StartedCommand};
-use tiptoe_attach::resident::agent_in;
-use tiptoe_price::own::OwnUse;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);

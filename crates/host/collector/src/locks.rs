@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tiptoe_attach::phase::{Phase, has_exited};
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, Drops, Waits, WaitsWanted};
+use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Session};
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
-use crate::run::{has_exited, wait_for_end};
+use crate::run::wait_for_end;
 use crate::words;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::preload::{self, StartedCommand};
-use tiptoe_attach::ready::{CountedProcess, Ready};
-use tiptoe_price::own::OwnUse;
 
 mod wait_rows;
 

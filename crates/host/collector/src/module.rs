@@ -9,7 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use tiptoe_attach::resident::is_agent;
+use tiptoe_attach::target_files::{TargetFiles, content};
 use tiptoe_patch::{FunctionCode, Padding, padding};
+use tiptoe_price::own;
 use tiptoe_symbol::variable::Variables;
 use tiptoe_symbol::{
     Content, DebugSource, Function, Image, NoDebugFiles, Origins, Table, section, unwind_table,
@@ -17,9 +20,6 @@ use tiptoe_symbol::{
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
-use tiptoe_attach::resident::is_agent;
-use tiptoe_attach::target_files::{TargetFiles, content};
-use tiptoe_price::own;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::Cost;
+use tiptoe_price::{CostRequest, PriceCache, own, scope_visit, unit_costs};
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
 
 use crate::driver::TICK;
@@ -12,8 +13,6 @@ use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
-use tiptoe_price::own;
-use tiptoe_price::{CostRequest, PriceCache, scope_visit, unit_costs};
 
 mod command;
 mod gate_report;
@@ -24,7 +23,6 @@ mod scope_report;
 
 pub use command::wait_for_end;
 use pace::{Pace, TURN};
-pub use tiptoe_attach::phase::has_exited;
 
 /// The pause between two checks whether a target runs another program, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);

@@ -8,8 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::ready::{self, CountedProcess, Ready};
 use tiptoe_event::{Counter, Reading, Via};
 use tiptoe_kernel::counters::CountTarget;
+use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::{Process, limits};
@@ -17,10 +21,6 @@ use tiptoe_sys::host::{Process, limits};
 use crate::driver::cannot_start;
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::preload::{self, StartedCommand};
-use tiptoe_attach::ready::{self, CountedProcess, Ready};
-use tiptoe_price::own::OwnUse;
 
 mod cgroups;
 mod choice;

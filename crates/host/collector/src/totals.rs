@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Step;
+use tiptoe_price::{UnitCosts, followed, gate, recorded, timed, valued};
 use tiptoe_session::OTHER_VALUES;
 
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
-use tiptoe_price::{UnitCosts, followed, gate, recorded, timed, valued};
 
 /// The assumed time between two hits of a function with many callers, if hits were not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;

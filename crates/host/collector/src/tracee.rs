@@ -4,6 +4,11 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use tiptoe_attach::inject::Masks;
+use tiptoe_attach::link::Link;
+use tiptoe_attach::ready::CountedProcess;
+use tiptoe_attach::resident::{AgentFile, agent_in};
+use tiptoe_attach::{gone, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
@@ -15,12 +20,6 @@ use crate::planner::{self, Follow};
 use crate::request::Error;
 use crate::resolve::{self, Probe, Resolution};
 use loaded_libraries::PlanState;
-use tiptoe_attach::gone;
-use tiptoe_attach::inject::Masks;
-use tiptoe_attach::link::Link;
-use tiptoe_attach::loader;
-use tiptoe_attach::ready::CountedProcess;
-use tiptoe_attach::resident::{AgentFile, agent_in};
 
 mod arm;
 mod budget;

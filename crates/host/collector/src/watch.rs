@@ -11,17 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tiptoe_attach::phase::{Phase, has_exited};
+use tiptoe_attach::ready::Ready;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
+use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
-use crate::run::{has_exited, wait_for_end};
+use crate::run::wait_for_end;
 use crate::words;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::Ready;
-use tiptoe_price::own::OwnUse;
 
 mod access_rows;
 mod access_sums;

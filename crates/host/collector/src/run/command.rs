@@ -5,13 +5,13 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tiptoe_attach::phase::{Phase, has_exited, set_command};
+
 use super::Run;
-use tiptoe_attach::phase::has_exited;
 
 use crate::driver::TICK;
 use crate::request::Observer;
 use crate::tracee::Tracee;
-use tiptoe_attach::phase::{Phase, set_command};
 
 /// How long a command may run after its trace has ended before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use tiptoe_attach::doorbell::{self, Bell};
 use tiptoe_session::Refusal;
 
 use super::Run;
 use super::pace::TURN;
 use crate::request::{Error, Observer};
 use crate::tracee::Tracee;
-use tiptoe_attach::doorbell::{self, Bell};
 
 impl Run<'_> {
     /// Probes the libraries that were loaded.

@@ -1,6 +1,7 @@
 //! The contended locks of all processes of a run.
 
 use tiptoe_event::{Cost as Between, Via};
+use tiptoe_price::{PriceCache, futex_calls, scope_visit};
 use tiptoe_session::{Cost, Locks, Programs};
 
 use super::Run;
@@ -8,7 +9,6 @@ use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
 use crate::ulocks;
-use tiptoe_price::{PriceCache, futex_calls, scope_visit};
 
 /// What waits in a Go program mean.
 const GO: &str = "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \

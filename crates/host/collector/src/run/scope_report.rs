@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use tiptoe_price::clock;
 use tiptoe_session::{Scope, Scopes};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::Run;
 use crate::request::Error;
 use crate::scopes::OUTSIDE;
-use tiptoe_price::clock;
 
 /// The sums of one name.
 #[derive(Default)]

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tiptoe_attach::inject::{Masks, Words};
+use tiptoe_attach::link::Link;
+use tiptoe_attach::loader;
+use tiptoe_attach::resident::{agent_code, agent_thread};
 use tiptoe_patch::{Abi, Strategy};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena::PROLOGUE;
@@ -16,10 +20,6 @@ use crate::planner::{self, Follow, Ground, PlannedSite};
 use crate::probe_slots::ProbeRow;
 use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
-use tiptoe_attach::inject::{Masks, Words};
-use tiptoe_attach::link::Link;
-use tiptoe_attach::loader;
-use tiptoe_attach::resident::{agent_code, agent_thread};
 
 /// The most callers of a followed function, on average.
 const CALLERS: usize = 16;

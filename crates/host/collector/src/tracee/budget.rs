@@ -9,11 +9,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tiptoe_price::clock;
 use tiptoe_wire::Data;
 
 use super::{Counter, Plan, Source, Tracee};
 use crate::planner::Follow;
-use tiptoe_price::clock;
 
 /// The credit of a thread if there is no budget.
 pub const ANY: u64 = u64::MAX >> 1;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use tiptoe_attach::link::Link;
 use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_sys::host::procfs::Mapping;
@@ -18,7 +19,6 @@ use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Error;
 use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords};
-use tiptoe_attach::link::Link;
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];

@@ -3,11 +3,11 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use tiptoe_attach::resident::agent_in;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
-use tiptoe_attach::resident::agent_in;
 
 impl Tracee {
     /// Returns whether the process runs another program than the traced one: exec ends the agent's

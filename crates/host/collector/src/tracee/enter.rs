@@ -2,6 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use tiptoe_attach::gone;
+use tiptoe_attach::inject::{self, Inject, InjectError};
+use tiptoe_attach::link::{Link, Terms};
+use tiptoe_attach::resident::{AgentFile, dormant_agent, is_another, known_sites};
 use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
@@ -13,10 +17,6 @@ use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
 use crate::resolve::{self, Resolution};
-use tiptoe_attach::gone;
-use tiptoe_attach::inject::{self, Inject, InjectError};
-use tiptoe_attach::link::{Link, Terms};
-use tiptoe_attach::resident::{AgentFile, dormant_agent, is_another, known_sites};
 
 /// The time to find a thread to borrow.
 const BORROW: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tiptoe_attach::resident::agent_thread_of_another;
 use tiptoe_kernel::futexes::{Depth, Drops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::Dropped;
@@ -16,7 +17,6 @@ use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
 use crate::ulocks::WaitRecords;
 use crate::words;
-use tiptoe_attach::resident::agent_thread_of_another;
 
 /// The time that a command's loader may take to map its libraries.
 const LOADING: Duration = Duration::from_millis(500);

@@ -6,11 +6,12 @@
 //! written at all: only sites that need none are patched, and all threads are stopped if one write
 //! does not suffice.
 
+use tiptoe_attach::inject::{HookedCall, Masks, Unready};
+use tiptoe_attach::link::Link;
+
 use super::arm::{addresses_of, patch, write_trampolines};
 use crate::planner::{Plan, PlannedSite};
 use crate::request::Error;
-use tiptoe_attach::inject::{HookedCall, Masks, Unready};
-use tiptoe_attach::link::Link;
 
 /// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use std::fs::File;
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{CountedThreads, KernelProbe, UprobeSet};
+use tiptoe_price::{PriceCache, kernel_costs};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
@@ -15,7 +16,6 @@ use crate::planner::Follow;
 use crate::request::Error;
 use crate::resolve::Probe;
 use crate::words::counted;
-use tiptoe_price::{PriceCache, kernel_costs};
 
 impl Tracee {
     /// Counts in the kernel after the agent failed with `error`. The agent must first have restored

@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tiptoe_attach::link::Link;
 use tiptoe_patch::Abi;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Library, Site, State};
@@ -22,7 +23,6 @@ use crate::probe_slots::Rows;
 use crate::request::Error;
 use crate::resolve;
 use crate::words::counted;
-use tiptoe_attach::link::Link;
 
 /// The state from which a later plan continues.
 #[derive(Default)]

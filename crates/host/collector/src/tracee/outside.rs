@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use tiptoe_wire::{Site, SiteFlags};
-
-use super::Tracee;
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::link::Link;
 use tiptoe_attach::resident::agent_thread;
+use tiptoe_wire::{Site, SiteFlags};
+
+use super::Tracee;
 
 /// The length of the jump to which a short jump leads.
 const ISLAND: usize = 5;

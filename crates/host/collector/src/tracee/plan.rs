@@ -2,8 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tiptoe_attach::link::Terms;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_event::Via;
 use tiptoe_patch::{GroupValue, Hits};
+use tiptoe_price::clock;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
@@ -12,10 +16,6 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolution};
-use tiptoe_attach::link::Terms;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::{CountedProcess, Ready};
-use tiptoe_price::clock;
 
 /// What all processes of a run share.
 pub struct Plan<'a> {

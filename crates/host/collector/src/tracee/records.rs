@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tiptoe_event::{Reading, Records};
+use tiptoe_price::clock::Moment;
 use tiptoe_session::Call;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
@@ -13,7 +14,6 @@ use tiptoe_wire::ring::{Entry, Reader};
 use super::{Counter, Plan, Source, Tracee};
 use crate::counts;
 use crate::planner::Follow;
-use tiptoe_price::clock::Moment;
 
 /// How often to look at an incomplete record before it is given up, which takes about a second. Its
 /// thread is still writing it, or was led out of the write for good.

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use tiptoe_attach::link::Link;
 use tiptoe_event::{Counter, CounterKind, counter_groups};
 use tiptoe_kernel::scopes::{MOST_EVENTS, NodeSums, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
@@ -16,7 +17,6 @@ use crate::counts;
 use crate::module::Module;
 use crate::request::Error;
 use crate::scopes::{Sums, Tree};
-use tiptoe_attach::link::Link;
 
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;

@@ -10,14 +10,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tiptoe_attach::link::Link;
 use tiptoe_futex::activities::Activities;
 use tiptoe_futex::gaps::{Beginning, Gaps, MOST};
+use tiptoe_price::clock;
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
 use super::{Plan, Tracee};
-use tiptoe_attach::link::Link;
-use tiptoe_price::clock;
 
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tiptoe_attach::link::Link;
 use tiptoe_kernel::Error as KernelError;
 use tiptoe_sys::host::perf::On;
 use tiptoe_wire::hits::{AsyncRequest, Hits, WORDS};
@@ -9,7 +10,6 @@ use tiptoe_wire::{Request, WatchTarget};
 
 use super::Tracee;
 use crate::request::Error;
-use tiptoe_attach::link::Link;
 
 /// The result of opening events for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

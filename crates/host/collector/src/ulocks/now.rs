@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use tiptoe_attach::resident::agent_code;
 use tiptoe_futex::operation::Kind as Does;
 use tiptoe_futex::rwlock;
 use tiptoe_session::{Deadlock, Now, Process as Target, Session, Waiting};
@@ -20,7 +21,6 @@ use super::{LockKind, Names, Stacks};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
-use tiptoe_attach::resident::agent_code;
 
 /// The system call number of futex.
 const FUTEX: u64 = 202;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::stops::{self, Stop};
 use tiptoe_kernel::watchpoints::Snapshot;
 use tiptoe_stack::Frame;
 use tiptoe_symbol::Class;
@@ -23,8 +25,6 @@ use crate::module::{Cache, Module};
 use crate::request::{Error, RequestTarget};
 use crate::ulocks::{Names, Stacks};
 use crate::words::few_processes;
-use tiptoe_attach::preload::{self, StartedCommand};
-use tiptoe_attach::stops::{self, Stop};
 
 /// The shortest time between two reads of the maps, however much unknown code a program runs.
 const SELDOM: Duration = Duration::from_millis(5);

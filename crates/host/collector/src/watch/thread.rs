@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tiptoe_symbol::variable::{Thread, VariableError};
 
+use tiptoe_attach::inject::thread_pointer;
 use tiptoe_sys::host::Process;
 
 use super::begin::Target;
 use crate::module::Module;
 use crate::request::Error;
 use crate::words::few;
-use tiptoe_attach::inject::thread_pointer;
 
 /// A thread, and the base address of its own variables.
 #[derive(Clone, Debug)]

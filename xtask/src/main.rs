@@ -19,16 +19,8 @@ fn main() {
             print!("{}", words::table());
             0
         }
-        ["picture", kind @ ("terminal" | "bars")] => {
-            let lines = std::io::read_to_string(std::io::stdin()).expect("text");
-            let draw = if *kind == "bars" {
-                pictures::bars
-            } else {
-                pictures::terminal
-            };
-            print!("{}", draw(&lines));
-            0
-        }
+        ["picture", "terminal"] => draw(pictures::terminal),
+        ["picture", "bars"] => draw(pictures::bars),
         ["tests", options @ ..] => match tests::Options::parse(options) {
             Some(options) => tests::run(&options),
             None => usage(),
@@ -38,6 +30,13 @@ fn main() {
         _ => usage(),
     };
     std::process::exit(status);
+}
+
+/// Draws what stdin describes.
+fn draw(picture: fn(&str) -> String) -> i32 {
+    let lines = std::io::read_to_string(std::io::stdin()).expect("text");
+    print!("{}", picture(&lines));
+    0
 }
 
 fn usage() -> i32 {

@@ -25,9 +25,15 @@ pub const STACK: usize = 16 * PAGE;
 /// all code, because trampolines need the free space near code. Ranges begin at any page, so that they differ in the
 /// few address bits by which a processor selects lines of its first-level cache.
 const FAR: usize = 0x5500_0000_0000;
-/// The length of the range of random addresses, 2^26 pages. A started command's segment alone may take 12 GiB, and
-/// more when it grows ([`extend`]), so between this range and [`CODE`] there must be room for it.
-const FAR_LEN: usize = 1 << 38;
+/// The length of the range of random addresses of all that is shorter than [`LONG`], 2^24 pages. Longer mappings begin
+/// above it. If they shared one range, a few short mappings would leave no hole that is long enough for a segment, and the
+/// kernel would then place the segment next to the libraries, whose trampolines need that space.
+const FAR_LEN: usize = 1 << 36;
+/// From this length on a mapping is placed above the short ones. A started command's segment takes up to 88 GiB, and more
+/// when it grows ([`extend`]).
+const LONG: usize = 1 << 30;
+/// The distance to code.
+const DISTANCE: usize = 2 << 30;
 /// The lowest address at which the kernel loads position-independent programs: two thirds of a program's half.
 const CODE: usize = 0x5555_5555_4000;
 /// The address space of the sanitizers on x86-64 that is not the program's: compiler-rt's runtimes of gcc 6 to 14 and
@@ -48,11 +54,13 @@ const _: () = {
         assert!(CODE <= start || end <= FAR);
         index += 1;
     }
-    // Room for a segment of 16 GiB, and the distance to code.
-    assert!(FAR + FAR_LEN + (16 << 30) + (2 << 30) < CODE);
+    // Room for the segments of three sessions.
+    assert!(FAR + FAR_LEN + 3 * (88 << 30) + DISTANCE < CODE);
 };
-/// The number of random addresses to try before the kernel chooses one.
+/// The number of random addresses to try before the range is searched in steps.
 const FAR_LOOKS: usize = 4;
+/// The number of steps in which a range is searched before the kernel chooses an address.
+const FAR_STEPS: usize = 32;
 /// The longest piece of a range that is mapped in pieces ([`in_pieces`]).
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
@@ -78,10 +86,19 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
 }
 
-/// Maps inaccessible memory far from all code, at an address that cannot be predicted.
+/// Maps inaccessible memory far from all code, at an address that cannot be predicted while the range has much room.
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
-    (0..FAR_LOOKS).find_map(|_| {
-        let at = (FAR + random()? % FAR_LEN) & !(PAGE - 1);
+    let (start, choice) = match len < LONG {
+        true => (FAR, FAR_LEN),
+        false => {
+            let start = FAR + FAR_LEN;
+            (start, (CODE - DISTANCE - start).checked_sub(len)?)
+        }
+    };
+    let looks = (0..FAR_LOOKS).map_while(|_| Some(random()? % choice));
+    let steps = (0..FAR_STEPS).map(|step| choice / FAR_STEPS * step);
+    looks.chain(steps).find_map(|offset| {
+        let at = (start + offset) & !(PAGE - 1);
         let got = reserve(at, len, flags | FIXED_NOREPLACE, fd).ok()?;
         // A kernel before 4.17 takes the address for a hint.
         let there = got == at;

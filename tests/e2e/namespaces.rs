@@ -112,12 +112,23 @@ fn tiptoe_in_a_container_knows_its_processes() {
         "{:#}",
         run.good().value
     );
-    for (options, counted) in [
-        (&["--kernel"][..], "/waits/rows/0/count"),
-        (&["--via", "kernel"], "/locks/rows/0/slept"),
+    let [kernels, own] = ["mmap_contended", "contended"].map(target);
+    for (options, program, arguments, counted) in [
+        (
+            &["--kernel"][..],
+            kernels,
+            ["6", "2", "400"].as_slice(),
+            "/waits/rows/0/count",
+        ),
+        (
+            &["--via", "kernel"],
+            own,
+            &["mutex", "20000"],
+            "/locks/rows/0/slept",
+        ),
     ] {
         let lock = Probe::lock().with(options).contained();
-        let run = lock.run(&target("mmap_contended"), &["6", "2", "400"]);
+        let run = lock.run(&program, arguments);
         let count = run.good().value.pointer(counted).and_then(Value::as_u64);
         assert!(count > Some(0), "{:#}", run.good().value);
     }

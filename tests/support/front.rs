@@ -28,11 +28,12 @@ pub fn keep_this_process() {
     }
     block_signals();
     adopt();
-    let left = Leftovers::prepare();
     let front = pid();
+    let left = Leftovers::of(front);
     match fork() {
         0 => {
             be_keeper(front);
+            left.prepare();
             let keeper = pid();
             match fork() {
                 0 => become_kept(keeper, &left),

@@ -78,16 +78,21 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// Makes the folder. Its name and the cgroups' prefix contain the caller's process id.
-    pub fn prepare() -> Leftovers {
-        let name = format!("tiptoe-test-{}", pid());
+    /// Returns names that contain a process id.
+    pub fn of(pid: i32) -> Leftovers {
+        let name = format!("tiptoe-test-{pid}");
         let folder = std::env::temp_dir().join(&name);
-        // A killed earlier process may have had this id.
-        remove_folder(&folder);
-        let made = fs::create_dir(&folder)
-            .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)));
-        made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         Leftovers { name, folder }
+    }
+
+    /// Makes the folder. Only a keeper may, because whoever else is killed leaves it.
+    pub fn prepare(&self) {
+        let folder = &self.folder;
+        // A killed earlier process may have had this id.
+        remove_folder(folder);
+        let made = fs::create_dir(folder)
+            .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)));
+        made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
     /// Returns the variables that a kept test needs. Prices are measured once for all tests, in a

@@ -24,7 +24,8 @@ pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let front = unsafe { libc::getppid() };
     keeper::block_signals();
     keeper::be_keeper(front);
-    let left = keeper::Leftovers::prepare();
+    let left = keeper::Leftovers::of(keeper::pid());
+    left.prepare();
     let own = std::process::id().cast_signed();
     let mut test = Command::new(program);
     test.args(arguments).envs(left.environment(&crate::root()));

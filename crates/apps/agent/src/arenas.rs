@@ -1,11 +1,11 @@
 //! The memory of trampolines and their unwind information. [`tiptoe_wire::arena`] has the layout.
 
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use tiptoe_wire::arena::{
-    BLOCK, INDEX, LEN, PROLOGUE_UNWIND, UNIT, WAYS, base, caller, unwind_info,
-};
+use tiptoe_wire::arena::{BLOCK, INDEX, LEN, PROLOGUE_UNWIND, UNIT, WAYS, base, unwind_info};
 use tiptoe_wire::calls::HASH;
+use tiptoe_wire::{Map, MapContent};
 
 use tiptoe_sys::raw::Errno;
 
@@ -15,23 +15,23 @@ use crate::memory;
 const BITS: u32 = 13;
 /// The most arenas. It is half of the places, so that a search always ends at a free one.
 const MOST: usize = 1 << (BITS - 1);
-/// Marks the place of an unmapped arena. It must not become 0, because arenas whose hash collided with it are stored
-/// after it and must still be found.
-const UNMAPPED: u64 = 1;
-/// Marks the place of an arena in which a site has a trampoline.
-const USED: u64 = 2;
+/// The most ranges that are mapped for arenas: those of one session, and the callers' arenas of all.
+const RANGES: usize = 1024;
+/// In the length of a range: marks callers' arenas.
+const CALLERS: u64 = 1;
 /// The most blocks of a trampoline.
 const FAR: u64 = 128;
 
-/// All arenas of the process. An arena's base is at the place that its hash names or after it, so that any thread
-/// finds it at once.
+/// All arenas of the process that contain a trampoline. An arena's base is at the place that its hash names or after
+/// it, so that any thread finds it at once.
 ///
 /// Relaxed throughout: only the agent's thread adds arenas, and a thread that looks up an address has run there or
 /// has seen it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// Whether calls are followed, in this session or an earlier one.
-    follow: AtomicBool,
+    /// The first address and the length of each range that is mapped, 0 after the last: arenas of this session with the
+    /// free addresses between them, and callers' arenas.
+    ranges: &'static [AtomicU64],
 }
 
 /// A range of code and its unwind information.
@@ -54,70 +54,93 @@ pub struct Direct {
     pub backs: [u64; WAYS],
     /// The first of the probe's words.
     pub slot: u64,
+    /// The address of the program's return addresses.
+    callers: u64,
 }
 
 impl UnwindRange {
     /// Returns the words with the program's return addresses, each 0 if not known yet; a word changes only from 0.
     /// `None` if the trampoline follows no calls by itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
-        self.direct?;
-        // SAFETY: the trampoline is in an arena, whose last page is ours, mapped writable for good, and used only as
-        // atomic words.
-        Some(unsafe { &*(caller(self.start, 0) as *const [AtomicU64; WAYS]) })
+        let callers = self.direct?.callers;
+        // SAFETY: the unwind information of a trampoline is tiptoe's, and the program cannot write it. Callers' arenas
+        // are mapped writable for good, and used only as atomic words.
+        Some(unsafe { &*(callers as *const [AtomicU64; WAYS]) })
     }
 }
 
 impl Arenas {
-    /// The number of words that the table needs.
-    pub const WORDS: usize = 1 << BITS;
+    /// The number of words that the tables need.
+    pub const WORDS: usize = (1 << BITS) + 2 * RANGES;
 
-    /// Returns an empty table over zeroed words.
-    pub fn new(bases: &'static [AtomicU64]) -> Arenas {
-        let follow = AtomicBool::new(false);
-        Arenas { bases, follow }
+    /// Returns empty tables over zeroed words.
+    pub fn new(words: &'static [AtomicU64]) -> Arenas {
+        let (bases, ranges) = words.split_at_checked(1 << BITS).unwrap_or((words, &[]));
+        Arenas { bases, ranges }
     }
 
-    /// Makes the words of trampolines that follow calls writable, in existing and future arenas. Before that an arena
-    /// is one mapping of code, or one with its neighbours, because each more mapping makes each fork of the program
-    /// slower.
-    pub fn let_callers_be_written(&self) -> bool {
-        self.follow.store(true, Relaxed); // one thread maps arenas
-        self.all()
-            .all(|base| memory::let_callers_be_written(base as usize).is_ok())
+    /// Maps memory for trampolines. The session's code is mapped at `code`.
+    pub fn map(&self, map: &Map, code: Range<usize>) -> Result<(), Errno> {
+        const EINVAL: Errno = Errno(22);
+        let &Map { base, len, content } = map;
+        let is_whole = self::base(base) == base && len > 0 && base.checked_add(len).is_some();
+        let mut ranges = self.ranges.as_chunks().0.iter();
+        let free = ranges.find(|[start, _]| start.load(Relaxed) == 0);
+        let Some([start, length]) = free.filter(|_| is_whole) else {
+            return Err(EINVAL);
+        };
+        let mark = match content {
+            MapContent::Words => {
+                memory::callers(base as usize, len as usize)?;
+                CALLERS
+            }
+            MapContent::Code { offset } => {
+                let from = code.start.checked_add(offset as usize).ok_or(EINVAL)?;
+                let end = from.checked_add(len as usize).ok_or(EINVAL)?;
+                if end > code.end {
+                    return Err(EINVAL);
+                }
+                memory::code(from, base as usize, len as usize)?;
+                0
+            }
+        };
+        length.store(len | mark, Relaxed);
+        start.store(base, Relaxed);
+        Ok(())
     }
 
-    /// Maps an arena.
-    pub fn map(&self, base: u64) -> Result<(), Errno> {
-        memory::arena(base as usize, LEN as usize)?;
-        // Relaxed: only one thread maps arenas.
-        match self.follow.load(Relaxed) {
-            true => memory::let_callers_be_written(base as usize)
-                .inspect_err(|_| memory::unmap(base as usize, LEN as usize)),
-            false => Ok(()),
-        }
-    }
-
-    /// Records a mapped arena. Returns false if the table is full.
-    pub fn add(&self, base: u64) -> bool {
-        if self.all().count() >= MOST {
-            return false;
-        }
-        let mut places = self.places(base);
-        let Some(free) = places.find(|word| word.load(Relaxed) <= UNMAPPED) else {
+    /// Records that an arena contains a trampoline. Returns false if the table is full.
+    pub fn add(&self, trampoline: u64) -> bool {
+        let base = base(trampoline);
+        let Some(word) = self.place(base) else {
             return false;
         };
-        free.store(base, Relaxed);
-        true
+        if word.load(Relaxed) == base {
+            return true;
+        }
+        let has_room = self.all().count() < MOST;
+        if has_room {
+            word.store(base, Relaxed);
+        }
+        has_room
     }
 
     fn all(&self) -> impl Iterator<Item = u64> {
-        let bases = self.bases.iter().map(|word| base(word.load(Relaxed)));
+        let bases = self.bases.iter().map(|word| word.load(Relaxed));
         bases.filter(|base| *base != 0)
     }
 
-    /// Returns the ranges of all arenas.
-    pub fn ranges(&self) -> impl Iterator<Item = core::ops::Range<usize>> {
-        self.all().map(|base| base as usize..(base + LEN) as usize)
+    fn mapped(&self) -> impl Iterator<Item = (u64, u64)> {
+        let ranges = self.ranges.as_chunks().0.iter();
+        let ranges = ranges.map(|[start, len]| (start.load(Relaxed), len.load(Relaxed)));
+        ranges.take_while(|(start, _)| *start != 0)
+    }
+
+    /// Returns the ranges of all memory that was mapped for trampolines.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        let arenas = self.all().map(|base| (base, LEN));
+        let all = arenas.chain(self.mapped());
+        all.map(|(base, len)| base as usize..(base + self::base(len)) as usize)
     }
 
     /// Returns all places, starting at the one that an arena's hash names.
@@ -131,29 +154,31 @@ impl Arenas {
     /// Returns the place of an arena, or the free one at which the search for it ends.
     fn place(&self, wanted: u64) -> Option<&'static AtomicU64> {
         let mut places = self.places(wanted);
-        places.find(|word| {
-            let word = word.load(Relaxed);
-            word == 0 || base(word) == wanted
-        })
+        places.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Records that a trampoline at this address has a site, for [`Arenas::unmap_unused`].
-    pub fn mark_used(&self, trampoline: u64) {
-        let place = self.place(base(trampoline));
-        if let Some(word) = place.filter(|word| word.load(Relaxed) != 0) {
-            word.fetch_or(USED, Relaxed);
-        }
-    }
-
-    /// Unmaps the arenas without a mark.
+    /// Unmaps what the session mapped for arenas that contain no trampoline: no jump leads there and none ever did.
+    /// Callers' arenas stay.
     pub fn unmap_unused(&self) {
-        for word in self.bases {
-            let now = word.load(Relaxed);
-            if base(now) != 0 && now & USED == 0 {
-                word.store(UNMAPPED, Relaxed);
-                memory::unmap(base(now) as usize, LEN as usize);
+        let mut kept = self.ranges.as_chunks().0.iter();
+        for (start, len) in self.mapped() {
+            if len & CALLERS != 0 {
+                if let Some([to, length]) = kept.next() {
+                    to.store(start, Relaxed);
+                    length.store(len, Relaxed);
+                }
+                continue;
+            }
+            let (mut from, end) = (start, start + len);
+            let bases = (start..end).step_by(LEN as usize);
+            for used in bases.filter(|base| self.hold(*base)).chain([end]) {
+                if from < used {
+                    memory::unmap(from as usize, (used - from) as usize);
+                }
+                from = used + LEN;
             }
         }
+        kept.for_each(|[start, _]| start.store(0, Relaxed));
     }
 
     /// Returns whether an arena contains an address.
@@ -162,17 +187,11 @@ impl Arenas {
         place.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// Returns whether an arena contains a range.
-    pub fn hold_range(&self, address: u64, len: u64) -> bool {
-        let end = address.checked_add(len);
-        end.is_some_and(|end| end <= base(address) + LEN) && self.hold(address)
-    }
-
     /// Returns where a call that a trampoline follows by itself must return to, given its return address in the
     /// trampoline, and the first of its probe's words.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
-        let Direct { backs, slot } = range.direct?;
+        let Direct { backs, slot, .. } = range.direct?;
         let (_, caller) = backs
             .iter()
             .zip(range.callers()?)
@@ -210,8 +229,8 @@ fn in_index(base: u64, block: u64) -> Option<UnwindRange> {
 }
 
 fn read(info: u64) -> Option<UnwindRange> {
-    // SAFETY: the words are inside an arena, before its last page. All of it is readable, and what was written there
-    // does not change.
+    // SAFETY: the words are inside an arena, before its index. All of it is readable, and what was written there does
+    // not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
     // Offsets are relative to the beginning, and signed.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
@@ -228,6 +247,8 @@ fn read(info: u64) -> Option<UnwindRange> {
                     + unwind_info::RETURN
             }),
             slot: word(unwind_info::SLOT).into(),
+            callers: u64::from(word(unwind_info::CALLERS))
+                | u64::from(word(unwind_info::CALLERS + 4)) << 32,
         }),
     })
 }

@@ -274,12 +274,6 @@ pub fn aligned(len: usize) -> Result<usize, Errno> {
     Ok(start)
 }
 
-/// Makes memory of the agent's own executable, and writable only through /proc/self/mem.
-pub fn make_code(at: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller passes whole pages that hold nothing yet.
-    unsafe { call(nr::MPROTECT, [at, len, READ | EXEC, 0, 0, 0]) }.map(|_| ())
-}
-
 /// Makes this range zero in a forked child.
 pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
@@ -326,18 +320,39 @@ pub fn unmap(at: usize, len: usize) {
     let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
 }
 
-/// Makes the last page of an arena writable, where trampolines that follow calls have their words.
-pub fn let_callers_be_written(base: usize) -> Result<(), Errno> {
-    protect(base + tiptoe_wire::arena::INDEX as usize, READ | WRITE)
+/// Maps zeroed memory at exactly `base`, in which trampolines keep return addresses.
+pub fn callers(base: usize, len: usize) -> Result<(), Errno> {
+    exactly(base, len, READ | WRITE)
 }
 
-/// Maps an arena at exactly `base`: executable pages that are written as the program's code is (`text`).
-pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
+/// Maps zeroed memory at exactly `base`.
+fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
-    let at = map(base, len, READ | EXEC, flags, -1)?;
+    let at = map(base, len, protection, flags, -1)?;
     if at != base {
         unmap(at, len);
         return Err(Errno(17));
     }
     Ok(())
+}
+
+/// Maps code of the plan's file, which is mapped at `from`, at exactly `base`. No mapping of that file can be made
+/// writable, and a forked child shares it: a fork copies nothing of it, and the child cannot change it.
+pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
+    exactly(base, len, 0)?;
+    replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))
+}
+
+/// Does the same at addresses that are the agent's own already. A thread may execute the same code there all the time.
+pub fn replace_by_code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
+    const MAY_MOVE: usize = 1;
+    const DOFORK: usize = 11;
+    // SAFETY: with an old length of 0 this makes a second mapping of the same part of the file and leaves the first.
+    let at = unsafe { call(nr::MREMAP, [from, 0, len, MAY_MOVE, 0, 0]) }?;
+    // SAFETY: the range was just mapped and no other thread knows of it.
+    let ready = advise(at, len, DOFORK)
+        .and_then(|()| unsafe { call(nr::MPROTECT, [at, len, READ | EXEC, 0, 0, 0]) })
+        .and_then(|_| unlock(at, len))
+        .and_then(|()| take_place(at, base, len));
+    ready.inspect_err(|_| unmap(at, len))
 }

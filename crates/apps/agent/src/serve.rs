@@ -4,9 +4,8 @@ use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw;
 use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, Text};
-use tiptoe_uprobe::thunks::STRIDE;
-use tiptoe_wire::arena::{LEN, base};
-use tiptoe_wire::{AgentAddresses, Data, Hello, Plan, Request, Site, Words};
+use tiptoe_wire::calls::{MAX_THUNKS, THUNK_BYTES};
+use tiptoe_wire::{AgentAddresses, Data, Hello, Plan, Request, Site};
 
 use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
@@ -14,7 +13,7 @@ use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
 use crate::ports;
 use crate::resolvers::Resolvers;
-use crate::shared::{MAX_THUNKS, Shared};
+use crate::shared::Shared;
 use crate::signals;
 use crate::space;
 use crate::text::SelfMemory;
@@ -61,7 +60,6 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
     };
     let outcome = match request {
         Request::Map => map(shared, plan, data, count),
-        Request::Copy => copy(shared, plan, data, count),
         Request::Arm => arm(shared, plan, data, count),
         Request::ArmAgain => arm_again(shared, plan, data, count),
         Request::Recall => recall(shared, plan, data, count),
@@ -70,7 +68,7 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Resolve => resolve(plan, data, count),
         Request::Prepare => prepare(shared, data),
         Request::Settle => 0,
-        Request::Thunks => thunks(shared, count),
+        Request::Thunks => thunks(shared, data, count),
         Request::Bury => bury(shared),
         Request::Unwinders => unwinders(shared, plan, count),
         Request::Described => {
@@ -109,60 +107,10 @@ pub fn answer(data: &Data, sequence: u64, outcome: u64) {
 
 fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     for index in 0..count {
-        let arena = plan.map(index);
-        // Each must be a whole arena, because `copy` writes anywhere in one.
-        let result = match arena.len == LEN && base(arena.base) == arena.base {
-            true => map_arena(shared, arena.base),
-            false => EINVAL,
-        };
-        data.set_result(index, result);
+        let result = shared.arenas.map(&plan.map(index), shared.code());
+        data.set_result(index, result.map_or_else(|errno| errno.0 as u64, |()| 0));
     }
     0
-}
-
-fn map_arena(shared: &Shared, base: u64) -> u64 {
-    match shared.arenas.map(base) {
-        Ok(()) if shared.arenas.add(base) => 0,
-        Ok(()) => {
-            memory::unmap(base as usize, LEN as usize);
-            EINVAL
-        }
-        Err(errno) => errno.0 as u64,
-    }
-}
-
-/// Writes code into arenas; every other address is refused.
-fn copy(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
-    let text = SelfMemory::open();
-    for index in 0..count {
-        let copy = plan.copy(index);
-        let words = plan
-            .blob(copy.offset, copy.len)
-            .filter(|_| shared.arenas.hold_range(copy.address, copy.len.into()));
-        let Some(words) = words else {
-            data.set_result(index, EINVAL);
-            continue;
-        };
-        let done = put(&text, copy.address, words, copy.len as usize);
-        data.set_result(index, if done { 0 } else { EIO });
-    }
-    text.sync();
-    0
-}
-
-/// Writes `len` bytes of a plan, many at once, because each write takes four system calls if `/proc/self/mem` may not
-/// be opened.
-fn put(text: &SelfMemory, address: u64, words: Words<'_>, len: usize) -> bool {
-    const AT_ONCE: usize = 64;
-    (0..words.len()).step_by(AT_ONCE).all(|first| {
-        let mut bytes = [[0; 8]; AT_ONCE];
-        for (at, word) in bytes.iter_mut().enumerate() {
-            *word = words.load(first + at).to_le_bytes();
-        }
-        let left = (len - first * 8).min(AT_ONCE * 8);
-        let bytes = bytes.as_flattened().get(..left).unwrap_or(&[]);
-        text.write(address + first as u64 * 8, bytes)
-    })
 }
 
 fn prepare(shared: &Shared, data: &Data) -> u64 {
@@ -176,34 +124,26 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Makes room for `count` return thunks besides those in use. Their code is the same for all but the record that each
-/// reads.
-fn thunks(shared: &Shared, count: usize) -> u64 {
-    const AT_ONCE: usize = 32;
+/// Maps the code of `count` return thunks, which tiptoe wrote. With 0, reports how many are in use and how many have
+/// code.
+fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
-    let count = shared.thunks.used() + count;
-    let count = count.next_multiple_of(AT_ONCE).min(MAX_THUNKS);
+    if count == 0 {
+        data.set_result(0, shared.thunks.used() as u64);
+        data.set_result(1, made as u64);
+        return 0;
+    }
+    let count = count.min(MAX_THUNKS);
     if count <= made {
         return 0;
     }
     shared.write_unwind_info();
-    if !shared.arenas.let_callers_be_written() {
+    let from = shared.code().start + Plan::THUNKS as usize;
+    let bytes = (count * THUNK_BYTES).next_multiple_of(memory::PAGE);
+    if memory::replace_by_code(from, code, bytes).is_err() {
         return EIO;
     }
-    let bytes = (count * STRIDE as usize).next_multiple_of(memory::PAGE);
-    if memory::make_code(code, bytes).is_err() {
-        return EIO;
-    }
-    let text = SelfMemory::open();
-    let mut several = [[0; STRIDE as usize]; AT_ONCE];
-    several.fill(thunk(Shared::records_behind() as i32));
-    let step = (AT_ONCE * STRIDE as usize) as u64;
-    let parts = made.div_ceil(AT_ONCE)..count / AT_ONCE;
-    let mut places = parts.map(|part| code as u64 + part as u64 * step);
-    if !places.all(|at| text.write(at, several.as_flattened())) {
-        return EIO;
-    }
-    text.sync();
+    SelfMemory::open().sync();
     shared.thunks.make(code as u64, count as u32);
     0
 }
@@ -216,29 +156,6 @@ fn bury(shared: &'static Shared) -> u64 {
 fn unwinders(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     (0..count).for_each(|number| shared.set_unwinder(number, plan.address(number)));
     0
-}
-
-/// Returns the code of a thunk whose record is `behind` bytes further: `pop %rdx; pop %rcx; pop %rax; lea
-/// 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp *EXIT(%rip)`.
-fn thunk(behind: i32) -> [u8; STRIDE as usize] {
-    let mut code = [0xcc; STRIDE as usize];
-    let start = [0x5a, 0x59, 0x58, 0x48, 0x8d, 0x64, 0x24, 8];
-    let linked = [
-        (8, [0xff, 0x15], 8),
-        (14, [0xff, 0x35], 0),
-        (20, [0xff, 0x25], 16),
-    ];
-    let (head, _) = code.split_at_mut(start.len());
-    head.copy_from_slice(&start);
-    for (at, opcode, field) in linked {
-        let distance = (behind + field - (at + 6)).to_le_bytes();
-        let bytes = opcode.into_iter().chain(distance);
-        code.iter_mut()
-            .skip(at as usize)
-            .zip(bytes)
-            .for_each(|(to, byte)| *to = byte);
-    }
-    code
 }
 
 fn go(shared: &Shared) -> u64 {
@@ -281,6 +198,12 @@ fn manner(plan: &Plan) -> Manner {
 /// Patches sites, which must be in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
+    // tiptoe wrote the trampolines.
+    text.sync();
+    let sites = (0..count).filter_map(|index| plan.site(index));
+    if !sites.fold(true, |ok, site| ok & shared.arenas.add(site.trampoline)) {
+        return EINVAL;
+    }
     let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {
         return EINVAL;
     };

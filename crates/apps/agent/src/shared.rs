@@ -1,13 +1,14 @@
 //! The agent's state: one block for the life of the process, and the session.
 
 use core::mem::size_of;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tiptoe_sys::raw::{Errno, getpid};
 use tiptoe_uprobe::claim::{Claims, Descriptor};
 use tiptoe_uprobe::table::Table;
-use tiptoe_uprobe::thunks::{RECORD_WORDS, STRIDE, Thunks};
-use tiptoe_wire::calls::{HASH, TABLE_BITS};
+use tiptoe_uprobe::thunks::{RECORD_WORDS, Thunks};
+use tiptoe_wire::calls::{HASH, MAX_THUNKS, TABLE_BITS, THUNK_CODE};
 use tiptoe_wire::{Data, Geometry, Plan, SLOT_WORDS, Words};
 
 use crate::arenas::Arenas;
@@ -28,10 +29,6 @@ use room::Room;
 pub const MAX_SITES: usize = 1 << 18;
 /// The most threads with a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
-/// The most return thunks.
-pub const MAX_THUNKS: usize = 1 << 17;
-/// Bytes of their code. Their records follow it and have the same size.
-const THUNK_CODE: usize = MAX_THUNKS * STRIDE as usize;
 /// Words of the table of thunks.
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 /// The flag in the number of slabs that says that each has a ring.
@@ -85,6 +82,8 @@ pub struct Shared {
     /// The address of the space ([`crate::space`]), or 0; wiped on fork.
     pub space: &'static AtomicU64,
     plan: AtomicUsize,
+    /// How much of the plan's file is mapped there.
+    plan_len: AtomicUsize,
     segments: Segments,
 }
 
@@ -191,6 +190,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         signals_owner,
         space,
         plan: AtomicUsize::new(0),
+        plan_len: AtomicUsize::new(0),
         segments: Segments::new(),
     };
     // SAFETY: `block` is fresh, aligned to a page and large enough.
@@ -254,22 +254,9 @@ impl Shared {
         count.store(self.table.len() as u64, Ordering::Release); // Release: after the records
     }
 
-    /// Unmaps the arenas that contain no site's trampoline: a tiptoe had them mapped and died before it armed any. No
-    /// jump leads there and none ever did. (agent's thread)
-    pub fn unmap_unused_arenas(&self) {
-        let sites = (0..self.table.len()).filter_map(|index| self.table.site(index));
-        sites.for_each(|site| self.arenas.mark_used(site.trampoline));
-        self.arenas.unmap_unused();
-    }
-
-    /// Returns the address of the return thunks' code. Their records are [`Shared::records_behind`] bytes further.
+    /// Returns the address of the return thunks' code. Their records are [`THUNK_CODE`] bytes further.
     pub fn thunk_code(&self) -> usize {
         self.thunk_code
-    }
-
-    /// Returns the distance from a thunk's code to its record.
-    pub const fn records_behind() -> usize {
-        THUNK_CODE
     }
 
     /// Returns the address of the thunks' unwind information, which is written before the first thunk is made.
@@ -335,6 +322,13 @@ impl Shared {
         // reads it, and that thread ends the session.
         (at != 0)
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
+    }
+
+    /// Returns the addresses at which the code after the plan is mapped. (agent's thread)
+    pub fn code(&self) -> Range<usize> {
+        // Relaxed: set before that thread began.
+        let plan = self.plan.load(Ordering::Relaxed);
+        plan + Plan::BYTES as usize..plan + self.plan_len.load(Ordering::Relaxed)
     }
 
     /// Returns the data segment of the session. Its addresses stay mapped for good, because a late thread may use it.
@@ -413,14 +407,17 @@ impl Shared {
 
     /// Maps both segments and makes them the session's.
     pub fn open_session(&self, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
-        let plan = memory::segment(plan_fd, Plan::BYTES as usize, false)?;
+        let [all, least] =
+            [Plan::CODE_BYTES, Plan::LEAST_CODE_BYTES].map(|code| (Plan::BYTES + code) as usize);
+        let map = |len| memory::segment(plan_fd, len, false).map(|plan| (plan, len));
+        let (plan, len) = map(all).or_else(|_| map(least))?;
+        self.plan_len.store(len, Ordering::Relaxed); // published by `plan`
         self.plan.store(plan, Ordering::Release); // pairs with `plan`
         let header = self
             .plan()
             .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs(), plan)));
         let Some((geometry, keep, terms)) = header else {
-            self.plan.store(0, Ordering::Relaxed); // Relaxed: no thread reads it yet
-            memory::unmap(plan, Plan::BYTES as usize);
+            self.unmap_plan();
             return Err(Errno(22));
         };
         let len = geometry.data_bytes() as usize;
@@ -450,12 +447,16 @@ impl Shared {
         scopes::end();
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
-        let plan = self.plan.swap(0, Ordering::AcqRel);
         if data != 0 {
             self.segments.close(data, len);
         }
+        self.unmap_plan();
+    }
+
+    fn unmap_plan(&self) {
+        let plan = self.plan.swap(0, Ordering::AcqRel);
         if plan != 0 {
-            memory::unmap(plan, Plan::BYTES as usize);
+            memory::unmap(plan, self.plan_len.load(Ordering::Relaxed)); // Relaxed: one thread ends a session
         }
     }
 
@@ -464,14 +465,11 @@ impl Shared {
         locks::end();
         scopes::end();
         let data = self.data.swap(0, Ordering::Relaxed); // Relaxed: one thread begins a session
-        let plan = self.plan.swap(0, Ordering::Relaxed);
         if data != 0 {
             self.segments
                 .give_up(data, self.geometry().data_bytes() as usize);
         }
-        if plan != 0 {
-            memory::unmap(plan, Plan::BYTES as usize);
-        }
+        self.unmap_plan();
     }
 
     /// Forgets segments that a fork left in the parent.

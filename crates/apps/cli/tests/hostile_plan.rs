@@ -1,10 +1,9 @@
 //! An agent must refuse requests that tiptoe never makes. Otherwise a process that writes the plan
 //! could do more to the program than patch it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use object::{Object as _, ObjectSymbol as _};
 use tiptoe_attach::inject::{Inject, Resident, inject};
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Process, is_root, skipped, target};
-use tiptoe_wire::{Copy, Data, Geometry, Map, Plan, Request, Words, arena};
+use tiptoe_wire::{Data, Geometry, Map, MapContent, Plan, Request, Words, arena};
 
 const GEOMETRY: Geometry = Geometry {
     slots: 64,
@@ -85,23 +84,9 @@ impl Segments {
         assert_eq!(self.data.outcome(), 0, "{request:?}");
     }
 
-    fn map_arena(&self, base: u64, len: u64) -> u64 {
-        self.plan.put_map(0, Map { base, len });
+    fn map_at(&self, base: u64, len: u64, content: MapContent) -> u64 {
+        self.plan.put_map(0, Map { base, len, content });
         self.request(Request::Map)
-    }
-
-    fn copy(&self, address: u64, code: &[u8]) -> u64 {
-        self.plan.put_blob(0, code);
-        let len = code.len() as u32;
-        self.plan.put_copy(
-            0,
-            Copy {
-                address,
-                offset: 0,
-                len,
-            },
-        );
-        self.request(Request::Copy)
     }
 
     fn resolve(&self, address: u64) -> u64 {
@@ -145,7 +130,7 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// The agent used to write code to any address that a plan named, and to call any address.
+/// The agent used to call any address that a plan named.
 #[test]
 fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
@@ -164,7 +149,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
         entry_offset: address_of(agent, "tiptoe_agent_entry"),
         resident: &|| Resident::None,
         data_size: GEOMETRY.data_bytes(),
-        plan_size: Plan::BYTES,
+        plan_size: Plan::FILE_BYTES,
         allow_seccomp: false,
         deadline: PATIENT,
         prepare: &mut |data, plan| {
@@ -204,45 +189,35 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     });
     assert!(many < 10 * one, "{one} reads for one, {many} for {MANY}");
 
-    // Code may only be written to whole arenas that the agent mapped.
+    // Only whole arenas of the plan's code may be mapped, and only where nothing is.
     const EINVAL: u64 = 22;
     let free = (start - (64 << 20)) & !(arena::LEN - 1);
-    assert_eq!(segments.map_arena(free + 4096, arena::LEN), EINVAL, "askew");
-    assert_eq!(segments.map_arena(free, 4096), EINVAL, "short");
-    assert_eq!(segments.map_arena(free, 4 * arena::LEN), EINVAL, "long");
-    assert_eq!(segments.map_arena(free, arena::LEN), 0);
-    assert_ne!(
-        segments.map_arena(start & !(arena::LEN - 1), arena::LEN),
-        0,
-        "taken"
+    let code = |offset| MapContent::Code { offset };
+    assert_eq!(
+        segments.map_at(free + 4096, arena::LEN, code(0)),
+        EINVAL,
+        "askew"
     );
-    let code = [0x90; 16];
-    assert_eq!(segments.copy(free + arena::PROLOGUE, &code), 0);
-    let stack = maps
-        .iter()
-        .find(|(_, _, line)| line.ends_with("[stack]"))
-        .expect("a stack");
-    let elsewhere = [
-        at("chosen"),
-        stack.1 - 64,
-        free + arena::LEN - 8,
-        free + arena::LEN,
-        free - 8,
-        u64::MAX - 7,
-    ];
-    let memory = File::open(format!("/proc/{pid}/mem")).expect("root reads it");
-    let read = |address: u64| {
-        let mut bytes = [0; 16];
-        memory
-            .read_exact_at(&mut bytes, address)
-            .ok()
-            .map(|()| bytes)
-    };
-    for address in elsewhere {
-        let before = read(address);
-        assert_eq!(segments.copy(address, &code), EINVAL, "{address:#x}");
-        assert_eq!(read(address), before, "{address:#x}");
+    assert_eq!(segments.map_at(free, 0, code(0)), EINVAL, "empty");
+    for offset in [Plan::CODE_BYTES, 1 << 46] {
+        assert_eq!(
+            segments.map_at(free, arena::LEN, code(offset)),
+            EINVAL,
+            "{offset:#x}"
+        );
     }
+    let taken = start & !(arena::LEN - 1);
+    for content in [code(0), MapContent::Words] {
+        assert_ne!(segments.map_at(taken, arena::LEN, content), 0, "taken");
+    }
+    assert_eq!(segments.map_at(free, 4 * arena::LEN, code(0)), 0);
+    let mapped = mappings(pid);
+    let (_, end, line) = mapped
+        .iter()
+        .find(|(from, ..)| *from == free)
+        .expect("it is mapped");
+    assert_eq!(*end, free + 4 * arena::LEN);
+    assert!(line.contains(" r-xs ") && line.contains("memfd:"), "{line}");
     segments.own(0);
     waiting.go();
     assert!(waiting.finish().1.success());

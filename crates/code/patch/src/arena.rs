@@ -10,18 +10,25 @@
 //! | 160 | the address of the gate: a byte that is 0 where a thread without counters must do nothing |
 //! | 168 | the address of the table of return thunks |
 //! | next | trampolines upwards; from the end downwards the unwind information of each |
-//! | 61440 | where unwind information is, and the words of trampolines: see [`tiptoe_wire::arena`] |
+//! | 63488 | where unwind information is: see [`tiptoe_wire::arena`] |
+//!
+//! Trampolines that follow calls have words that they write. These are in callers' arenas, as long
+//! as the others.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT, caller};
+use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT};
 
 use crate::abi::Abi;
 use crate::code::LinkTarget;
 use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
 use crate::unwind::UnwindInfo;
+
+mod mapping;
+
+pub use mapping::CallerArena;
 
 /// The length, and the alignment, of an arena.
 pub const ARENA_LEN: u64 = tiptoe_wire::arena::LEN;
@@ -66,8 +73,13 @@ pub struct Space {
     pub preferred: Vec<Range<u64>>,
     /// Free ranges for the last resort, because the heap would grow into them.
     pub last_resort: Vec<Range<u64>>,
-    /// Arenas that are already mapped.
+    /// Arenas that are already mapped and can be written.
     pub arenas: Vec<UsedArena>,
+    /// Address ranges that are mapped as arenas, whether one is in use there or not, and can be
+    /// written.
+    pub mapped: Vec<Range<u64>>,
+    /// Callers' arenas that are already mapped.
+    pub callers: Vec<CallerArena>,
     /// Chooses among the free places, so that an attacker cannot predict where arenas are.
     pub seed: u64,
 }
@@ -99,7 +111,7 @@ impl Arena {
             prologue.extend_from_slice(&[0xcc, 0xcc]);
         }
         let unwind = UnwindInfo::called(prologue.len());
-        prologue.extend(unwind.at(base + PROLOGUE_UNWIND, base + PROLOGUE));
+        prologue.extend(unwind.at(base + PROLOGUE_UNWIND, base + PROLOGUE, 0));
         debug_assert!(prologue.len() as u64 <= GATE - PROLOGUE);
         prologue.resize((GATE - PROLOGUE) as usize, 0);
         prologue.extend(
@@ -115,9 +127,9 @@ impl Arena {
     }
 }
 
-/// Returns the address of a link's target for the trampoline at `at`.
-pub(crate) fn resolve(at: u64, to: LinkTarget) -> u64 {
-    let base = base_of(at);
+/// Returns the address of a link's target for a trampoline.
+pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
+    let base = base_of(room.at);
     match to {
         LinkTarget::Address(address) => address,
         LinkTarget::Gate => base + GATE,
@@ -127,7 +139,7 @@ pub(crate) fn resolve(at: u64, to: LinkTarget) -> u64 {
         LinkTarget::Time => base + TIME,
         LinkTarget::Futex => base + FUTEX,
         LinkTarget::Table => base + TABLE,
-        LinkTarget::Caller(way) => caller(at, way),
+        LinkTarget::Caller(way) => room.callers + 8 * way as u64,
     }
 }
 
@@ -153,6 +165,8 @@ pub(crate) struct RoomRequest {
     pub(crate) hot: u64,
     /// The length of its unwind information, a multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
+    /// Whether it has [`CALLER_BYTES`] of its own.
+    pub(crate) callers: bool,
 }
 
 /// Room for a trampoline.
@@ -162,6 +176,8 @@ pub(crate) struct TrampolineRoom {
     pub(crate) at: u64,
     /// The address of its unwind information, in the same arena.
     pub(crate) unwind: u64,
+    /// The address of its callers' words, or 0.
+    pub(crate) callers: u64,
 }
 
 impl RoomRequest {
@@ -212,7 +228,11 @@ impl Open {
             let found = want.in_range(&below, allowed);
             found.or_else(|| want.in_range(&above, allowed))
         })?;
-        Some(TrampolineRoom { at, unwind })
+        Some(TrampolineRoom {
+            at,
+            unwind,
+            callers: 0,
+        })
     }
 
     /// Returns whether the arena has room for many trampolines.
@@ -248,8 +268,11 @@ impl Open {
 pub(crate) struct Arenas {
     open: Vec<Open>,
     bases: BTreeSet<u64>,
+    /// With those that are mapped already.
     preferred: Vec<Range<u64>>,
     last_resort: Vec<Range<u64>>,
+    mapped: Vec<Range<u64>>,
+    callers: Vec<CallerArena>,
     fresh: Vec<u64>,
     seed: u64,
 }
@@ -264,15 +287,20 @@ impl Arenas {
             ranges.sort_unstable_by_key(|r| r.start);
             ranges
         };
+        let mut preferred = space.preferred;
+        preferred.extend(space.mapped.iter().cloned());
+        let callers = space.callers.iter().map(|callers| callers.base);
         Arenas {
-            bases: space.arenas.iter().map(|a| a.base).collect(),
+            bases: space.arenas.iter().map(|a| a.base).chain(callers).collect(),
             open: space
                 .arenas
                 .iter()
                 .map(|a| Open::new(a.base, &a.used))
                 .collect(),
-            preferred: sorted(space.preferred),
+            preferred: sorted(preferred),
             last_resort: sorted(space.last_resort),
+            mapped: space.mapped,
+            callers: space.callers,
             fresh: Vec::new(),
             seed: space.seed,
         }
@@ -303,8 +331,12 @@ impl Arenas {
             .or_else(|| self.in_end(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
+        let callers = match want.callers {
+            true => self.callers_near(place.at)?,
+            false => 0,
+        };
         self.hold(&want, place);
-        Some(place)
+        Some(TrampolineRoom { callers, ..place })
     }
 
     fn in_open(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
@@ -383,7 +415,11 @@ impl Arenas {
             let end = base + ARENA_LEN;
             let free = base >= free.start && end <= free.end && !self.bases.contains(&base);
             if room && free {
-                return Some(TrampolineRoom { at, unwind });
+                return Some(TrampolineRoom {
+                    at,
+                    unwind,
+                    callers: 0,
+                });
             }
             from = if at < code.start && free {
                 code.start

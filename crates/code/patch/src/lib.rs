@@ -80,7 +80,7 @@ mod unwind;
 mod values;
 
 pub use abi::Abi;
-pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
+pub use arena::{ARENA_LEN, Arena, CallerArena, Space, UsedArena};
 pub use argument::first_argument;
 pub use decode::{
     FunctionCode, Padding, call_returns, check_boundary, direct_calls, padding, transfers,

@@ -1,12 +1,11 @@
 //! Plans patches: the place of each trampoline, and every byte that must be written.
 
 use std::collections::BTreeMap;
-
-use tiptoe_wire::arena::SPAN;
+use std::ops::Range;
 
 use crate::Refusal;
 use crate::abi::Abi;
-use crate::arena::{Arena, Arenas, RoomRequest, Space, TrampolineRoom, resolve};
+use crate::arena::{Arena, Arenas, CallerArena, RoomRequest, Space, TrampolineRoom, resolve};
 use crate::decode::Padding;
 use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
@@ -59,8 +58,6 @@ impl Draft<'_> {
         abi: &Abi,
     ) -> Result<Draft<'a>, Refusal> {
         let trampoline = build(shape, window, body, abi)?;
-        let code = &trampoline.code;
-        debug_assert!(code.followed().is_empty() || code.len() as u64 >= SPAN);
         // A patched call has pushed the return address already.
         let pushed = match window.guard {
             Guard::Call { .. } => 8,
@@ -99,6 +96,9 @@ pub struct Patch {
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
+    /// The address of the return addresses that it keeps, [`tiptoe_wire::arena::CALLER_BYTES`], or
+    /// 0.
+    pub callers: u64,
     /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
     /// counted.
     pub copy: u16,
@@ -176,6 +176,18 @@ impl Planner {
         Err(reason)
     }
 
+    /// Returns the address ranges to map for the arenas that [`Planner::new_arenas`] returns next.
+    /// An arena that is in none is mapped already.
+    pub fn new_ranges(&self) -> Vec<Range<u64>> {
+        self.arenas.fresh_ranges()
+    }
+
+    /// Returns all callers' arenas, with those of the [`Space`]. Each must be mapped before the
+    /// patches that use it.
+    pub fn caller_arenas(&self) -> &[CallerArena] {
+        self.arenas.callers()
+    }
+
     /// Returns the arenas opened since the last call; they must be mapped before their patches.
     pub fn new_arenas(&mut self) -> Vec<Arena> {
         self.arenas.take_fresh(&self.abi)
@@ -243,6 +255,7 @@ impl Planner {
             len: code.len() as u64,
             hot: draft.trampoline.hot as u64,
             unwind_len: draft.unwind.len(),
+            callers: !code.followed().is_empty(),
         })
     }
 }
@@ -261,7 +274,7 @@ fn patch(draft: &Draft, place: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
         unwind,
     } = draft;
     let at = place.at;
-    let code = trampoline.code.link(at, |to| resolve(at, to))?;
+    let code = trampoline.code.link(at, |to| resolve(&place, to))?;
     let mut patched = shape.original;
     patched[..bytes.len()].copy_from_slice(bytes);
     let head = |offset, resume: usize| Head {
@@ -294,8 +307,9 @@ fn patch(draft: &Draft, place: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
         code,
         unwind: UnwindBytes {
             address: place.unwind,
-            bytes: unwind.at(place.unwind, at),
+            bytes: unwind.at(place.unwind, at, place.callers),
         },
+        callers: place.callers,
         copy: trampoline.copy as u16,
         heads,
         island: None,

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Register};
-use tiptoe_wire::arena::{UNIT, caller, unwind_info};
+use tiptoe_wire::arena::{UNIT, unwind_info};
 
 use crate::code::{Code, LinkTarget, Stand};
 
@@ -219,16 +219,17 @@ impl UnwindInfo {
 
     /// Returns its length in bytes, a multiple of [`UNIT`].
     pub(crate) fn len(&self) -> u64 {
-        self.at(0, 0).len() as u64
+        self.at(0, 0, 0).len() as u64
     }
 
-    /// Returns its bytes at `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part,
-    /// the slot of calls, the CIEs, the FDEs, and the terminator.
-    pub(crate) fn at(&self, at: u64, code: u64) -> Vec<u8> {
+    /// Returns its bytes at `at`, for code at `code` with its callers' words at `callers`:
+    /// `.eh_frame_hdr` with an entry for each part, the slot of calls and that address, the CIEs, the
+    /// FDEs, and the terminator.
+    pub(crate) fn at(&self, at: u64, code: u64, callers: u64) -> Vec<u8> {
         let forms = self.forms();
         let cies = unwind_info::TABLE
             + unwind_info::ENTRY * self.parts.len() as u64
-            + self.slot.map_or(0, |_| 4);
+            + self.slot.map_or(0, |_| 12);
         let fdes = cies + CIE * forms.len() as u64;
         let mut behind = Vec::new();
         let mut table = Vec::new();
@@ -238,7 +239,7 @@ impl UnwindInfo {
             table.extend(distance(at + fde, at));
             let form = forms.iter().position(|form| *form == part.form);
             let cie = cies + CIE * form.unwrap_or(0) as u64;
-            behind.extend(part.fde((at + fde, at + cie), start, code));
+            behind.extend(part.fde((at + fde, at + cie), start, callers));
         }
         let mut bytes = Vec::new();
         // Version, encodings (pcrel, udata4, datarel), .eh_frame, the table.
@@ -246,7 +247,10 @@ impl UnwindInfo {
         bytes.extend(distance(at + cies, at + 4));
         bytes.extend((self.parts.len() as u32).to_le_bytes());
         bytes.extend(table);
-        bytes.extend(self.slot.iter().flat_map(|slot| slot.to_le_bytes()));
+        if let Some(slot) = self.slot {
+            bytes.extend(slot.to_le_bytes());
+            bytes.extend(callers.to_le_bytes());
+        }
         bytes.extend(forms.iter().flat_map(|form| form.cie()));
         bytes.extend(behind);
         bytes.extend([NOTHING; 4]);
@@ -281,14 +285,13 @@ impl Form {
 }
 
 impl UnwindPart {
-    /// Returns the FDE at `at` of the CIE at `cie`, for code from `start` on in the trampoline
-    /// `code`.
-    fn fde(&self, (at, cie): (u64, u64), start: u64, code: u64) -> Vec<u8> {
+    /// Returns the FDE at `at` of the CIE at `cie`, for code from `start` on.
+    fn fde(&self, (at, cie): (u64, u64), start: u64, callers: u64) -> Vec<u8> {
         let mut program = self.program.clone();
         if let Some(way) = self.way {
             // expression of the return address: const8u, the word's address.
             program.extend([0x10, RETURN_ADDRESS, 9, 0x0e]);
-            program.extend(caller(code, way).to_le_bytes());
+            program.extend((callers + 8 * way as u64).to_le_bytes());
         }
         let padded = (program.len() + 1).next_multiple_of(4);
         let mut bytes = Vec::new();

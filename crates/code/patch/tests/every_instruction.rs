@@ -20,7 +20,6 @@ use iced_x86::{
 use machine::{Machine, write};
 use state::{State, caller, ending, prepare, registers, run};
 use tiptoe_patch::{Body, FunctionCode, Hits, Patch, Refusal, Shape, shape};
-use tiptoe_wire::arena;
 use tiptoe_wire::calls::{FRAME_BYTES, words};
 
 const SLOT: u32 = 20;
@@ -268,7 +267,7 @@ impl Entries {
         self.machine.slab.fill(0);
         self.machine.slab[0] = CREDIT;
         if mode.follows() {
-            write(arena::caller(patch.trampoline, 0), &caller().to_le_bytes());
+            write(patch.callers, &caller().to_le_bytes());
         }
         let found = run(&self.machine, at, registers);
         let word = if mode.follows() { words::CALLS } else { 0 };

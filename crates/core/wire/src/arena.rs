@@ -5,7 +5,9 @@
 //! | [`PROLOGUE`] | the entries to the agent; after them their unwind information, and two addresses |
 //! | after that | trampolines from below; from above the unwind information of each |
 //! | [`INDEX`] | where that is, two bytes for each block of [`BLOCK`] |
-//! | [`CALLERS`] | return addresses of the first calls of each trampoline that follows calls |
+//!
+//! An arena is read-only in the program and shared with its forked children. What a trampoline
+//! writes is elsewhere: in the counters of its thread, and in the [`CALLER_BYTES`] of its own.
 
 /// The length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
@@ -15,18 +17,14 @@ pub const PROLOGUE: u64 = 0;
 pub const PROLOGUE_UNWIND: u64 = PROLOGUE + 80;
 /// Offset of the index: [`LEN`] / [`BLOCK`] numbers of two bytes. A block in which a trampoline
 /// begins has the offset of its unwind information, in units of [`UNIT`]; others have 0.
-pub const INDEX: u64 = 0xf000;
-/// Offset of words that the agent writes, [`WAYS`] for each [`SPAN`]: the return addresses of the
-/// calls that the trampoline there follows by itself. 0 before the first such call. They must never
-/// change afterwards, because a call may return through them at any later time.
-pub const CALLERS: u64 = 0xf800;
-/// How many return addresses a trampoline has.
+pub const INDEX: u64 = 0xf800;
+const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
+/// How many return addresses a trampoline that follows calls has: those of the first calls that it
+/// follows by itself, each 0 before that call. They must never change afterwards, because a call
+/// may return through them at any later time.
 pub const WAYS: usize = 2;
-/// The least length of a trampoline with such words, so that no other shares its words.
-pub const SPAN: u64 = 512;
-// They fill the rest of the index's page.
-const _: () = assert!(LEN / SPAN * WAYS as u64 * 8 == LEN - CALLERS);
-const _: () = assert!(LEN / BLOCK * 2 == CALLERS - INDEX && LEN - INDEX == 0x1000);
+/// Bytes of these return addresses.
+pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
 /// The least length of a trampoline, so that at most one begins in each block.
 pub const BLOCK: u64 = 64;
 /// The alignment of unwind information, and the unit of its length.
@@ -40,12 +38,6 @@ pub const fn base(address: u64) -> u64 {
 /// Returns the index entry of the trampoline that begins at an address.
 pub const fn entry(trampoline: u64) -> u64 {
     base(trampoline) + INDEX + trampoline % LEN / BLOCK * 2
-}
-
-/// Returns the word for one of the return addresses that a trampoline follows by itself.
-pub const fn caller(trampoline: u64, way: usize) -> u64 {
-    let first = trampoline % LEN / SPAN * WAYS as u64;
-    base(trampoline) + CALLERS + (first + way as u64) * 8
 }
 
 /// Unwind information of a range of code, as words of `.eh_frame_hdr` and `.eh_frame`. A trampoline
@@ -65,6 +57,8 @@ pub mod unwind_info {
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
     /// Offset, in that case, of the first of the probe's words.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
+    /// Offset, in that case, of the address of the return addresses, [`super::WAYS`] words.
+    pub const CALLERS: u64 = SLOT + 4;
     /// Offset from the start of such a part to where its calls return.
     pub const RETURN: u64 = 4;
 }

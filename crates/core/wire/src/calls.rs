@@ -41,6 +41,27 @@ pub const TABLE_BITS: u8 = 16;
 /// The multiplier that hashes keys; the upper bits of the product are the entry's number.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The most return thunks of a process.
+pub const MAX_THUNKS: usize = 1 << 17;
+/// Bytes from one return thunk's code to the next.
+pub const THUNK_BYTES: usize = 32;
+/// Bytes of the code of all return thunks. Each thunk's record is as far behind its code.
+pub const THUNK_CODE: usize = MAX_THUNKS * THUNK_BYTES;
+/// The code of a return thunk, equal for all because their records are equally far: `pop %rdx; pop
+/// %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp *EXIT(%rip)`.
+pub const THUNK: [u8; THUNK_BYTES] = thunk();
+
+const fn thunk() -> [u8; THUNK_BYTES] {
+    let [a, b, c, d] = (THUNK_CODE as i32 + 8 - (8 + 6)).to_le_bytes();
+    let [e, f, g, h] = (THUNK_CODE as i32 - (14 + 6)).to_le_bytes();
+    let [i, j, k, l] = (THUNK_CODE as i32 + 16 - (20 + 6)).to_le_bytes();
+    const TRAP: u8 = 0xcc;
+    [
+        0x5a, 0x59, 0x58, 0x48, 0x8d, 0x64, 0x24, 8, 0xff, 0x15, a, b, c, d, 0xff, 0x35, e, f, g,
+        h, 0xff, 0x25, i, j, k, l, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP,
+    ]
+}
+
 /// Arguments of a hook at a function's entry, in place of a system call's number.
 pub mod intercepted {
     /// The bit that is set in each argument of this module.

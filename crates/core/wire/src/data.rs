@@ -2,6 +2,7 @@
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
+
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::ring::{self, Record, Ring};
 use crate::words::Words;

@@ -46,7 +46,7 @@ mod words;
 pub use data::space::{Readings, slots};
 pub use data::{AgentAddresses, Data, Hello, LeaveReason, State};
 pub use geometry::Geometry;
-pub use plan::{Clock, Copy, Library, Map, Plan, Request, WatchTarget};
+pub use plan::{Clock, Library, Map, MapContent, Plan, Request, WatchTarget};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;
 
@@ -54,7 +54,7 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version. An agent and a tiptoe of different versions refuse each other.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {

@@ -1,6 +1,7 @@
 //! The plan segment: tiptoe's requests to the agent, one at a time.
 
 use crate::MAGIC;
+use crate::arena;
 use crate::geometry::{Geometry, MAX_RECORDS, PAGE_WORDS};
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::record::{SITE_WORDS, Site};
@@ -24,17 +25,14 @@ const TRAP_BYTES: usize = 14;
 const LOOKS: usize = 15;
 const SILENT: usize = 16;
 const RECORDS: usize = PAGE_WORDS;
-const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
-const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
+const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
 /// A request. The number is the wire's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
-    /// Map arenas: [`Map`] records.
+    /// Map memory for trampolines: [`Map`] records. A result is 0 or an errno.
     Map = 1,
-    /// Write code into arenas: [`Copy`] records.
-    Copy = 2,
     /// Patch sites: [`Site`] records.
     Arm = 3,
     /// Restore original bytes: addresses of sites.
@@ -60,7 +58,8 @@ pub enum Request {
     /// The last request of a session, after [`crate::State::Unhooked`]: every thread must block
     /// again the signals that it believes to block. Answered once the last hooks are removed.
     Settle = 12,
-    /// Prepare to follow calls, with this number of return thunks.
+    /// Prepare to follow calls: the number of return thunks, whose code is in the file at
+    /// [`Plan::THUNKS`].
     Thunks = 13,
     /// The functions by which the program's unwinders return a frame's address: addresses.
     Unwinders = 14,
@@ -92,7 +91,7 @@ impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
         [
-            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Settle, Thunks,
+            Map, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Settle, Thunks,
             Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall, Described,
             SetApart,
         ]
@@ -101,13 +100,52 @@ impl Request {
     }
 }
 
-/// An arena to map, executable.
+/// Memory to map at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Page-aligned address.
+    /// The address of an arena.
     pub base: u64,
-    /// The length in bytes, whole pages.
+    /// The length in bytes, whole arenas.
     pub len: u64,
+    /// What is there.
+    pub content: MapContent,
+}
+
+/// What a [`Map`] maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapContent {
+    /// Arenas: executable, read-only, and shared with the forked children of the program, because
+    /// a fork copies nothing of such memory.
+    Code {
+        /// The offset in the code after the plan, whole arenas.
+        offset: u64,
+    },
+    /// The words of trampolines that follow calls: zeroed, writable, private.
+    Words,
+}
+
+impl Map {
+    fn words(&self) -> [u64; 2] {
+        let offset = match self.content {
+            MapContent::Code { offset } => 1 + offset / arena::LEN,
+            MapContent::Words => 0,
+        };
+        [self.base, (self.len / arena::LEN) | (offset << 32)]
+    }
+
+    fn of([base, packed]: [u64; 2]) -> Map {
+        let content = match packed >> 32 {
+            0 => MapContent::Words,
+            number => MapContent::Code {
+                offset: (number - 1) * arena::LEN,
+            },
+        };
+        Map {
+            base,
+            len: u64::from(packed as u32) * arena::LEN,
+            content,
+        }
+    }
 }
 
 /// A variable to watch.
@@ -166,26 +204,22 @@ pub struct Library {
     pub end: u64,
 }
 
-/// Code to write to an address in an arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copy {
-    /// The address.
-    pub address: u64,
-    /// The offset of its first byte in the blob.
-    pub offset: u32,
-    /// The length in bytes.
-    pub len: u32,
-}
-
 /// A view of a plan segment.
 #[derive(Clone, Copy)]
 pub struct Plan<'a>(Words<'a>);
 
 impl<'a> Plan<'a> {
-    /// The size of every plan segment. It is sparse, so untouched parts cost nothing.
-    pub const BYTES: u64 = ((BLOB + BLOB_WORDS) * 8) as u64;
-    /// The most code bytes of one request.
-    pub const BLOB_BYTES: usize = BLOB_WORDS * 8;
+    /// The length of the plan in its file. The file is sparse, so untouched parts cost nothing.
+    pub const BYTES: u64 = (END * 8) as u64;
+    /// The length of the code after it: one arena for each of as many bytes of the program's
+    /// address space as are mapped at once.
+    pub const CODE_BYTES: u64 = 8 << 30;
+    /// How much of the code an agent must map at least, for a program whose address space is limited.
+    pub const LEAST_CODE_BYTES: u64 = 8 << 20;
+    /// The offset of the return thunks' code in the code, after which arenas begin.
+    pub const THUNKS: u64 = 0;
+    /// The length of the file.
+    pub const FILE_BYTES: u64 = Self::BYTES + Self::CODE_BYTES;
     /// The most records of one request.
     pub const MAX_RECORDS: usize = MAX_RECORDS;
 
@@ -338,44 +372,22 @@ impl<'a> Plan<'a> {
         }))
     }
 
-    /// Stores a pair of words as record `index` (arenas, copies, addresses). For tiptoe.
+    /// Stores a pair of words as record `index` (memory, libraries, addresses). For tiptoe.
     fn put_pair(&self, index: usize, first: u64, second: u64) {
         self.0.store(RECORDS + index * 2, first);
         self.0.store(RECORDS + index * 2 + 1, second);
     }
 
-    /// Stores an arena as record `index`. For tiptoe.
+    /// Stores memory to map as record `index`. For tiptoe.
     pub fn put_map(&self, index: usize, map: Map) {
-        self.put_pair(index, map.base, map.len);
+        let [first, second] = map.words();
+        self.put_pair(index, first, second);
     }
 
-    /// Reads record `index` as an arena. For the agent.
+    /// Reads record `index` as memory to map. For the agent.
     pub fn map(&self, index: usize) -> Map {
         let at = RECORDS + index * 2;
-        Map {
-            base: self.0.load(at),
-            len: self.0.load(at + 1),
-        }
-    }
-
-    /// Stores a copy as record `index`. For tiptoe.
-    pub fn put_copy(&self, index: usize, copy: Copy) {
-        self.put_pair(
-            index,
-            copy.address,
-            copy.offset as u64 | (copy.len as u64) << 32,
-        );
-    }
-
-    /// Reads record `index` as a copy. For the agent.
-    pub fn copy(&self, index: usize) -> Copy {
-        let at = RECORDS + index * 2;
-        let packed = self.0.load(at + 1);
-        Copy {
-            address: self.0.load(at),
-            offset: packed as u32,
-            len: (packed >> 32) as u32,
-        }
+        Map::of([self.0.load(at), self.0.load(at + 1)])
     }
 
     /// Stores a library as record `index`. For tiptoe.
@@ -413,26 +425,6 @@ impl<'a> Plan<'a> {
     pub fn address(&self, index: usize) -> u64 {
         self.0.load(RECORDS + index * 2)
     }
-
-    /// Stores code in the blob at a byte offset, which must be a multiple of 8. For tiptoe.
-    pub fn put_blob(&self, offset: usize, code: &[u8]) {
-        for (index, chunk) in code.chunks(8).enumerate() {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.0
-                .store(BLOB + offset / 8 + index, u64::from_le_bytes(bytes));
-        }
-    }
-
-    /// Returns the blob's words from a byte offset (a multiple of 8), enough for `len` bytes. For
-    /// the agent.
-    pub fn blob(&self, offset: u32, len: u32) -> Option<Words<'a>> {
-        let inside = offset.is_multiple_of(8) && offset as usize + len as usize <= Self::BLOB_BYTES;
-        inside.then(|| {
-            self.0
-                .part(BLOB + offset as usize / 8, (len as usize).div_ceil(8))
-        })?
-    }
 }
 
 #[cfg(all(test, not(tiptoe_loom)))]
@@ -457,15 +449,22 @@ mod tests {
             true,
         );
         assert!(plan.keeps_slabs());
-        plan.put_copy(
-            1,
-            Copy {
-                address: 5,
-                offset: 8,
-                len: 70_000,
+        let code = Map {
+            base: 5 << 16,
+            len: 2 << 30,
+            content: MapContent::Code {
+                offset: 70_000 << 16,
             },
-        );
-        assert_eq!(plan.publish(Request::Copy, 2), 1);
+        };
+        let words = Map {
+            content: MapContent::Words,
+            ..code
+        };
+        [code, words]
+            .into_iter()
+            .enumerate()
+            .for_each(|(index, map)| plan.put_map(index, map));
+        assert_eq!(plan.publish(Request::Map, 2), 1);
         assert_eq!(
             plan.geometry(),
             Some(Geometry {
@@ -476,23 +475,8 @@ mod tests {
         );
         assert_eq!(
             (plan.sequence(), plan.request()),
-            (1, Some((Request::Copy, 2)))
+            (1, Some((Request::Map, 2)))
         );
-        assert_eq!(
-            plan.copy(1),
-            Copy {
-                address: 5,
-                offset: 8,
-                len: 70_000
-            }
-        );
-    }
-
-    #[test]
-    fn a_blob_outside_the_segment_is_refused() {
-        let words: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
-        let plan = Plan::new(Words::new(&words));
-        assert!(plan.blob(0, 8).is_none());
-        assert!(plan.blob(u32::MAX - 7, 8).is_none());
+        assert_eq!([plan.map(0), plan.map(1)], [code, words]);
     }
 }

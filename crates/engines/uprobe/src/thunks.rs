@@ -24,7 +24,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 /// Words of a thunk's record.
 pub const RECORD_WORDS: usize = 4;
 /// Bytes from one thunk's code to the next.
-pub const STRIDE: u64 = 32;
+pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
 /// Entries after the table's last hash, so that a run of them never wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 /// The bits of a record's last word that hold the slot.

@@ -14,14 +14,16 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_sys::raw::futex;
-use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, scopes};
+use tiptoe_wire::{Clock, Data, Geometry, Hello, Library, Plan, Site, State, scopes};
 
 use crate::error::AttachError;
 
+mod code;
 mod owner;
 mod pulse;
 mod segment;
 
+use code::CodeSpace;
 use owner::Owner;
 use pulse::{Pulse, Wait, silent};
 pub use segment::Segment;
@@ -49,7 +51,9 @@ pub struct Link {
     /// Must be dropped first: the agent must be released before its segments are.
     owner: Option<Owner>,
     data: Segment,
+    /// The plan, and after it the code.
     plan: Segment,
+    code: CodeSpace,
     geometry: Geometry,
     /// As in the [`Terms`].
     pub lock_slot: u32,
@@ -74,11 +78,12 @@ impl Link {
         gone: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> io::Result<Link> {
         let data = Segment::map(data, geometry.data_bytes())?;
-        let plan = Segment::map(plan, Plan::BYTES)?;
+        let plan = Segment::map(plan, Plan::FILE_BYTES)?;
         let mut link = Link {
             owner: None,
             data,
             plan,
+            code: CodeSpace::new(),
             geometry,
             lock_slot: terms.lock_slot,
             scope_slot: terms.scope_slot,
@@ -216,54 +221,6 @@ impl Link {
         (0..count).map(|index| self.data().result(index)).collect()
     }
 
-    /// Maps arenas; each result is 0 or an errno.
-    pub fn map(&self, arenas: &[Map]) -> Result<Vec<u64>, AttachError> {
-        let mut results = Vec::new();
-        for chunk in arenas.chunks(Plan::MAX_RECORDS) {
-            for (index, arena) in chunk.iter().enumerate() {
-                self.plan().put_map(index, *arena);
-            }
-            self.ask(tiptoe_wire::Request::Map, chunk.len())?;
-            results.extend(self.results(chunk.len()));
-        }
-        Ok(results)
-    }
-
-    /// Writes code at addresses inside arenas.
-    pub fn copy(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
-        let mut rest = codes;
-        while !rest.is_empty() {
-            let taken = self.copy_some(rest)?;
-            rest = &rest[taken..];
-        }
-        Ok(())
-    }
-
-    /// Writes as many codes as one request carries.
-    fn copy_some(&self, codes: &[(u64, &[u8])]) -> Result<usize, AttachError> {
-        let mut offset = 0;
-        let mut count = 0;
-        for (address, code) in codes.iter().take(Plan::MAX_RECORDS) {
-            if offset + code.len() > Plan::BLOB_BYTES {
-                break;
-            }
-            let copy = Copy {
-                address: *address,
-                offset: offset as u32,
-                len: code.len() as u32,
-            };
-            self.plan().put_blob(offset, code);
-            self.plan().put_copy(count, copy);
-            offset = (offset + code.len()).next_multiple_of(8);
-            count += 1;
-        }
-        self.ask(tiptoe_wire::Request::Copy, count)?;
-        match self.results(count).iter().all(|result| *result == 0) {
-            true => Ok(count),
-            false => Err(AttachError::Unwritten),
-        }
-    }
-
     /// Puts ranges of code in mappings of their own.
     pub fn set_apart(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
         // A request carries whole pairs.
@@ -351,14 +308,6 @@ impl Link {
     pub fn prepare(&self) -> Result<[u64; 3], AttachError> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1, 2].map(|index| self.data().result(index)))
-    }
-
-    /// Makes the agent ready to follow calls, with this many return thunks; 0 for none.
-    pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
-        match count {
-            0 => Ok(()),
-            _ => self.ask(tiptoe_wire::Request::Thunks, count.max(8192)),
-        }
     }
 
     /// Gives the agent the functions by which the program's unwinders report the address of a

@@ -24,7 +24,7 @@ impl Offer {
         Ok(Offer {
             geometry,
             data: fresh(c"tiptoe-data", geometry.data_bytes())?,
-            plan: fresh(c"tiptoe-plan", PlanSegment::BYTES)?,
+            plan: fresh(c"tiptoe-plan", PlanSegment::FILE_BYTES)?,
         })
     }
 

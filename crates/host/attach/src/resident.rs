@@ -119,6 +119,11 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
+/// Returns whether this is a file of tiptoe's in maps: the agent, or the code of trampolines.
+pub fn is_ours(path: &Path) -> bool {
+    path.to_string_lossy().starts_with("/memfd:tiptoe-")
+}
+
 /// Returns whether this is the agent's file in maps.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")

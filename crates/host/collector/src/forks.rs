@@ -1,5 +1,6 @@
 //! The additional cost of a traced process's forks: the kernel copies the agent's mappings, their
-//! pages and page tables, and the patched pages of code. Only the parent's part is priced, because
+//! pages and page tables, and the patched pages of code. Arenas are shared, so that only their few
+//! mappings are copied. Only the parent's part is priced, because
 //! a child is no target. The child's end frees them again, which takes it about as long.
 //!
 //! A single fork cannot be timed with and without them. So a child of tiptoe maps memory of the
@@ -18,7 +19,6 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::resource::UsageWho;
 use tiptoe_event::Cost;
 use tiptoe_sys::host::procfs::{Mapping, Process};
-use tiptoe_wire::arena;
 
 use tiptoe_attach::resident::is_agent;
 use tiptoe_price::own::used_by;
@@ -70,19 +70,11 @@ impl CopiedMemory {
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
         let tables = tables..tables.saturating_add(len);
         let mut parts = Vec::new();
-        let (mut end, mut is_arena) = (0, false);
         for mapping in &maps {
-            let is_next = end == mapping.start;
             let is_file = mapping.file().is_some();
-            let at = mapping.start % arena::LEN;
-            // The kernel's own code, such as `[vsyscall]`, has a name. An arena's last page may be
-            // writable; next to other memory such a page is not an arena's.
-            is_arena = mapping.path.is_none()
-                && (mapping.perms.exec && at == 0 || is_arena && is_next && at == arena::INDEX);
             // Looking at all code of a large program would take milliseconds.
             let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
-            let is_ours = is_image(mapping) || is_arena || tables.contains(&mapping.start);
-            end = mapping.end;
+            let is_ours = is_image(mapping) || tables.contains(&mapping.start);
             if mapping.perms.shared || !(is_ours || may_be_patched) {
                 continue;
             }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use tiptoe_attach::resident::is_agent;
+use tiptoe_attach::resident::is_ours;
 use tiptoe_attach::target_files::{TargetFiles, content};
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_price::own;
@@ -354,8 +354,8 @@ impl Cache {
             .filter(|mapping| mapping.perms.exec && mapping.inode != 0)
         {
             let Some(path) = mapping.file() else { continue };
-            // The agent's code must not be probed, because it runs on each hit.
-            if is_agent(path) {
+            // Our code must not be probed, because it runs on each hit.
+            if is_ours(path) {
                 continue;
             }
             let text = mapping.start..mapping.end;

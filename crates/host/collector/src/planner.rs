@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
+    Abi, Arena, Body, CallerArena, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
 };
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
@@ -51,22 +51,31 @@ pub struct PlannedSite {
     pub behind: u64,
     /// The table has other sites at its address, any of which may be the current one.
     pub has_others: bool,
+    /// The address of the return addresses that its trampoline keeps, or 0.
+    pub callers: u64,
     /// Why only entries are counted, if calls should be timed.
     pub untimed: Option<String>,
 }
 
 impl PlannedSite {
-    /// Returns whether its arena was mapped: it is none of the `lost` ones.
+    /// Returns whether its arenas were mapped: they are none of the `lost` ones.
     pub fn has_room(&self, lost: &[u64]) -> bool {
-        !lost.contains(&(self.site.trampoline & !(ARENA_LEN - 1)))
+        let at = [self.site.trampoline, self.callers].map(arena::base);
+        !at.iter().any(|base| lost.contains(base))
     }
 }
 
 /// The plan for one process.
 #[derive(Default)]
 pub struct Plan {
-    /// Arenas that must be mapped first.
+    /// The address ranges to map for new arenas.
+    pub ranges: Vec<Range<u64>>,
+    /// The new arenas.
     pub arenas: Vec<Arena>,
+    /// All callers' arenas.
+    pub callers: Vec<CallerArena>,
+    /// The bases of those that must be mapped.
+    pub new_callers: Vec<u64>,
     /// The agent's own hooks.
     pub hooks: Vec<PlannedSite>,
     /// The address to which signal handlers return.
@@ -85,6 +94,10 @@ pub struct Ground<'a> {
     pub maps: &'a [Mapping],
     /// Sites that the agent has, from earlier sessions and from this one.
     pub known: &'a [Site],
+    /// The address ranges at which the code of this session is mapped.
+    pub mapped: Vec<Range<u64>>,
+    /// The callers' arenas of this session.
+    pub callers: &'a [CallerArena],
     /// The slots of this session's functions.
     pub rows: &'a Rows,
     /// The shape of threads' slabs.
@@ -130,7 +143,7 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
 /// Plans hooks in the C library among `modules`, and all probes.
 pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
-        planner: Planner::new(ground.abi, room::space(ground.maps, ground.known)),
+        planner: Planner::new(ground.abi, room::space(ground)),
         ground,
         known: by_address(ground.known),
         next_slot: first_free_slot(ground.known).max(ground.first_slot),
@@ -160,11 +173,23 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         // Must be after the probes, which need the room more.
         draft.interceptions(modules, false, &mut plan);
     }
+    plan.ranges = draft.planner.new_ranges();
     plan.arenas = draft.planner.new_arenas();
+    plan.callers = draft.planner.caller_arenas().to_vec();
+    let known = |arena: &&CallerArena| ground.callers.iter().any(|c| c.base == arena.base);
+    let new = plan.callers.iter().filter(|arena| !known(arena));
+    plan.new_callers = new.map(|arena| arena.base).collect();
     plan
 }
 
 impl Plan {
+    /// Returns the callers' arenas that are mapped, if the `lost` arenas are not.
+    pub fn callers_but(&self, lost: &[u64]) -> Vec<CallerArena> {
+        let mut callers = self.callers.clone();
+        callers.retain(|arena| !lost.contains(&arena.base));
+        callers
+    }
+
     /// Returns the code that gets mappings of its own before it is patched, if only these sites will
     /// be.
     pub fn apart(&self, maps: &[Mapping], will_be: impl Fn(&Site) -> bool) -> Vec<Range<u64>> {
@@ -343,6 +368,7 @@ fn again(known: &Site, has_others: bool) -> PlannedSite {
         strategy,
         writes: Vec::new(),
         known: true,
+        callers: 0,
         behind: 0,
         has_others,
         untimed: None,
@@ -437,6 +463,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
     PlannedSite {
         site,
         strategy: patch.strategy,
+        callers: patch.callers,
         writes: writes(patch),
         known: false,
         behind: 0,

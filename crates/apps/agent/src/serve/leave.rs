@@ -130,7 +130,7 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
 
 /// Ends the session.
 pub fn end(shared: &Shared) {
-    shared.unmap_unused_arenas();
+    shared.arenas.unmap_unused();
     if let Some(data) = shared.data() {
         data.set_state(State::Dormant);
     }
@@ -182,5 +182,6 @@ pub fn disown(shared: &Shared) {
         !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     });
     restore_guards(shared, &text);
+    shared.arenas.unmap_unused();
     shared.claims.end();
 }

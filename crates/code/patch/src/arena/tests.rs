@@ -1,3 +1,5 @@
+use tiptoe_wire::arena::CALLER_BYTES;
+
 use super::*;
 
 const SITE: u64 = 0x5555_0000_0005;
@@ -11,6 +13,7 @@ fn want(heads: &[u8]) -> RoomRequest {
         len: 64,
         hot: 0,
         unwind_len: 128,
+        callers: false,
     }
 }
 
@@ -43,6 +46,48 @@ fn every_place_has_trap_bytes_on_its_heads() {
             assert!(ByteSet::TRAPS.contains(byte), "{heads:?}: {byte:#x}");
         }
     }
+}
+
+/// A fork of the program takes longer with each mapping.
+#[test]
+fn arenas_of_a_free_range_are_mapped_at_once() {
+    let free = SITE - (2 << 30)..SITE - 5;
+    let mut arenas = arenas(free.clone(), 0..0);
+    for heads in [&[1u8][..], &[2], &[3], &[4]] {
+        let callers = heads == [2];
+        let want = RoomRequest {
+            callers,
+            ..want(heads)
+        };
+        let place = arenas.place(want).expect("room");
+        assert_eq!(callers, place.callers != 0);
+    }
+    let [callers] = *arenas.callers() else {
+        panic!("{:x?}", arenas.callers());
+    };
+    let ranges = arenas.fresh_ranges();
+    let bases = arenas.fresh.clone();
+    assert!(bases.len() > 1, "{bases:x?}");
+    assert!(ranges.len() <= 2, "{ranges:x?}");
+    let inside = |base: &u64| ranges.iter().any(|range| range.contains(base));
+    assert!(bases.iter().all(inside), "{bases:x?} {ranges:x?}");
+    assert!(!inside(&callers.base), "{callers:x?} {ranges:x?}");
+
+    // What is mapped already is not mapped again, and its free places are used.
+    let mut again = Arenas::new(Space {
+        preferred: vec![],
+        mapped: ranges.clone(),
+        callers: vec![callers],
+        ..Space::default()
+    });
+    let want = RoomRequest {
+        callers: true,
+        ..want(&[1])
+    };
+    let place = again.place(want).expect("room");
+    assert!(inside(&place.at), "{place:x?}");
+    assert_eq!(place.callers, callers.base + CALLER_BYTES);
+    assert!(again.fresh_ranges().is_empty());
 }
 
 /// Regression: arenas began at the same distance from the code in every process.

@@ -66,7 +66,7 @@ fn position(patch: &Patch, offset: usize) -> (u64, i64) {
         };
         let expression = expression.get(&section).expect("in the section");
         let address = expression.operations(fde.cie().encoding()).next();
-        let callers = [0, 1].map(|way| caller(patch.trampoline, way));
+        let callers = [0, 1].map(|way| patch.callers + 8 * way);
         let Ok(Some(Operation::UnsignedConstant { value })) = address else {
             panic!("{address:?}");
         };

@@ -74,6 +74,8 @@ const CODE_LEN: u64 = 1 << 20;
 /// Memory for code, a planner around it, and counters.
 pub struct Machine {
     pub planner: Planner,
+    /// The callers' arenas that are mapped.
+    callers: usize,
     /// The end of the last function.
     pub at: u64,
     /// A page that the code may read and write.
@@ -132,6 +134,7 @@ impl Machine {
         let data = base + CODE_LEN - 4096..base + CODE_LEN;
         Machine {
             planner,
+            callers: 0,
             at: base,
             recall: tls as i64 as i32 + 8,
             data,
@@ -222,6 +225,10 @@ impl Machine {
         for arena in self.planner.new_arenas() {
             map(arena.base, arena.len);
             write(arena.base + PROLOGUE, &arena.prologue);
+        }
+        for arena in &self.planner.caller_arenas()[self.callers..] {
+            map(arena.base, tiptoe_patch::ARENA_LEN);
+            self.callers += 1;
         }
         write(patch.trampoline, &patch.code);
         let mut resume = RESUME.lock().expect("no test panics with it");

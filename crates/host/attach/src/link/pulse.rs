@@ -123,7 +123,7 @@ mod tests {
             rings: false,
         };
         let data = memfd(c"data", geometry.data_bytes()).expect("memory");
-        let plan = memfd(c"plan", Plan::BYTES).expect("memory");
+        let plan = memfd(c"plan", Plan::FILE_BYTES).expect("memory");
         let link = Link::new(data, plan, geometry, &Terms::default(), Box::new(|| false));
         let link = link.expect("segments");
         let process = Process::current();

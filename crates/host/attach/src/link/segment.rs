@@ -51,6 +51,18 @@ impl Segment {
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
+    /// Writes bytes at an offset. No thread may read them at the same time.
+    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+        let end = at.checked_add(bytes.len());
+        assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");
+        // SAFETY: within the mapping; what other processes read of it are atomic words elsewhere.
+        unsafe {
+            self.base
+                .add(at)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
     /// Returns the memfd, for reading parts without touching the mapping.
     pub fn file(&self) -> &File {
         &self.file

@@ -8,6 +8,8 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_sys::host::random;
 use tiptoe_wire::{Site, arena};
 
+use super::Ground;
+
 /// The room below a stack that must stay free, so that the stack can grow.
 const STACK_ROOM: u64 = 128 << 20;
 /// The room below mappings that is used last, because the kernel puts the program's next mappings
@@ -17,17 +19,31 @@ const NEXT_ROOM: u64 = 256 << 20;
 /// page.
 const TOP: u64 = (1 << 47) - 4096;
 
+/// Returns where arenas may be. Of those that exist, only this session's can be written.
+pub(super) fn space(ground: &Ground) -> Space {
+    let [seed] = random::words();
+    let mut arenas = arenas_of(ground.known);
+    arenas.retain(|arena| {
+        ground
+            .mapped
+            .iter()
+            .any(|range| range.contains(&arena.base))
+    });
+    Space {
+        arenas,
+        seed,
+        mapped: ground.mapped.clone(),
+        callers: ground.callers.to_vec(),
+        ..gaps(ground.maps)
+    }
+}
+
 /// Returns the gaps between mappings, where arenas may be. A range into which the program may map
 /// something before an arena is mapped is the last resort: the range into which the heap grows, and
 /// where the kernel puts new mappings. That is the highest gap between mappings that is long
 /// enough, from its end downwards. The room below a stack is never used.
-pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
-    let [seed] = random::words();
-    let mut space = Space {
-        arenas: arenas_of(known),
-        seed,
-        ..Space::default()
-    };
+fn gaps(maps: &[Mapping]) -> Space {
+    let mut space = Space::default();
     let mut end = 0x1_0000;
     let (mut is_above_heap, mut is_mapped_into) = (false, false);
     for mapping in maps {
@@ -112,7 +128,7 @@ mod tests {
     /// No hook was installed, and nothing was reported.
     #[test]
     fn arenas_are_not_where_the_kernel_maps_next() {
-        let space = space(&maps(), &[]);
+        let space = gaps(&maps());
         let lowest = 0x7fff_f300_0000;
         let below = lowest - NEXT_ROOM;
         let heap_end = 0x5555_5558_1000;

@@ -1,6 +1,7 @@
 //! Puts hooks and probes into a process that has the agent.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use tiptoe_attach::inject::{Masks, Words};
@@ -8,9 +9,9 @@ use tiptoe_attach::link::Link;
 use tiptoe_attach::loader;
 use tiptoe_attach::resident::{agent_code, agent_thread};
 use tiptoe_patch::{Abi, Strategy};
+use tiptoe_sys::host::limits::address_space;
 use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::arena::PROLOGUE;
-use tiptoe_wire::{Hello, Map, Site, tls};
+use tiptoe_wire::{Hello, Site, arena, tls};
 
 use super::guards::{self, Quiet, install};
 use super::loaded_libraries::{PlanState, library};
@@ -31,6 +32,36 @@ const TRIES: u32 = 5;
 pub(super) const GREETING: Duration = Duration::from_secs(5);
 
 impl Tracee {
+    /// Maps arenas, callers' arenas too, and returns the bases of those that could not be mapped.
+    pub(super) fn map_arenas(&self, link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
+        // The gaps between arenas would be a part of an address space that is limited.
+        let outcomes = match address_space(self.process) {
+            Some(_) => vec![false; plan.ranges.len()],
+            None => link.map_code(&plan.ranges)?,
+        };
+        let failed = plan.ranges.iter().zip(outcomes).filter(|(_, done)| !done);
+        let failed: Vec<&Range<u64>> = failed.map(|(range, _)| range).collect();
+        // The program may have mapped something between two arenas.
+        let alone = plan.arenas.iter().map(|arena| arena.base);
+        let alone = alone.filter(|base| failed.iter().any(|range| range.contains(base)));
+        let alone: Vec<u64> = alone.collect();
+        let ranges: Vec<Range<u64>> = alone.iter().map(|base| *base..base + arena::LEN).collect();
+        let outcomes = link.map_code(&ranges)?;
+        let code = alone.into_iter().zip(outcomes);
+        let outcomes = link.map_callers(&plan.new_callers)?;
+        let callers = plan.new_callers.iter().copied().zip(outcomes);
+        let lost = code.chain(callers).filter(|(_, done)| !done);
+        let lost: Vec<u64> = lost.map(|(base, _)| base).collect();
+        let mapped = plan
+            .arenas
+            .iter()
+            .filter(|arena| !lost.contains(&arena.base));
+        let prologues =
+            mapped.map(|arena| (arena.base + arena::PROLOGUE, arena.prologue.as_slice()));
+        link.write_code(&prologues.collect::<Vec<_>>())?;
+        Ok(lost)
+    }
+
     /// Arms hooks and probes; returns the probes that the agent cannot take.
     pub(super) fn arm(
         &mut self,
@@ -71,9 +102,10 @@ impl Tracee {
                 ..self.ground(link, plan, &maps)
             };
             let planned = planner::plan(&ground, modules, probes);
-            let lost = map_arenas(link, &planned)?;
+            let lost = self.map_arenas(link, &planned)?;
             tries += 1;
             if lost.is_empty() || tries == TRIES {
+                self.later.callers = planned.callers_but(&lost);
                 break (planned, lost);
             }
             // The program mapped something there after its maps were read.
@@ -387,30 +419,6 @@ fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     }
 }
 
-/// Maps arenas and returns the bases of those that could not be mapped.
-pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
-    let maps: Vec<Map> = plan
-        .arenas
-        .iter()
-        .map(|arena| Map {
-            base: arena.base,
-            len: arena.len,
-        })
-        .collect();
-    let results = link.map(&maps)?;
-    let mapped = plan.arenas.iter().zip(&results);
-    let prologues: Vec<(u64, &[u8])> = mapped
-        .clone()
-        .filter(|(_, result)| **result == 0)
-        .map(|(arena, _)| (arena.base + PROLOGUE, arena.prologue.as_slice()))
-        .collect();
-    link.copy(&prologues)?;
-    Ok(mapped
-        .filter(|(_, result)| **result != 0)
-        .map(|(arena, _)| arena.base)
-        .collect())
-}
-
 /// Writes trampolines; returns the sites that can be armed, in order of their addresses.
 pub(super) fn write_trampolines(
     link: &Link,
@@ -426,7 +434,7 @@ pub(super) fn write_trampolines(
         .flat_map(|index| &planned[*index].writes)
         .map(|(address, bytes)| (*address, bytes.as_slice()))
         .collect();
-    link.copy(&writes)?;
+    link.write_code(&writes)?;
     Ok(order)
 }
 

@@ -150,7 +150,7 @@ impl Tracee {
                 entry_offset: agent.entry,
                 resident: &|| agent.resident(self.process),
                 data_size: geometry.data_bytes(),
-                plan_size: PlanSegment::BYTES,
+                plan_size: PlanSegment::FILE_BYTES,
                 allow_seccomp: plan.force,
                 deadline: BORROW,
                 prepare: &mut |data, plan_fd| {

@@ -10,11 +10,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tiptoe_attach::link::Link;
-use tiptoe_patch::Abi;
+use tiptoe_patch::{Abi, CallerArena};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Library, Site, State};
 
-use super::arm::map_arenas;
 use super::guards::install;
 use super::{Plan, Tracee, described};
 use crate::module::{Cache, FileKey, Module};
@@ -35,6 +34,8 @@ pub(super) struct PlanState {
     pub known: Vec<Site>,
     /// The slots of this session's functions.
     pub rows: Rows,
+    /// The callers' arenas of this session.
+    pub callers: Vec<CallerArena>,
     /// Every unwinder that has a number.
     pub unwinders: Vec<u64>,
     /// Libraries that were loaded when the session began, which the loader has not reported.
@@ -184,7 +185,8 @@ impl Tracee {
         news.refused
             .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
         let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
-        let lost = map_arenas(link, &planned)?;
+        let lost = self.map_arenas(link, &planned)?;
+        self.later.callers = planned.callers_but(&lost);
         link.set_apart(&planned.apart(maps, |site| self.may_be_armed(site)))?;
         let followed = found
             .probes
@@ -227,6 +229,8 @@ impl Tracee {
             recall: self.later.recall,
             maps,
             known: &self.later.known,
+            mapped: link.code_ranges(),
+            callers: &self.later.callers,
             rows: &self.later.rows,
             geometry: link.geometry(),
             first_slot: link.free_slot(),

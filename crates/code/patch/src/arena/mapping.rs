@@ -1,0 +1,97 @@
+//! What must be mapped for arenas, and the callers' arenas.
+
+use std::ops::Range;
+
+use tiptoe_wire::arena::CALLER_BYTES;
+
+use super::{ARENA_LEN, Arenas, TRIES, base_of};
+
+/// The most distant words that the instructions of a trampoline reach, less its own length.
+const REACH: u64 = (1 << 31) - ARENA_LEN;
+
+/// An arena of the return addresses that trampolines which follow calls keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerArena {
+    /// The address of its first byte.
+    pub base: u64,
+    /// How many bytes are in use, from the first on.
+    pub used: u64,
+}
+
+impl CallerArena {
+    fn take(&mut self, near: u64) -> Option<u64> {
+        let fits = self.used + CALLER_BYTES <= ARENA_LEN && self.base.abs_diff(near) < REACH;
+        fits.then(|| {
+            self.used += CALLER_BYTES;
+            self.base + self.used - CALLER_BYTES
+        })
+    }
+}
+
+impl Arenas {
+    /// Returns all callers' arenas.
+    pub(crate) fn callers(&self) -> &[CallerArena] {
+        &self.callers
+    }
+
+    /// Returns the address ranges to map for the arenas opened since the last call of
+    /// [`Arenas::take_fresh`]: all arenas of a free range are in one, because a fork takes longer
+    /// with each mapping. Below 4 GiB each is mapped alone, because a program may need the
+    /// addresses between them for pointers of 32 bits.
+    pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
+        const LOW: u64 = 1 << 32;
+        let is_mapped = |base: u64| self.mapped.iter().any(|range| range.contains(&base));
+        let mut bases: Vec<u64> = self.fresh.clone();
+        bases.retain(|base| !is_mapped(*base));
+        bases.sort_unstable();
+        let free = self.preferred.iter().chain(&self.last_resort);
+        let free: Vec<&Range<u64>> = free.collect();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for base in bases {
+            let end = base + ARENA_LEN;
+            let is_free = |gap: &Range<u64>| {
+                let callers = self.callers.iter();
+                free.iter()
+                    .any(|r| r.start <= gap.start && gap.end <= r.end)
+                    && !callers.clone().any(|callers| gap.contains(&callers.base))
+            };
+            match ranges.last_mut() {
+                Some(last) if base >= LOW && is_free(&(last.end..base)) => last.end = end,
+                Some(last) if last.end == base => last.end = end,
+                _ => ranges.push(base..end),
+            }
+        }
+        ranges
+    }
+
+    /// Returns words for the callers of the trampoline at an address.
+    pub(super) fn callers_near(&mut self, at: u64) -> Option<u64> {
+        let found = self.callers.iter_mut().find_map(|arena| arena.take(at));
+        found.or_else(|| {
+            let base = self.free_near(at)?;
+            self.bases.insert(base);
+            self.callers.push(CallerArena { base, used: 0 });
+            self.callers.last_mut()?.take(at)
+        })
+    }
+
+    /// Returns the base of a new arena within reach, but not that of the trampoline itself.
+    fn free_near(&self, at: u64) -> Option<u64> {
+        let free = self.preferred.iter().chain(&self.last_resort);
+        let mut free = free.filter(|range| !self.mapped.contains(range));
+        free.find_map(|range| {
+            let start = range
+                .start
+                .max(at.saturating_sub(REACH))
+                .next_multiple_of(ARENA_LEN);
+            let end = range.end.min(at.saturating_add(REACH));
+            let count = end.checked_sub(start)? / ARENA_LEN;
+            let chosen = start + self.seed % count.max(1) * ARENA_LEN;
+            let bases = [chosen, start].map(|from| (from..end).step_by(ARENA_LEN as usize));
+            let mut bases = bases.into_iter().flat_map(|bases| bases.take(TRIES));
+            bases.find(|base| {
+                base + ARENA_LEN <= end && base_of(at) != *base && !self.bases.contains(base)
+            })
+        })
+    }
+}

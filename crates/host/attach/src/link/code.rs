@@ -1,0 +1,143 @@
+//! Memory for trampolines: the code after the plan, which tiptoe writes and the agent maps.
+//!
+//! The program can only read and execute it, and its forked children share it. So a fork copies
+//! none of it, and a child, which may have fewer rights, cannot change what its parent executes.
+//! Nothing is written twice: children run what their parent left when they were forked.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use tiptoe_wire::calls::{MAX_THUNKS, THUNK, THUNK_BYTES, THUNK_CODE};
+use tiptoe_wire::{Map, MapContent, Plan, Request, arena};
+
+use super::Link;
+use crate::error::AttachError;
+
+/// The least number of return thunks to make at once.
+const THUNKS: usize = 8192;
+
+/// What of the code is in use.
+#[derive(Debug)]
+pub(super) struct CodeSpace(Mutex<CodeUse>);
+
+#[derive(Debug)]
+struct CodeUse {
+    /// Address ranges of the target, and the offset of each in the code.
+    mapped: Vec<(Range<u64>, u64)>,
+    /// The offset of the first unused byte.
+    next: u64,
+    /// The number of return thunks that are written.
+    thunks: usize,
+}
+
+impl CodeSpace {
+    pub(super) fn new() -> CodeSpace {
+        CodeSpace(Mutex::new(CodeUse {
+            mapped: Vec::new(),
+            next: Plan::THUNKS + (THUNK_CODE as u64).next_multiple_of(arena::LEN),
+            thunks: 0,
+        }))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut CodeUse) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Link {
+    /// Maps code at these ranges of whole arenas. Returns for each whether it is mapped: the agent may
+    /// have too little of the code, or something else may be at the address.
+    pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
+        let mut next = self.code.with(|code| code.next);
+        let mut planned = Vec::new();
+        for range in ranges {
+            let len = range.end - range.start;
+            let fits = len <= Plan::CODE_BYTES.saturating_sub(next);
+            planned.push(fits.then_some((range, next)));
+            next += if fits { len } else { 0 };
+        }
+        let maps = planned.iter().flatten().map(|(range, offset)| Map {
+            base: range.start,
+            len: range.end - range.start,
+            content: MapContent::Code { offset: *offset },
+        });
+        let mut results = self.map(&maps.collect::<Vec<_>>())?.into_iter();
+        let mut map = |planned: Option<(&Range<u64>, u64)>| {
+            let mapped = planned.filter(|_| results.next() == Some(0));
+            if let Some((range, offset)) = mapped {
+                self.code.with(|code| {
+                    code.mapped.push((range.clone(), offset));
+                    code.next = offset + (range.end - range.start);
+                });
+            }
+            mapped.is_some()
+        };
+        Ok(planned.into_iter().map(&mut map).collect())
+    }
+
+    /// Maps callers' arenas. Returns for each whether it is mapped.
+    pub fn map_callers(&self, bases: &[u64]) -> Result<Vec<bool>, AttachError> {
+        let maps = bases.iter().map(|base| Map {
+            base: *base,
+            len: arena::LEN,
+            content: MapContent::Words,
+        });
+        let results = self.map(&maps.collect::<Vec<_>>())?;
+        Ok(results.into_iter().map(|result| result == 0).collect())
+    }
+
+    fn map(&self, maps: &[Map]) -> Result<Vec<u64>, AttachError> {
+        let mut results = Vec::new();
+        for chunk in maps.chunks(Plan::MAX_RECORDS) {
+            for (index, map) in chunk.iter().enumerate() {
+                self.plan().put_map(index, *map);
+            }
+            self.ask(Request::Map, chunk.len())?;
+            results.extend(self.results(chunk.len()));
+        }
+        Ok(results)
+    }
+
+    /// Returns the address ranges at which code of this session is mapped.
+    pub fn code_ranges(&self) -> Vec<Range<u64>> {
+        self.code
+            .with(|code| code.mapped.iter().map(|(range, _)| range.clone()).collect())
+    }
+
+    /// Writes code at addresses of those ranges. No thread may execute it yet.
+    pub fn write_code(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
+        self.code.with(|code| {
+            codes.iter().try_for_each(|(address, bytes)| {
+                let mut mapped = code.mapped.iter();
+                let (range, offset) = mapped
+                    .find(|(range, _)| range.contains(address))
+                    .filter(|(range, _)| bytes.len() as u64 <= range.end - address)
+                    .ok_or(AttachError::Unwritten)?;
+                let at = Plan::BYTES + offset + (address - range.start);
+                self.plan.write(at as usize, bytes);
+                Ok(())
+            })
+        })
+    }
+
+    /// Makes the agent ready to follow calls, with this many more return thunks; 0 for none.
+    pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.ask(Request::Thunks, 0)?;
+        let [used, made] = [0, 1].map(|index| self.data().result(index) as usize);
+        let count = used.saturating_add(count.max(THUNKS));
+        let count = count.next_multiple_of(THUNKS).min(MAX_THUNKS);
+        if count <= made {
+            return Ok(());
+        }
+        let written = self
+            .code
+            .with(|code| std::mem::replace(&mut code.thunks, count));
+        let thunks = THUNK.repeat(count - written.min(count));
+        let at = Plan::BYTES + Plan::THUNKS + (written * THUNK_BYTES) as u64;
+        self.plan.write(at as usize, &thunks);
+        self.ask(Request::Thunks, count)
+    }
+}

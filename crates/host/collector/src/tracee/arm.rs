@@ -483,6 +483,6 @@ fn reason(outcome: u64) -> Option<String> {
     match outcome {
         0 => None,
         1 => Some("its code in memory differs from its file: another tool patched it".to_owned()),
-        _ => Some("its code is not mapped any more".to_owned()),
+        _ => Some("its code cannot be written, or is not mapped any more".to_owned()),
     }
 }

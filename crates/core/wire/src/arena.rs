@@ -2,10 +2,10 @@
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | [`PROLOGUE`] | the entries to the agent; after them their unwind information, and two addresses |
-//! | after that | trampolines from below; from above the unwind information of each |
-//! | [`INDEX`] | where that is, two bytes for each block of [`BLOCK`] |
-//! | [`CALLERS`] | return addresses of the first calls of each trampoline that follows calls |
+//! | [`PROLOGUE`] | entries to the agent, their unwind information, and two addresses |
+//! | after that | trampolines upwards; from the end downwards their unwind information |
+//! | [`INDEX`] | where that is, two bytes a [`BLOCK`] |
+//! | [`CALLERS`] | return addresses of the first calls of each following trampoline |
 
 /// The length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
@@ -13,14 +13,14 @@ pub const LEN: u64 = 0x1_0000;
 pub const PROLOGUE: u64 = 0;
 /// Offset of their unwind information.
 pub const PROLOGUE_UNWIND: u64 = PROLOGUE + 80;
-/// Offset of the index: [`LEN`] / [`BLOCK`] numbers of two bytes. A block in which a trampoline
-/// begins has the offset of its unwind information, in units of [`UNIT`]; others have 0.
+/// Offset of the index: [`LEN`] / [`BLOCK`] numbers of two bytes: the offset, in [`UNIT`]s, of the
+/// unwind information of the trampoline that begins in the block; else 0.
 pub const INDEX: u64 = 0xf000;
-/// Offset of words that the agent writes, [`WAYS`] for each [`SPAN`]: the return addresses of the
-/// calls that the trampoline there follows by itself. 0 before the first such call. They must never
-/// change afterwards, because a call may return through them at any later time.
+/// Offset of words that the agent writes, [`WAYS`] for each [`SPAN`]: the return addresses of calls
+/// that the trampoline follows by itself; 0 before the first. They must never change afterwards,
+/// because a call may return through them at any later time.
 pub const CALLERS: u64 = 0xf800;
-/// How many return addresses a trampoline has.
+/// Return addresses of a trampoline.
 pub const WAYS: usize = 2;
 /// The least length of a trampoline with such words, so that no other shares its words.
 pub const SPAN: u64 = 512;
@@ -37,25 +37,25 @@ pub const fn base(address: u64) -> u64 {
     address & !(LEN - 1)
 }
 
-/// Returns the index entry of the trampoline that begins at an address.
+/// Returns the index entry of the trampoline at an address.
 pub const fn entry(trampoline: u64) -> u64 {
     base(trampoline) + INDEX + trampoline % LEN / BLOCK * 2
 }
 
-/// Returns the word for one of the return addresses that a trampoline follows by itself.
+/// Returns the word for a return address that a trampoline follows by itself.
 pub const fn caller(trampoline: u64, way: usize) -> u64 {
     let first = trampoline % LEN / SPAN * WAYS as u64;
     base(trampoline) + CALLERS + (first + way as u64) * 8
 }
 
-/// Unwind information of a range of code, as words of `.eh_frame_hdr` and `.eh_frame`. A trampoline
-/// that follows calls by itself has [`unwind_info::PARTS`] entries, every second of which describes
-/// the code where some of these calls return. All others have one.
+/// Unwind information of code, as words of `.eh_frame_hdr` and `.eh_frame`. A trampoline that
+/// follows calls by itself has [`unwind_info::PARTS`] entries, every second for the code where such
+/// calls return. Others have one.
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;
-    /// Offset of the first entry: the first address of its code, and its FDE, both relative to the
-    /// start. The code of an entry ends where that of the next begins.
+    /// Offset of the first entry: its code and its FDE, relative to the start. The code ends where
+    /// the next entry's begins.
     pub const TABLE: u64 = 12;
     /// Bytes of an entry.
     pub const ENTRY: u64 = 8;
@@ -63,8 +63,8 @@ pub mod unwind_info {
     pub const COUNT: u64 = 12;
     /// The number of entries if calls are followed.
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
-    /// Offset, in that case, of the first of the probe's words.
+    /// Offset, in that case, of the probe's first word.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
-    /// Offset from the start of such a part to where its calls return.
+    /// Offset of where calls return, from the start of such a part.
     pub const RETURN: u64 = 4;
 }

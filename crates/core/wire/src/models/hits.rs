@@ -1,5 +1,5 @@
-//! A ring of hits that two threads share: each hit must be read whole, once, and in the order of
-//! its thread.
+//! A ring of hits that two threads share: hits must be read whole, once, and in their thread's
+//! order.
 //!
 //! Edge I has no mutant, because loom never lets a load see a store that is still to come.
 
@@ -15,7 +15,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
         let turn = words(1);
-        // As in the model of records: a thread must access a shared word before it moves the head.
+        // As in the model of records: a shared word must be accessed before the head moves.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let push = move |number: u64| {
             take_turn();

@@ -9,8 +9,7 @@ const FURTHEST: usize = 4;
 /// Longest name that is compared, because its row of distances is on the stack.
 const LONGEST: usize = 64;
 
-/// Returns the nearest names, the nearest first, by letters that are wrong, missing, extra or
-/// swapped.
+/// Returns the nearest names, nearest first, by wrong, missing, extra or swapped letters.
 pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
@@ -22,7 +21,7 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
-        // Otherwise a short name would match names without any of its letters.
+        // Otherwise a short name would match names that share no letter with it.
         if far > FURTHEST || far >= name.len() {
             continue;
         }

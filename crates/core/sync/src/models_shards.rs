@@ -9,11 +9,11 @@ use std::vec::Vec;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::shards::{Shards, Wait};
 
-/// A futex: a thread does not park if the word has changed, and a parked thread sleeps until it is
-/// woken. So a lost wake is a deadlock, which loom reports.
+/// A futex: a thread parks only if the word is unchanged, and sleeps until it is woken. So a lost
+/// wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether to wake one thread, as a futex does. All words share one queue, so a model in which
-    /// threads wait for several words must wake all.
+    /// Whether to wake one thread, as a futex does. All words share one queue, so a model that
+    /// waits for several words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,

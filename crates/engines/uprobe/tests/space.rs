@@ -11,10 +11,9 @@ use tiptoe_uprobe::lookup::{Error, FileOffset, Lookup, Mapping, Shape, Space};
 mod cells;
 use cells::{Cells, Change};
 
-/// Bytes of one cell of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// Most changes in a sequence; fewer under miri, which is several hundred times slower.
+/// Most changes in a sequence; miri is several hundred times slower.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,
@@ -84,7 +83,6 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Returns whether the kernel would refuse the move, too.
 fn refused(change: &Change) -> bool {
     let Change::Move(from, to) = change else {
         return false;
@@ -186,7 +184,7 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(space.find_locked(PAGE + 5), Lookup::Locked(Some(7)));
 }
 
-/// Once this left empty mappings, until there was no room.
+/// Once this left empty mappings.
 #[test]
 fn a_copy_out_of_the_middle_is_one_mapping() {
     let words = storage(SHAPE);
@@ -248,7 +246,6 @@ fn a_refused_change_leaves_all_as_it_was() {
     assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(Error::Full)));
 }
 
-/// Thousands of mappings added and removed at random must leave no table allocated.
 #[test]
 fn removed_mappings_take_no_room() {
     let count = if cfg!(miri) { 60 } else { 20_000 };
@@ -260,7 +257,7 @@ fn removed_mappings_take_no_room() {
     let space = Space::new(&words, shape).expect("long enough");
     let add = |at: u64| apply(&space, &Change::Map(4 * at..4 * at + 1, at, 0));
     let remove = |at: u64| apply(&space, &Change::Unmap(4 * at..4 * at + 1));
-    // A step coprime to the count visits all of them in a scattered order.
+    // A step coprime to the count visits all in a scattered order.
     let scattered = move |turn: u64| turn * 7_919 % count;
     for _ in 0..3 {
         assert!((0..count).all(|turn| add(scattered(turn)).is_ok()));
@@ -269,7 +266,6 @@ fn removed_mappings_take_no_room() {
     }
 }
 
-/// A mapping that stays must be found unchanged, whatever is mapped and unmapped around it.
 #[test]
 fn lookups_beside_changes() {
     let words = storage(SHAPE);

@@ -35,8 +35,8 @@ fn check_all(mappings: &Mappings, tables: usize) {
 }
 
 proptest! {
-    /// The pool has few tables. So a change that takes more tables than its check for room computed
-    /// finds none left, and an assertion in it fails.
+    /// The pool is small, so a change that takes more tables than its check computed finds none
+    /// left, and an assertion fails.
     #[test]
     fn rules_hold_after_every_change(
         tables in 20..400_usize,
@@ -91,7 +91,6 @@ fn tables_are_small_here() {
     );
 }
 
-/// The middle of a range takes few entries, however large the range is.
 #[test]
 fn a_large_mapping_takes_tables_at_its_edges_alone() {
     let words = cells(words_for(1 + 2 * (LEVELS as usize - 1)));

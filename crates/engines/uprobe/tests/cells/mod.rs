@@ -1,5 +1,4 @@
-//! A slow model of an address space: the file and offset at each address. Shared with the fuzz
-//! target.
+//! A slow model of an address space: file and offset at each address. Shared with the fuzz target.
 
 use std::ops::Range;
 
@@ -12,7 +11,6 @@ pub enum Change {
     Move(Range<u64>, Range<u64>),
 }
 
-/// The file and offset at each address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cells(pub Vec<Option<(u64, u64)>>);
 

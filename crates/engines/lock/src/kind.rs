@@ -1,4 +1,4 @@
-//! The ways to take a raw lock, as types, so that each is known at compile time.
+//! The ways to take a raw lock, as types, known at compile time.
 
 use lock_api::{RawMutex, RawRwLock, RawRwLockRecursive, RawRwLockUpgrade};
 use tiptoe_port::mode;
@@ -10,7 +10,7 @@ pub(crate) trait Kind<R> {
     const MODE: Mode;
     const PORT_MODE: u64;
 
-    /// Takes the lock if that needs no wait. Returns whether it was taken.
+    /// Takes the lock if that needs no wait. Returns whether it did.
     ///
     /// # Safety
     ///

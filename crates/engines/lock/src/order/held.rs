@@ -1,4 +1,4 @@
-//! The locks that this thread holds, and the pairs that it has added before.
+//! This thread's locks, and the pairs that it added.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::from_ref;
@@ -23,16 +23,16 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks released by another thread than the one that took them (guards may be sent), each with a
-/// number. An entry records the last number when its lock is taken. An entry with a smaller number
-/// than its lock's is stale and is dropped; a newer holder's entry never is, because the release
-/// comes before the next acquisition. For a shared lock the dropped entry may be another reader's.
+/// Numbered locks released by another thread than the one that took them (guards may be sent). An
+/// entry records the last number when its lock is taken. One with a smaller number than its lock's
+/// is stale and dropped; a newer holder's never is, because the release precedes the next
+/// acquisition. For a shared lock it may be another reader's.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint whether to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number. Relaxed: the released lock orders it before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The capacity of [`LET_GO`]. It must be bounded, because entries of threads that have ended stay.
+/// The capacity of [`LET_GO`], bounded because entries of ended threads stay.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -61,10 +61,10 @@ impl Entry {
     }
 }
 
-/// Runs `work` on the held locks, unless the validator itself is running.
+/// Runs `work` on the held locks, unless the validator is running.
 fn with_held(work: impl FnOnce(&RefCell<Vec<Entry>>)) {
     if !BUSY.get() {
-        // A thread that is ending has no list any more, and is not checked.
+        // A thread that is ending has no list, and is not checked.
         HELD.try_with(work).unwrap_or(());
     }
 }
@@ -105,7 +105,7 @@ fn find(held: &[Entry], address: usize, as_held: HeldAs) -> Option<usize> {
         .rposition(|entry| entry.side.address == address && entry.held == as_held)
 }
 
-/// Drops entries of locks that other threads have released.
+/// Drops entries of locks that other threads released.
 fn tidy(held: &mut Vec<Entry>) {
     if LET_GO_COUNT.load(Relaxed) == 0 {
         return;
@@ -119,7 +119,6 @@ fn tidy(held: &mut Vec<Entry>) {
     LET_GO_COUNT.store(let_go.len(), Relaxed);
 }
 
-/// Checks a lock that this thread would wait for.
 pub(super) fn check(wanted: &Entry, wants: Wants) {
     with_held(|held| {
         tidy(&mut held.borrow_mut());
@@ -139,7 +138,7 @@ pub(super) fn check(wanted: &Entry, wants: Wants) {
     });
 }
 
-/// Returns whether the thread holds the lock already, in which case no order needs to be checked.
+/// Returns whether the thread holds the lock, so that no order needs a check.
 fn has_it_already(held: &[Entry], wanted: &Entry, wants: Wants) -> bool {
     let mut same = held
         .iter()
@@ -167,7 +166,7 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
         to: wanted.node,
         wants,
     };
-    // The upper bits of a product depend on all bits of its factors.
+    // A product's upper bits depend on all bits of its factors.
     let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
     let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % KNOWN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
@@ -181,7 +180,7 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Reports a fault of a single thread, once for each pair of call sites.
+/// Reports a single thread's fault, once per pair of call sites.
 fn report_single(fault: Fault, entry: &Entry, wanted: &Entry) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_news(wanted.node, places) {

@@ -17,7 +17,6 @@ thread_local! {
     static PANICS: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// The state of a [`Fake`] lock for a thread that wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is free.
@@ -30,12 +29,10 @@ pub enum State {
     Broken,
 }
 
-/// Sets the state of all fake locks of this thread.
 pub fn locks_are(state: State) {
     STATE.set(state);
 }
 
-/// Sets the event at which hooks panic.
 pub fn panics_at(words: Option<&str>) {
     PANICS.with(|panics| *panics.borrow_mut() = words.map(str::to_owned));
 }
@@ -71,8 +68,7 @@ fn gives(what: &str) {
     note(format!("raw {what}"));
 }
 
-// SAFETY: one thread alone uses the fake lock, and never takes it twice at a time. So no two guards
-// exist at once.
+// SAFETY: one thread alone uses the fake lock, and never takes it twice, so no two guards exist.
 unsafe impl RawMutex for Fake {
     const INIT: Self = Fake;
     type GuardMarker = GuardNoSend;

@@ -145,8 +145,8 @@ fn a_recorded_trace_has_a_known_answer() {
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }
 
-/// One system-wide set, charged to labels. If everything fits, no label misses anything; in any
-/// case the charges of all labels add up to the set's counts.
+/// If everything fits, no label misses anything; all labels' charges always add up to the set's
+/// counts.
 #[test]
 fn charges_add_up_to_the_counts() {
     let (tree, labels, _) = machine(6);

@@ -6,11 +6,11 @@
 //! | --- | --- |
 //! | 0 | thunk to the cold entry: `jmp *(%rip)` and the address |
 //! | 16 | thunks to the agent's other entries |
-//! | 80 | unwind information of these |
+//! | 80 | their unwind information |
 //! | 160 | the address of the gate: a byte that is 0 where a thread without counters must do nothing |
-//! | 168 | the address of the table of return thunks |
-//! | next | trampolines upwards; from the end downwards the unwind information of each |
-//! | 61440 | where unwind information is, and the words of trampolines: see [`tiptoe_wire::arena`] |
+//! | 168 | the address of the return thunks' table |
+//! | next | trampolines upwards; from the end downwards their unwind information |
+//! | 61440 | where that is, and words of trampolines: [`tiptoe_wire::arena`] |
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::code::LinkTarget;
 use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
 use crate::unwind::UnwindInfo;
 
-/// The length, and the alignment, of an arena.
+/// An arena's length and alignment.
 pub const ARENA_LEN: u64 = tiptoe_wire::arena::LEN;
 
 const COLD: u64 = PROLOGUE;
@@ -36,39 +36,38 @@ const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 /// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
-/// Shorter runs are dropped, because no trampoline fits.
+/// Shorter runs are dropped: no trampoline fits.
 const SHORTEST: u64 = 32;
-/// An arena whose longest run is shorter is used only if nothing else is free, except for short
-/// trampolines such as counts. The ends of many arenas are on as many pages, at the same few cache
-/// sets.
+/// An arena without a longer run is used only if nothing else is free, except for short trampolines
+/// such as counts, because the ends of arenas compete for the same few cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 /// The most arenas.
 const MOST: usize = 4096;
-/// The most granules to try in one free range and band.
+/// The most granules tried in a free range and band.
 const TRIES: usize = 1024;
 /// The kernel maps nothing below this address.
 const LOWEST: u64 = 0x1_0000;
 
-/// An arena that an earlier attach left in the target.
+/// An arena that an earlier attach left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
     /// The address of its first byte.
     pub base: u64,
-    /// The address ranges that trampolines use.
+    /// The ranges that trampolines use.
     pub used: Vec<Range<u64>>,
 }
 
 /// Where arenas may be.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Free address ranges into which nothing is expected to grow.
+    /// Free ranges into which nothing is expected to grow.
     pub preferred: Vec<Range<u64>>,
-    /// Free ranges for the last resort, because the heap would grow into them.
+    /// Free ranges for the last resort: the heap grows into them.
     pub last_resort: Vec<Range<u64>>,
     /// Arenas that are already mapped.
     pub arenas: Vec<UsedArena>,
-    /// Chooses among the free places, so that an attacker cannot predict where arenas are.
+    /// Chooses among free places, so that an attacker cannot predict arenas.
     pub seed: u64,
 }
 
@@ -115,7 +114,6 @@ impl Arena {
     }
 }
 
-/// Returns the address of a link's target for the trampoline at `at`.
 pub(crate) fn resolve(at: u64, to: LinkTarget) -> u64 {
     let base = base_of(at);
     match to {
@@ -131,31 +129,28 @@ pub(crate) fn resolve(at: u64, to: LinkTarget) -> u64 {
     }
 }
 
-/// Returns the base of the arena that holds an address.
 pub(crate) fn base_of(address: u64) -> u64 {
     address & !(ARENA_LEN - 1)
 }
 
-/// The constraints on a trampoline's address.
 #[derive(Clone, Debug)]
 pub(crate) struct RoomRequest {
-    /// The address to which displacements are relative.
+    /// Displacements are relative to this address.
     pub(crate) origin: u64,
-    /// The displacements with a trap byte on each head.
+    /// Displacements with a trap byte on each head.
     pub(crate) any: Displacement,
-    /// The displacements whose last byte may also be one that traps together with the next.
+    /// Displacements whose last byte may also trap together with the next.
     pub(crate) pairs: Displacement,
-    /// The lowest and highest address that its links allow.
+    /// The lowest and highest address in its links' reach.
     pub(crate) reach: (u64, u64),
     /// Its length.
     pub(crate) len: u64,
-    /// The number of first bytes that most hits run.
+    /// First bytes that most hits run.
     pub(crate) hot: u64,
     /// The length of its unwind information, a multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
 }
 
-/// Room for a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
     /// The trampoline's address.
@@ -165,7 +160,7 @@ pub(crate) struct TrampolineRoom {
 }
 
 impl RoomRequest {
-    /// Returns the lowest allowed start in `range` from which all bytes are inside it.
+    /// Returns the lowest allowed start of all its bytes in `range`.
     fn in_range(&self, range: &Range<u64>, allowed: &Displacement) -> Option<u64> {
         let from = range.start.max(self.reach.0);
         let last = range.end.checked_sub(self.len)?.min(self.reach.1);
@@ -188,7 +183,6 @@ impl RoomRequest {
 #[derive(Debug)]
 struct Open {
     base: u64,
-    /// Unused runs, in order.
     free: Vec<Range<u64>>,
 }
 
@@ -243,7 +237,6 @@ impl Open {
     }
 }
 
-/// All arenas, and the ranges where more may be opened.
 #[derive(Debug)]
 pub(crate) struct Arenas {
     open: Vec<Open>,
@@ -286,8 +279,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room and returns its address. Prefers few cache lines, then trap bytes alone to
-    /// pairs, then open arenas to new ones. The range into which the heap grows is last.
+    /// Reserves room. Prefers few cache lines, then trap bytes alone to pairs, then open arenas to
+    /// new ones; last the range into which the heap grows.
     pub(crate) fn place(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -313,7 +306,7 @@ impl Arenas {
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 
-    /// Finds room in the last free run of an arena.
+    /// Finds room in an arena's last free run.
     fn in_end(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
@@ -346,9 +339,9 @@ impl Arenas {
         })
     }
 
-    /// Returns a place in a new arena that is inside a free range and begins in a band. Searches
-    /// from an address that the seed chooses, then from the start, so that arenas of overlapping
-    /// bands are adjacent.
+    /// Returns a place in a new arena inside a free range that begins in a band. Searches from an
+    /// address that the seed chooses, then from the start, so that arenas of overlapping bands are
+    /// adjacent.
     fn granule(
         &self,
         want: &RoomRequest,
@@ -407,7 +400,7 @@ impl Arenas {
     }
 }
 
-/// Returns [`BANDS`] with those below the site rotated by the seed.
+/// Returns [`BANDS`], those below the site rotated by the seed.
 fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     let mut bands = BANDS;
     let (below, _) = bands.split_at_mut(BELOW);
@@ -415,7 +408,7 @@ fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     bands
 }
 
-/// Returns the addresses that a displacement with the given top byte reaches.
+/// Returns the addresses that a displacement with this top byte reaches.
 fn band(origin: u64, top: u8) -> Range<u64> {
     let start = origin.saturating_add_signed(i64::from(i32::from(top) << 24));
     start..start.saturating_add(1 << 24)

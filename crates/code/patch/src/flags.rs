@@ -1,5 +1,5 @@
-//! Flags that one instruction leaves for another. The decoder also reports C0 to C3 of the x87 unit
-//! and the interrupt flags as flags, but trampolines do not change these.
+//! Flags that one instruction leaves for another. The decoder also reports x87's C0 to C3 and the
+//! interrupt flag, but trampolines do not change these.
 
 use iced_x86::{Instruction, RflagsBits};
 

@@ -1,4 +1,4 @@
-//! Finds the variable that a name means: by DWARF, by symbol, or by both.
+//! Finds the variable that a name means, by DWARF, symbol, or both.
 
 use gimli::constants as dw;
 
@@ -13,7 +13,6 @@ use super::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 
-/// The location of a variable, and its type if known.
 pub(super) struct Origin {
     pub(super) start: Start,
     pub(super) type_of: Option<TypeRef>,
@@ -21,7 +20,6 @@ pub(super) struct Origin {
 }
 
 impl<'d> Variables<'d> {
-    /// Returns the location of the variable with this name.
     pub(super) fn origin(&self, name: &Name) -> Result<Origin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
@@ -48,7 +46,7 @@ impl<'d> Variables<'d> {
         Err(self.unknown(name)?)
     }
 
-    /// Selects one of those with fixed addresses: a global one before static ones.
+    /// Selects one with a fixed address, a global before static ones.
     fn choose<'f>(
         &self,
         name: &Name,
@@ -79,7 +77,7 @@ impl<'d> Variables<'d> {
         entries.any(|entry| entry.has(dw::DW_AT_external))
     }
 
-    /// Returns names that select single variables: by their paths, or otherwise by their files.
+    /// Returns names that select single variables, by path or else by file.
     fn choices(&self, places: &[&NamedVariable<'d>]) -> Vec<String> {
         let paths: Vec<String> = places
             .iter()
@@ -119,7 +117,7 @@ impl<'d> Variables<'d> {
         })
     }
 
-    /// Returns a symbol's address, with the type of a declaration of that name.
+    /// Returns a symbol's address, with the type of a declaration.
     fn of_symbol(
         &self,
         name: &Name,

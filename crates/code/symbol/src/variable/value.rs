@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 impl Type {
-    /// Returns a type with at most a known size.
+    /// Returns an unknown type, perhaps of a known size.
     pub fn unknown(size: Option<u64>) -> Type {
         Type {
             name: "unknown".to_owned(),
@@ -55,8 +55,8 @@ impl Type {
         }
     }
 
-    /// Formats the little-endian value in these bytes. If they are not as many as the type has
-    /// (`x:1` of an `int`), formats them as a number.
+    /// Formats the little-endian value in these bytes; as a number if they are not as many as the
+    /// type has (`x:1` of an `int`).
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
@@ -112,7 +112,7 @@ fn sign_extended(value: u64, bytes: usize) -> i64 {
     (value << (unused & 63)).cast_signed() >> (unused & 63)
 }
 
-/// Adds the character to its number, if it is printable.
+/// Adds the character to its number, if printable.
 fn with_character(number: String, value: u64) -> String {
     let shown = u32::try_from(value).ok().and_then(char::from_u32);
     match shown.filter(|c| !c.is_control() && (c.is_ascii() || value > 0xff)) {
@@ -138,7 +138,7 @@ fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     }
 }
 
-/// Formats more bytes than a number has, the first one first.
+/// Formats more bytes than a number has, first to last.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {

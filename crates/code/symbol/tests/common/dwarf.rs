@@ -43,7 +43,7 @@ impl Dwarf {
         dwarf
     }
 
-    /// Adds a kind of entry, with or without entries below it. Returns its code.
+    /// Adds a kind of entry, with or without children. Returns its code.
     pub fn kind(&mut self, tag: u8, children: bool, attributes: &[(u8, u8)]) -> u8 {
         self.codes += 1;
         self.abbrev.extend([self.codes, tag, u8::from(children)]);

@@ -1,4 +1,4 @@
-//! Runs the programs by hand, at no tracepoint, with begins and ends that do not pair.
+//! Runs the programs by hand, with begins and ends that do not pair.
 
 use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
@@ -16,7 +16,6 @@ const ANY: u64 = 0;
 const LOCK: u64 = 0x1000;
 const OTHER: u64 = 0x2000;
 
-/// A report as the kernel would make it.
 #[derive(Clone, Copy)]
 enum LockReport {
     /// A wait for a lock begins, with these flags.
@@ -26,7 +25,7 @@ enum LockReport {
 }
 use LockReport::{Begin, End};
 
-/// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
+/// Runs the programs in this thread, which stays on one CPU, if they can be loaded.
 fn run(reports: &[LockReport]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
         watched: WaitSelection::Contended,
@@ -57,7 +56,7 @@ fn run(reports: &[LockReport]) -> Option<Waits> {
     Some(waits)
 }
 
-/// Checks each row's type, outcome and count; the drops; and the number of waits in progress.
+/// Checks each row's type, outcome and count; drops; and waits in progress.
 fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
     let Some(waits) = run(reports) else {
         return;
@@ -166,7 +165,7 @@ fn a_sleeping_wait_may_contain_a_spinning_one() {
     check(&reports, &rows, Drops::default(), 0);
 }
 
-/// A semaphore's begin follows that of its spinlock, at the same address.
+/// A semaphore's begin follows its spinlock's, at the same address.
 #[test]
 fn a_semaphore_is_no_spinlock() {
     let reports = [

@@ -42,11 +42,8 @@ const SHORTEST: u64 = 32;
 /// such as counts, because the ends of arenas compete for the same few cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
-/// The most arenas.
 const MOST: usize = 4096;
-/// The most granules tried in a free range and band.
 const TRIES: usize = 1024;
-/// The kernel maps nothing below this address.
 const LOWEST: u64 = 0x1_0000;
 
 /// An arena that an earlier attach left.
@@ -135,15 +132,12 @@ pub(crate) fn base_of(address: u64) -> u64 {
 
 #[derive(Clone, Debug)]
 pub(crate) struct RoomRequest {
-    /// Displacements are relative to this address.
     pub(crate) origin: u64,
-    /// Displacements with a trap byte on each head.
     pub(crate) any: Displacement,
-    /// Displacements whose last byte may also trap together with the next.
+    /// With a last byte that may also trap together with the next.
     pub(crate) pairs: Displacement,
-    /// The lowest and highest address in its links' reach.
+    /// The lowest and highest address in reach of its links.
     pub(crate) reach: (u64, u64),
-    /// Its length.
     pub(crate) len: u64,
     /// First bytes that most hits run.
     pub(crate) hot: u64,
@@ -153,14 +147,12 @@ pub(crate) struct RoomRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
-    /// The trampoline's address.
     pub(crate) at: u64,
-    /// The address of its unwind information, in the same arena.
+    /// Its unwind information, in the same arena.
     pub(crate) unwind: u64,
 }
 
 impl RoomRequest {
-    /// Returns the lowest allowed start of all its bytes in `range`.
     fn in_range(&self, range: &Range<u64>, allowed: &Displacement) -> Option<u64> {
         let from = range.start.max(self.reach.0);
         let last = range.end.checked_sub(self.len)?.min(self.reach.1);
@@ -214,7 +206,6 @@ impl Open {
         self.free.iter().any(|run| run.end - run.start >= ROOMY)
     }
 
-    /// Returns the highest free address for unwind information.
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
@@ -271,7 +262,6 @@ impl Arenas {
         }
     }
 
-    /// Returns the arenas opened since the last call.
     pub(crate) fn take_fresh(&mut self, abi: &Abi) -> Vec<Arena> {
         self.fresh
             .drain(..)
@@ -306,7 +296,6 @@ impl Arenas {
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 
-    /// Finds room in an arena's last free run.
     fn in_end(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
@@ -400,7 +389,7 @@ impl Arenas {
     }
 }
 
-/// Returns [`BANDS`], those below the site rotated by the seed.
+/// Returns [`BANDS`], rotated by the seed below the site.
 fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     let mut bands = BANDS;
     let (below, _) = bands.split_at_mut(BELOW);
@@ -408,7 +397,6 @@ fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     bands
 }
 
-/// Returns the addresses that a displacement with this top byte reaches.
 fn band(origin: u64, top: u8) -> Range<u64> {
     let start = origin.saturating_add_signed(i64::from(i32::from(top) << 24));
     start..start.saturating_add(1 << 24)

@@ -37,7 +37,6 @@ pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     None
 }
 
-/// Returns the value that an instruction writes to its first operand.
 fn constant(instruction: &Instruction, known: &HashMap<Register, u64>) -> Option<u64> {
     match instruction.code() {
         Opcode::Lea_r64_m if instruction.is_ip_rel_memory_operand() => {

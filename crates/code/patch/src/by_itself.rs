@@ -57,7 +57,6 @@ const TAKE_BOTH: [u8; 10] = [
     0x48, 0x8b, 0x4c, 0x24, 0xf0, // mov -16(%rsp),%rcx
 ];
 
-/// The offsets at which the rest of the trampoline joins.
 pub(crate) struct JoinOffsets {
     /// For each of the two callers, where the call is made: all registers must be restored, and the
     /// return address on the stack.
@@ -110,7 +109,6 @@ impl Trampoline {
         followed.itself
     }
 
-    /// Appends the path of an only counted call, and the copy.
     fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<Ahead>) {
         count(&mut self.code, call.slot + words::ONLY_COUNTED);
         self.code.put(&TAKE_RAX);
@@ -121,7 +119,6 @@ impl Trampoline {
     }
 }
 
-/// [`follow`]'s code that is not bound yet.
 struct FollowCode {
     itself: JoinOffsets,
     /// Taken by calls that are not from the first caller.
@@ -131,7 +128,6 @@ struct FollowCode {
     general: [Ahead; 2],
 }
 
-/// Follows a call that has credit.
 fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     // A probe over many functions pays for each taken branch, so the first caller's path has none.
     let others = unless_from(code, 0);

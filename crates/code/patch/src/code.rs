@@ -3,23 +3,22 @@
 /// The target of a 32-bit relative field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
-    /// A fixed address of the target.
     Address(u64),
-    /// The arena's gate word.
+    /// The gate word.
     Gate,
-    /// The arena's thunk to the cold entry.
+    /// The thunk to the cold entry.
     Cold,
-    /// The arena's thunk to the system call hook.
+    /// The thunk to the system call hook.
     Hook,
-    /// The arena's thunk to the entry for followed calls.
+    /// The thunk to the entry for followed calls.
     Slow,
-    /// The arena's thunk to the agent's timing.
+    /// The thunk to the agent's timing.
     Time,
-    /// The arena's thunk to the agent's hook of contended locks.
+    /// The thunk to the agent's hook of contended locks.
     Futex,
-    /// The arena's word with the address of the table of return thunks.
+    /// The word with the address of the table of return thunks.
     Table,
-    /// A word of the trampoline's with a return address of calls that it follows by itself.
+    /// A word of the trampoline's with a return address that it follows by itself.
     Caller(usize),
 }
 
@@ -39,7 +38,6 @@ pub(crate) struct Stand {
     pub(crate) depth: i64,
 }
 
-/// A forward jump without a target yet.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
@@ -50,13 +48,13 @@ pub(crate) struct Ahead {
 /// Condition codes: the low four bits of the opcode.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
-/// Below, as unsigned numbers.
+/// Unsigned.
 pub(crate) const IF_BELOW: u8 = 2;
-/// Not below, or no carry.
+/// No carry.
 pub(crate) const NOT_BELOW: u8 = 3;
-/// Less or equal, as signed numbers.
+/// Less or equal, signed.
 pub(crate) const NOT_ABOVE: u8 = 14;
-/// Greater, as signed numbers.
+/// Signed.
 pub(crate) const IF_GREATER: u8 = 15;
 
 /// Relocatable machine code, whose length must not depend on its address, because the arena
@@ -100,7 +98,6 @@ impl Code {
         &self.followed
     }
 
-    /// Returns the link of the instruction that ends at `next`.
     pub(crate) fn link_before(&self, next: usize) -> Option<LinkTarget> {
         let found = self.links.iter().find(|link| link.next == next);
         found.map(|link| link.to)
@@ -142,7 +139,7 @@ impl Code {
         self
     }
 
-    /// Appends a conditional jump, bound later; a short one reaches 127 bytes.
+    /// Bound later; a short one reaches 127 bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
@@ -154,7 +151,7 @@ impl Code {
         }
     }
 
-    /// Appends an instruction that ends with a relative field, bound later.
+    /// Appends an instruction that ends with a relative field.
     pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> Ahead {
         self.put(opcode).put32(0);
         Ahead {
@@ -169,7 +166,7 @@ impl Code {
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
-    /// Binds the jump, or field, to the next instruction.
+    /// Binds it to the next instruction.
     pub(crate) fn bind(&mut self, jump: Ahead) {
         let distance = self.len() - jump.end;
         if jump.near {
@@ -180,7 +177,6 @@ impl Code {
         }
     }
 
-    /// Appends a jump back to an emitted offset, conditional or not.
     pub(crate) fn jump_back(&mut self, condition: Option<u8>, offset: usize) {
         let distance = |end: usize| offset as i64 - end as i64;
         match (i8::try_from(distance(self.len() + 2)), condition) {

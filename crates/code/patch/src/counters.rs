@@ -47,7 +47,6 @@ pub(crate) fn call_cold_by_value(
     code.jump_back(None, out);
 }
 
-/// Adds one to the word `cell` bytes after %rax.
 pub(crate) fn increment(code: &mut Code, cell: i32) {
     code.put(&[0x48, 0xff, 0x80]).put32(cell); // incq cell(%rax)
 }

@@ -21,7 +21,6 @@ impl<'a> FunctionCode<'a> {
         &self.bytes[..self.size.min(self.bytes.len())]
     }
 
-    /// Returns a decoder from `offset` to the function's end.
     pub(crate) fn decoder(&self, offset: usize) -> Decoder<'a> {
         self.decoder_of(64, offset)
     }
@@ -82,7 +81,6 @@ pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     found.collect()
 }
 
-/// Returns how many bytes are filler: `int3` or whole no-operations.
 fn filler(bytes: &[u8], address: u64) -> usize {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut len = 0;
@@ -105,12 +103,11 @@ pub(crate) fn falls_through(instruction: &Instruction) -> bool {
     )
 }
 
-/// One linear pass over a function.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// Targets of its direct branches and calls, sorted.
     targets: Vec<u64>,
-    /// Whether the last instruction ends at the function's end, and control does not continue.
+    /// Whether control does not continue after the last instruction, which ends the function.
     ends: bool,
     /// System calls that may run from a copy, sorted.
     movable: Vec<u64>,
@@ -147,7 +144,6 @@ impl Survey {
         self.movable.binary_search(&address).is_ok()
     }
 
-    /// Returns whether a direct branch or call leads to `address`.
     pub(crate) fn is_target(&self, address: u64) -> bool {
         self.targets.binary_search(&address).is_ok()
     }
@@ -169,7 +165,6 @@ impl Survey {
     }
 }
 
-/// Returns the target of a direct near branch or call.
 pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     use FlowControl::{Call, ConditionalBranch, UnconditionalBranch};
     let direct = match instruction.flow_control() {

@@ -22,7 +22,6 @@ const SIGILL_BYTES: &[u8] = &[
 /// Bytes that raise SIGILL if [`SECOND`] follows: an operand that does not exist.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
-/// The byte after one of [`FIRSTS`].
 pub(crate) const SECOND: u8 = 0xff;
 
 /// Top bytes of the 16 MiB bands, in the order tried: below the site, then above it from the top
@@ -74,7 +73,6 @@ impl ByteSet {
         self.0[byte as usize / 64] >> (byte % 64) & 1 == 1
     }
 
-    /// Returns the smallest member from `byte` on.
     fn at_or_after(self, byte: u8) -> Option<u8> {
         let first = byte as usize / 64;
         (first..4).find_map(|word| {
@@ -138,7 +136,6 @@ impl Displacement {
         self
     }
 
-    /// Returns the smallest allowed displacement, unsigned, from `from` on.
     pub(crate) fn at_or_after(&self, from: u32) -> Option<u32> {
         let mut value = from;
         'carried: loop {

@@ -31,7 +31,6 @@ use crate::twice;
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// The no-operation that a kernel uprobe replaces with a call.
 const PAD: usize = 5;
-/// The most instructions to skip.
 const MOST: usize = 4;
 /// Arguments that filters compare, in order.
 const ARGUMENTS: [Register; 6] = [
@@ -74,7 +73,6 @@ fn rank(shape: &Shape) -> u8 {
     }
 }
 
-/// Returns the shapes at later instructions, nearest first.
 fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -> Vec<Shape> {
     let mut factory = InstructionInfoFactory::new();
     let mut decoder = function.decoder(start);
@@ -121,7 +119,7 @@ fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> b
     straight && !sets(factory, instruction, Register::RSP)
 }
 
-/// Returns the arguments that it overwrites, a bit each.
+/// The arguments that it overwrites, a bit each.
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
     let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
     (0..ARGUMENTS.len())
@@ -175,7 +173,6 @@ fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     start
 }
 
-/// Returns the length of a leading `endbr64` or five-byte no-operation.
 fn mark(code: &[u8]) -> Option<usize> {
     if code.starts_with(&ENDBR64) {
         return Some(ENDBR64.len());

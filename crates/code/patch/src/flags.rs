@@ -3,7 +3,6 @@
 
 use iced_x86::{Instruction, RflagsBits};
 
-/// The arithmetic status flags.
 pub(crate) const STATUS: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -11,12 +10,11 @@ pub(crate) const STATUS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// Returns the status flags that an instruction reads.
 pub(crate) fn read(instruction: &Instruction) -> u32 {
     instruction.rflags_read() & STATUS
 }
 
-/// Returns the status flags that an instruction changes or leaves undefined.
+/// Changed or left undefined.
 pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }

@@ -34,7 +34,6 @@ use crate::shape::{Kind, Shape, Strategy, shape_in};
 use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, sets, syscall_sites};
 use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
 
-/// The number of the system call.
 const FUTEX: u32 = 202;
 /// The operation that wakes, whose return needs no notice.
 const WAKE: u32 = 1;

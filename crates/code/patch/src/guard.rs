@@ -30,10 +30,8 @@
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
 
-/// Constrains the displacement, besides trap bytes on heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// No constraint.
     Free,
     /// The first three bytes stay. The patch is a call, so the trampoline finds the return address
     /// on the stack.
@@ -76,12 +74,10 @@ impl Guard {
         fits.then_some(Guard::Keep { len: len - 1, held })
     }
 
-    /// Returns whether so few displacements remain that each needs its own arena.
     pub(crate) fn is_tight(&self) -> bool {
         matches!(self, Guard::Keep { len: 2.., .. } | Guard::Call { .. })
     }
 
-    /// Narrows the displacements; `traps` are acceptable.
     pub(crate) fn narrow(&self, allowed: &mut Displacement, traps: ByteSet) {
         let bytes = &mut allowed.0;
         match *self {
@@ -118,7 +114,6 @@ fn keep(bytes: &mut [ByteSet; 4], held: &[u8]) {
     pairs.for_each(|(set, &byte)| *set = ByteSet::only(byte));
 }
 
-/// Returns whether a byte is a REX, operand size, address size, repeat or segment prefix.
 fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
 }

@@ -21,7 +21,6 @@ pub enum GroupValue {
 }
 
 impl GroupValue {
-    /// Loads the value to %rcx; counters are at %rax.
     pub(crate) fn load(self, code: &mut Code) {
         match self {
             GroupValue::Argument(arg) => {
@@ -61,20 +60,19 @@ impl Hits {
         under | self.by.map_or(0, |_| VALUED)
     }
 
-    /// Returns whether the code reads argument `arg`.
     pub(crate) fn look_at(&self, arg: u8) -> bool {
         let filter = self.filter.as_ref();
         let filtered = |filter: &Filter| filter.comparisons().iter().any(|c| c.arg == arg);
         self.by == Some(GroupValue::Argument(arg)) || filter.is_some_and(filtered)
     }
 
-    /// Appends the filter. Returns the jumps of hits that fail.
+    /// Returns the jumps of hits that fail.
     pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<Ahead> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
-    /// Appends the test of the counters at %rax. Jumps, far or near, outside the gate.
+    /// Jumps, far or near, outside the gate.
     pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<Ahead> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {

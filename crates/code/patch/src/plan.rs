@@ -127,7 +127,7 @@ impl Patch {
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// For each patch the first byte that it owns, and the end.
+    /// For each patch its first byte, and the end.
     claims: BTreeMap<u64, u64>,
 }
 

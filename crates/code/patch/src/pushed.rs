@@ -14,7 +14,6 @@ use crate::syscall::{SyscallSite, known_calls, sets};
 /// Most instructions between the return and the use of the result.
 const WAY_BACK: usize = 8;
 
-/// A `push $nr` that leads straight to a call.
 #[derive(Clone, Debug)]
 pub(crate) struct PushedNumber {
     /// The site, whose [`SyscallSite::syscall`] is the call of the maker.
@@ -24,7 +23,6 @@ pub(crate) struct PushedNumber {
     pub(crate) way_back: Vec<usize>,
 }
 
-/// Returns whether a function makes a call whose number is on the stack.
 pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     let loaded = |instruction: &Instruction| {
         let loads = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_r32_rm32)

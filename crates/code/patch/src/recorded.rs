@@ -56,7 +56,6 @@ impl RareJumps {
         }
     }
 
-    /// Appends the paths without credit and of a full ring.
     pub(crate) fn otherwise(self, code: &mut Code, out: usize) {
         code.bind(self.broke);
         counters::increment(code, cell(self.slot + words::ONLY_COUNTED));

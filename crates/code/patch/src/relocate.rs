@@ -123,7 +123,6 @@ pub(crate) fn push_return(copy: &mut Code, address: u64) {
     }
 }
 
-/// Returns an indirect call's bytes as a jump.
 fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
     let on_stack = [
         instruction.op0_register(),

@@ -141,7 +141,6 @@ fn touches_frame(instruction: &Instruction) -> bool {
         || instruction.mnemonic() == Mnemonic::Pop
 }
 
-/// Returns whether the instruction accesses the return address's slot.
 fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     let (base, cfa) = match frame {
         Cfa::AboveSp(cfa) => (Register::RSP, cfa),
@@ -154,7 +153,6 @@ fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     overlaps(instruction, base, cfa - WORD) && !is_barrier
 }
 
-/// Returns whether a memory operand covers a byte of this word.
 fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
     // `lea` and no-operations access no memory.
     let size = match instruction.mnemonic() {
@@ -214,7 +212,6 @@ impl Prologue {
     }
 }
 
-/// Returns how far an instruction moves the stack pointer down, if known.
 fn moved(instruction: &Instruction) -> Option<i64> {
     let by_number = || instruction.try_immediate(1).ok().map(u64::cast_signed);
     let on_stack_pointer = instruction.op0_kind() == OpKind::Register
@@ -267,7 +264,6 @@ impl Chain {
         read
     }
 
-    /// Drops overwritten registers.
     fn forget(&mut self, instruction: &Instruction) {
         if self.held.is_empty() {
             return;

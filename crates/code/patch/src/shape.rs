@@ -46,7 +46,6 @@ impl Strategy {
     }
 }
 
-/// One displaced instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) offset: usize,
@@ -69,12 +68,10 @@ pub(crate) const JUMP: u8 = 0xe9;
 pub(crate) const SHORT_JUMP: u8 = 0xeb;
 pub(crate) const CALL: u8 = 0xe8;
 
-/// The window of one strategy.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) strategy: Strategy,
     pub(crate) steps: usize,
-    /// Length of the displaced instructions.
     pub(crate) displaced: usize,
     /// Heads inside the patch, except the first.
     pub(crate) heads: Vec<u8>,
@@ -82,7 +79,6 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Returns a five-byte patch's first byte.
     pub(crate) fn opcode(&self) -> u8 {
         match self.guard {
             Guard::Call { .. } => CALL,
@@ -90,7 +86,6 @@ impl Window {
         }
     }
 
-    /// Returns the allowed displacements under these trap bytes.
     pub(crate) fn allowed(&self, traps: ByteSet) -> Displacement {
         let single = traps.and(ByteSet::TRAPS);
         let mut allowed = Displacement::over(&self.heads, single);
@@ -219,7 +214,6 @@ impl Shape {
 pub(crate) enum Kind {
     /// A function's entry: flags and red zone are free.
     Entry,
-    /// Any other instruction.
     Inside,
     /// The `mov` before a system call.
     SystemCall,
@@ -246,7 +240,6 @@ pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     }
 }
 
-/// Returns the shape at a known boundary of a surveyed function.
 pub(crate) fn shape_in(
     function: &FunctionCode,
     survey: &Survey,

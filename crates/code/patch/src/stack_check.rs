@@ -18,7 +18,6 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::decode::FunctionCode;
 
-/// Most instructions of a check.
 const MOST: usize = 8;
 /// Most instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
@@ -57,7 +56,6 @@ fn is_scratch(instruction: &Instruction) -> bool {
     SCRATCH.contains(&instruction.op0_register())
 }
 
-/// Returns whether a branch leads through a call to the entry.
 fn begins_again(function: &FunctionCode, branch: &Instruction) -> bool {
     let target = branch.near_branch_target().wrapping_sub(function.address);
     let Some(target) = usize::try_from(target)

@@ -68,7 +68,7 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     }
 }
 
-/// Returns a general register's number, and the named part's first bit.
+/// Also returns the named part's first bit.
 fn general(register: Register) -> Option<(u8, u8)> {
     let shift = match register {
         Register::AH | Register::BH | Register::CH | Register::DH => 8,
@@ -94,7 +94,6 @@ mod tests {
             bytes: &code,
         };
         let end = AT + 1 + bytes.len() as u64;
-        // Other addresses give `None`.
         assert_eq!(store_before(&function, end - 1), None);
         assert_eq!(store_before(&function, AT + 1), None);
         store_before(&function, end)

@@ -91,7 +91,6 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     site(function, &survey, &found?).ok()
 }
 
-/// Offsets of a `mov` and its `syscall`.
 pub(crate) struct Pair {
     nr: u32,
     start: usize,
@@ -116,7 +115,6 @@ pub fn stays(nr: u32) -> bool {
     STAY.contains(&nr)
 }
 
-/// Calls that change which signals a thread blocks.
 const MASKS: &[u32] = &[
     13, 14, 130, 270, 271, 281,
     441, // sigaction, sigprocmask, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -170,7 +168,6 @@ fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     (!numbers.is_empty()).then_some(numbers)
 }
 
-/// Returns the calls that a patch may displace, in order.
 pub(crate) fn movable(function: &FunctionCode, survey: &Survey) -> Vec<u64> {
     let makes_any = function.body().windows(2).any(|pair| pair == [0x0f, 0x05]);
     let known = makes_any.then(|| known_calls(function, survey, constant));

@@ -79,11 +79,9 @@ pub(crate) struct Call {
     pub(crate) slot: u32,
     /// The probe's number among those that follow calls.
     pub(crate) probe: u32,
-    /// Whether calls are timed.
     pub(crate) timed: bool,
     /// Whether the thread is marked as inside the call.
     pub(crate) gate: bool,
-    /// Which hits count.
     pub(crate) hits: Hits,
 }
 
@@ -187,7 +185,6 @@ pub(crate) fn count(code: &mut Code, word: u32) {
     counters::increment(code, word as i32 * 8);
 }
 
-/// Loads the end of the thread's uppermost frame to %rcx.
 fn frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x8b, 0x0c, 0x25]).put32(abi.frames);
 }
@@ -215,7 +212,6 @@ fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     (code.jump_ahead(IF_NOT_EQUAL, true), look)
 }
 
-/// Appends the step to the next entry; jumps at a free one.
 fn next_entry(code: &mut Code, look: usize) -> Ahead {
     code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax)
     let absent = code.jump_ahead(IF_EQUAL, false);
@@ -260,7 +256,6 @@ struct SlowCall {
 }
 
 impl Call {
-    /// Returns a call that is neither timed nor a gate, for all hits.
     pub(crate) fn new(slot: u32, probe: u32) -> Result<Call, Refusal> {
         let end = slot.checked_add(words::ALL);
         match end.is_some_and(|end| end < MAX_SLOT) && probe < MAX_PROBES {

@@ -85,7 +85,6 @@ pub(crate) fn solvent(code: &mut Code, by: GroupValue, slot: u32) -> Ahead {
     solvent
 }
 
-/// Adds one to a word of the set %rdx.
 pub(crate) fn count(code: &mut Code, word: u32) {
     code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
 }

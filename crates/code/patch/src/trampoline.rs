@@ -160,13 +160,11 @@ impl Body {
     }
 }
 
-/// A trampoline without an address yet.
 #[derive(Debug, Default)]
 pub(crate) struct Trampoline {
     pub(crate) code: Code,
-    /// Offset where a thread that trapped at the site resumes.
+    /// Where a thread that trapped at the site resumes.
     pub(crate) trapped: usize,
-    /// Offset of the displaced instructions' copy.
     pub(crate) copy: usize,
     /// First bytes that most hits run.
     pub(crate) hot: usize,
@@ -318,7 +316,6 @@ fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     code.relative(&[0xe9], LinkTarget::Address(behind), &[]);
 }
 
-/// A trampoline's hit, if it does not follow calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HitAction {
     Count,
@@ -389,7 +386,6 @@ impl Trampoline {
         }
     }
 
-    /// Appends the entries for a thread at the site that has not made the call.
     fn uncalled(&mut self, call: &Step, behind: u64) {
         self.copy = self.code.len();
         self.code.stand(0, 0).append(&call.copy);
@@ -399,7 +395,6 @@ impl Trampoline {
         self.code.jump_back(None, 0);
     }
 
-    /// Appends the displaced instructions' `copy`.
     pub(crate) fn embed(&mut self, copy: &Trampoline) {
         let base = self.code.len();
         self.code.append(&copy.code);
@@ -428,7 +423,6 @@ impl Trampoline {
         }
     }
 
-    /// Appends the `copy` and all code around it.
     fn around(&mut self, hit: &Hit, entry: bool, abi: &Abi, copy: &Trampoline) {
         let code = &mut self.code;
         if !entry {

@@ -20,7 +20,6 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-/// The bytes that the return address takes.
 const RETURN_ADDRESS: u64 = 8;
 
 /// Returns whether a second execution, after a hit, has the same result.

@@ -24,7 +24,6 @@ use tiptoe_wire::arena::{UNIT, caller, unwind_info};
 
 use crate::code::{Code, LinkTarget, Stand};
 
-/// Returns a trampoline's positions, each where it changes.
 fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
     let mut walk = Walk {
         code,
@@ -103,7 +102,6 @@ fn branches(instruction: &Instruction) -> bool {
     )
 }
 
-/// Unwind information of code, independent of both addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct UnwindInfo {
     /// Adjacent, from the beginning of the code.
@@ -115,7 +113,6 @@ pub(crate) struct UnwindInfo {
 #[derive(Clone, Debug)]
 struct UnwindPart {
     form: &'static Form,
-    /// The FDE's instructions.
     program: Vec<u8>,
     /// For calls that the trampoline follows by itself: the word with the return address.
     way: Option<usize>,
@@ -160,12 +157,10 @@ static RETURNED: Form = Form {
     program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
 };
 
-/// The lengths of a `call`, and of the `push` after it.
 const CALL: usize = 5;
 const PUSH: usize = 6;
 
 impl UnwindInfo {
-    /// Describes a trampoline for a site, with `depth` bytes on the stack.
     pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> UnwindInfo {
         let rows = rows(code, Stand { offset: 0, depth });
         let part = |start: usize, end: usize| UnwindPart {
@@ -195,7 +190,6 @@ impl UnwindInfo {
         UnwindInfo { parts, slot }
     }
 
-    /// Describes code that is called and pushes nothing.
     pub(crate) fn called(count: usize) -> UnwindInfo {
         UnwindInfo {
             parts: vec![UnwindPart {
@@ -272,7 +266,6 @@ impl Form {
 }
 
 impl UnwindPart {
-    /// Returns the FDE at `at` of the CIE at `cie`, for code from `start` on in `code`.
     fn fde(&self, (at, cie): (u64, u64), start: u64, code: u64) -> Vec<u8> {
         let mut program = self.program.clone();
         if let Some(way) = self.way {
@@ -293,7 +286,6 @@ impl UnwindPart {
     }
 }
 
-/// Returns the instructions for a range of a trampoline, from all its positions.
 fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
     let mut program = Vec::new();
     let (mut last, mut emitted) = (range.start, None::<Stand>);

@@ -32,7 +32,6 @@ const PROGRAMS: &[&str] = &[
 const LOADED: u64 = 0x7f12_3400_0000;
 const GIB: u64 = 1 << 30;
 
-/// A program's code as .eh_frame divides it.
 struct Program {
     image: Range<u64>,
     sections: Vec<(u64, Vec<u8>)>,
@@ -141,7 +140,6 @@ fn planner(space: Space) -> Planner {
     )
 }
 
-/// Checks what every patch promises.
 fn check(shape: &Shape, patch: &Patch) {
     let jump = |from: u64, bytes: &[u8]| {
         let field = i32::from_le_bytes(bytes[1..5].try_into().expect("five bytes"));
@@ -189,7 +187,6 @@ impl Tally {
         }
     }
 
-    /// Returns the percentage of patches without a trap.
     fn share(&self) -> f64 {
         let refused: usize = self.refusals.values().sum();
         let all = self.strategies.iter().sum::<usize>() + refused;
@@ -261,7 +258,7 @@ fn nearly_every_function_takes_a_jump() {
     }
 }
 
-/// With a planner for each function; no offset may panic.
+/// With a planner for each function.
 #[test]
 fn every_instruction_is_patched_or_refused() {
     let Some(program) = Program::read(PROGRAMS[0]) else {

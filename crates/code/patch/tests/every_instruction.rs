@@ -165,11 +165,9 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }
 
-/// The kind of patch at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Count,
-    /// As the middle of a function.
     Inside,
     /// Counted, with calls followed to their returns.
     Followed,
@@ -210,7 +208,6 @@ impl Mode {
     }
 }
 
-/// Functions that begin with each instruction, and frames for followed calls.
 struct Entries {
     machine: Machine,
     frames: Vec<u64>,
@@ -221,7 +218,7 @@ impl Entries {
         (self.frames.as_ptr() as u64).next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Runs a function with and without a patch. Returns whether its site moved.
+    /// Returns whether its site moved.
     fn check(&mut self, encoding: &Encoding, mode: Mode, flags: u64) -> bool {
         let at = self.machine.room(0);
         let mut code = [&encoding.bytes[..], &PLAIN].concat();

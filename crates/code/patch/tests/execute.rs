@@ -73,7 +73,6 @@ impl Bench {
         (out, hasher.finish())
     }
 
-    /// Patches `code` at `offset` and compares it with the original.
     fn check(&mut self, at: u64, code: &[u8], filler: usize, offset: usize) -> Option<Patch> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + filler, 0xcc);
@@ -454,7 +453,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
     }
 }
 
-/// Runs a call with and without its hook; `seen` is 0 without a call of the hook.
+/// `seen` is 0 without a call of the hook.
 fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
     let mut registers = bench.random.registers(0);
     registers[2] = 0;

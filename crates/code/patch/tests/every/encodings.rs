@@ -24,7 +24,6 @@ pub static ALL: LazyLock<Vec<Encoding>> = LazyLock::new(|| {
     encodings.map(|(_, encoding)| encoding).collect()
 });
 
-/// Returns codes of 64-bit mode for which no bytes were found.
 pub fn missing() -> Vec<Code> {
     let there: HashSet<Code> = ALL.iter().map(|e| e.instruction.code()).collect();
     let decoded = |code: &Code| {
@@ -107,7 +106,6 @@ fn legacy(found: &mut EncodingMap) {
     }
 }
 
-/// Returns whether the byte is a prefix, or begins a longer opcode.
 fn leads_on(byte: u8) -> bool {
     let prefix =
         matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);

@@ -86,7 +86,6 @@ unsafe extern "C" {
     fn tiptoe_every_over();
 }
 
-/// The state after some code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     pub registers: Registers,
@@ -135,8 +134,8 @@ fn entry_stack() -> u64 {
     &raw const tiptoe_every_stack_end as u64 - 8
 }
 
-/// Returns code that may follow any instruction: it saves stack pointer and flags, switches to the
-/// caller's stack, and returns.
+/// Returns code that may follow any instruction: it saves stack pointer and flags, and returns on
+/// the caller's stack.
 pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     const STORE_STACK: [u8; 3] = [0x48, 0x89, 0x25];
     const LOAD_STACK: [u8; 3] = [0x48, 0x8b, 0x25];
@@ -172,7 +171,6 @@ pub fn registers(machine: &Machine, flags: u64) -> Registers {
     registers
 }
 
-/// Makes faults end the code that raises them, and fills in the initial state.
 pub fn prepare() {
     recover();
     // SAFETY: the tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`.
@@ -223,7 +221,7 @@ fn recover() {
     }
 }
 
-/// Calls code on a machine whose data and stack are always the same.
+/// Data and stack are always the same.
 pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let page = [0, 0, 0x80, 0x3f].repeat(1024);
     let stack = entry_stack() - BELOW as u64;

@@ -87,7 +87,6 @@ impl Followed {
         }
     }
 
-    /// Checks that `calls` calls returned without the agent.
     fn assert_followed(&self, calls: u64, before: &crate::machine::Calls) {
         let now = self.machine.calls();
         let returns = match self.timed {

@@ -57,7 +57,7 @@ fn this_processor_traps_as_the_guards_say() {
 }
 
 impl Bench {
-    /// Patches `code` at `offset`. Returns the patch, and whether it is at an entry.
+    /// Also returns whether it is at an entry.
     fn patch(&mut self, at: u64, code: &[u8], offset: usize) -> Option<(Patch, bool)> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + 16, 0xcc);
@@ -77,7 +77,7 @@ impl Bench {
         Some((placed.expect("room"), shape.is_entry()))
     }
 
-    /// Runs `code`; at an entry the flags are free.
+    /// At an entry the flags are free.
     fn compare(&self, at: u64, input: &Registers, expected: &(Registers, u64), entry: bool) {
         let mut found = self.observe(at, input);
         if entry {
@@ -86,7 +86,7 @@ impl Bench {
         assert_eq!(&found, expected, "{:x?}", read(at, 32));
     }
 
-    /// Sets and removes a breakpoint on the site; the code must behave as before.
+    /// The code must behave as before.
     fn survives(&mut self, at: u64, code: &[u8], offset: usize) -> Option<Strategy> {
         let (patch, entry) = self.patch(at, code, offset)?;
         if patch.strategy == Strategy::Trap {

@@ -63,7 +63,6 @@ std::arch::global_asm!(
     "incq tiptoe_test_calls(%rip)",
     "pop %rax",
     "ret $8",
-    // Follows no call.
     "tiptoe_test_slow:",
     "mov %rcx, 32+tiptoe_test_calls(%rip)",
     "mov 40(%rsp), %rax",

@@ -72,7 +72,6 @@ const CODE_LEN: u64 = 1 << 20;
 pub struct Machine {
     pub planner: Planner,
     pub at: u64,
-    /// A page that the code may read and write.
     pub data: Range<u64>,
     descriptor: Box<[u64; 1]>,
     /// The %fs offset of a word that is 0.
@@ -138,7 +137,6 @@ impl Machine {
         }
     }
 
-    /// Returns room for a function, `skew` bytes off alignment.
     pub fn room(&mut self, skew: u64) -> u64 {
         self.at += 512;
         assert!(self.at + 512 < self.data.start, "the machine is full");
@@ -150,35 +148,30 @@ impl Machine {
         self.descriptor[0] = if there { self.slab.as_ptr() as u64 } else { 0 };
     }
 
-    /// Gives the thread `count` counters, all 0.
     pub fn slots(&mut self, count: usize) {
         self.slab = vec![0; count];
         self.counters(true);
     }
 
-    /// Sets the end of the frames; 0 for none.
+    /// 0 for none.
     pub fn set_frames(&self, end: u64) {
         // SAFETY: the caller's frames outlive every run, with room above.
         unsafe { tiptoe_test_set_frames(end) };
     }
 
-    /// Returns the end of the thread's frames.
     pub fn frames(&self) -> u64 {
         // SAFETY: reads a word of this thread.
         unsafe { tiptoe_test_frames() }
     }
 
-    /// Makes the thread count at an address of the caller.
     pub fn count_at(&mut self, slab: u64) {
         self.descriptor[0] = slab;
     }
 
-    /// Opens or closes the gate.
     pub fn gate(&self, open: bool) {
         write(self.gate.as_ptr() as u64, &u64::from(open).to_le_bytes());
     }
 
-    /// Returns where the stack pointer at the call is stored.
     pub fn stack_cell(&self) -> u64 {
         self.data.start + 2048
     }
@@ -188,12 +181,11 @@ impl Machine {
         unsafe { self.slab.as_ptr().add(slot).read_volatile() }
     }
 
-    /// Writes `code` and patches its entry. Returns its address.
+    /// Returns its address.
     pub fn patched(&mut self, code: &[u8], body: &Body) -> (u64, Patch) {
         self.patched_as(code, body, |shape| shape)
     }
 
-    /// The same with a shape made of its own.
     pub fn patched_as(
         &mut self,
         code: &[u8],
@@ -245,13 +237,12 @@ impl Machine {
         });
     }
 
-    /// Removes it, and with it the patch's first byte.
     pub fn disarm_foreign(&self, patch: &Patch) {
         write(patch.site, &patch.original[..1]);
         *FOREIGN.lock().expect("no test panics with it") = None;
     }
 
-    /// Runs `code`. Returns its signal, and the reported offset.
+    /// Returns the signal, and the reported offset.
     pub fn fault(&self, at: u64, code: &[u8], registers: &Registers) -> Option<(i32, u64)> {
         write(at, code);
         write(at + 32, &[0xc3]);
@@ -270,7 +261,7 @@ impl Machine {
         write(patch.site, &patch.original[..patch.len.into()]);
     }
 
-    /// Calls `target` with these registers. Returns them afterwards, with the stack pointer.
+    /// Returns the registers afterwards, with the stack pointer.
     pub fn run(&self, target: u64, registers: &Registers) -> Registers {
         // SAFETY: `RUNNING` excludes other threads. Generated code returns with the stack as it
         // was.
@@ -427,7 +418,6 @@ fn handle_traps() {
     });
 }
 
-/// Handles a signal that generated code raises.
 pub fn handle(signal: i32) {
     // SAFETY: the handler takes a lock that no generated code holds, and runs only for its faults.
     unsafe {

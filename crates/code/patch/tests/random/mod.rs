@@ -74,7 +74,6 @@ const PLAIN: &[&[u8]] = &[
     &[0x49, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8],
 ];
 
-/// Those of them that read the flags.
 const READS_FLAGS: &[&[u8]] = &[
     &[0xf5],
     &[0x11, 0xc8],

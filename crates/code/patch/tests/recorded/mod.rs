@@ -66,7 +66,7 @@ impl Recorder {
         self.data().ring(0).expect("rings")
     }
 
-    /// Returns the counts: recorded, lost, only counted.
+    /// Recorded, lost, only counted.
     fn counts(&self) -> [u64; 3] {
         let counts = [words::RECORDED, words::LOST, words::ONLY_COUNTED];
         counts.map(|word| self.data().counter(0, SLOT + word))

@@ -123,7 +123,6 @@ impl Table {
     }
 }
 
-/// Start, end and rule of each piece of code.
 #[derive(Default)]
 struct Spans(Vec<(u32, u32, Rule)>);
 

@@ -45,7 +45,7 @@ impl Pieces for Vec<u8> {
 pub struct Content {
     file: Rc<Budgeted>,
     cache: ReadCache<Cursor>,
-    /// Start and size of each piece that the budget paid for.
+    /// Pieces that the budget paid for.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
@@ -84,7 +84,6 @@ impl Content {
         self.file.pieces.read(at, piece)
     }
 
-    /// Records that something was not read.
     pub(crate) fn leave_out(&self) {
         self.file.exceeded.set(true);
     }

@@ -57,7 +57,7 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// Returns the possible paths by build-id, most likely first.
+/// Most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();

@@ -24,7 +24,6 @@ pub(crate) struct Demangled {
     pub(crate) full: String,
 }
 
-/// Demangles a C++ or Rust name.
 pub(crate) fn demangle(name: &str) -> Option<Demangled> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
@@ -66,7 +65,7 @@ fn rust(name: &str) -> Option<Demangled> {
     })
 }
 
-/// Demangles a C++ name; compilers' copies (`f.isra.0`) have the function's name.
+/// Compilers' copies (`f.isra.0`) have the function's name.
 fn cpp(name: &str) -> Option<Demangled> {
     let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
@@ -86,7 +85,7 @@ fn cpp(name: &str) -> Option<Demangled> {
     })
 }
 
-/// Text that cannot grow beyond [`MAX_TEXT`].
+/// Cannot grow beyond [`MAX_TEXT`].
 #[derive(Default)]
 struct Bounded(String);
 

@@ -69,7 +69,6 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(found)
     }
 
-    /// Returns the first entry of this kind.
     pub(crate) fn value(&self, tag: elf::DynamicTag) -> Option<u64> {
         let entries = self.entries.iter();
         let mut entries = entries.take_while(|entry| entry.d_tag(self.endian) != elf::DT_NULL);

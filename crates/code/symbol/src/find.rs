@@ -224,7 +224,7 @@ impl Image {
     }
 }
 
-/// Returns up to `count` similar names, best first.
+/// Best first.
 pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usize) -> Vec<String> {
     if name.len() > MAX_ALIKE {
         return Vec::new();

@@ -21,7 +21,6 @@ pub(crate) struct Frame {
     pub(crate) inside: bool,
     /// It saves the registers in which handlers get their arguments.
     pub(crate) unwinder: bool,
-    /// It has no caller.
     pub(crate) outermost: bool,
 }
 

@@ -93,8 +93,7 @@ pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Returns whether a symbol names a whole function or its copy (`f.isra.0`, `f.constprop.1`), not a
-/// part.
+/// Not a part, but perhaps a copy (`f.isra.0`, `f.constprop.1`).
 pub(crate) fn is_whole(name: &str) -> bool {
     let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
     !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())

@@ -19,7 +19,6 @@ const GLIBC: [&str; 7] = [
     "libresolv.so.2",
 ];
 
-/// Debian's archive of debug packages.
 const ARCHIVE: &str = "the archive `deb http://deb.debian.org/debian-debug/ bookworm-debug main`";
 
 /// Where packages install programs and libraries.
@@ -101,8 +100,7 @@ fn debuginfod(build_id: &[u8]) -> String {
     format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
-/// Returns the command that names a file's package. dpkg knows it as `/lib/x` or `/usr/lib/x`,
-/// which now are one file.
+/// dpkg knows it as `/lib/x` or `/usr/lib/x`, which now are one file.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);

@@ -219,7 +219,7 @@ impl Variable {
         self.thread_local
     }
 
-    /// Returns the link-time addresses, none if thread-local.
+    /// None if thread-local.
     fn addresses(&self) -> Range<u64> {
         match self.thread_local {
             true => 0..0,

@@ -29,7 +29,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Makes functions of addresses; refuses those without code in the file.
+/// Refuses addresses without code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -44,7 +44,7 @@ impl FunctionBuilder<'_> {
         Some((segment, offset))
     }
 
-    /// Returns a nameless function, no longer than its segment.
+    /// No longer than its segment.
     fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
         let (segment, offset_in_file) = self.segment(address)?;
         let kind = if self.layout.in_plt(address) {
@@ -90,8 +90,7 @@ impl FunctionBuilder<'_> {
     }
 }
 
-/// Returns the distinct names, best to show first: global before local, few leading underscores,
-/// short.
+/// Best to show first: global before local, few leading underscores, short.
 fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());

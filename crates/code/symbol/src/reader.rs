@@ -16,7 +16,6 @@ use crate::content::Content;
 /// A section may unpack to this many times its size, plus [`MAX_MORE`].
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
-/// The bytes of a window.
 const WINDOW: usize = 16 << 10;
 /// The largest section read, because each byte may be searched.
 const MOST: u64 = 1 << 30;
@@ -91,7 +90,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Fills a piece from an offset on, if the section has all of it.
+    /// Only if the section has all of it.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         let (content, start, window) = match &self.bytes {
@@ -123,7 +122,7 @@ impl<'d> Section<'d> {
         Some(())
     }
 
-    /// Returns the string at an offset, at most `most` bytes.
+    /// At most `most` bytes.
     pub(crate) fn string(&self, at: usize, most: usize) -> Option<Vec<u8>> {
         let most = most.min(self.len.checked_sub(at)?);
         let mut string = Vec::new();
@@ -138,7 +137,6 @@ impl<'d> Section<'d> {
         Some(string)
     }
 
-    /// Shows all readable bytes in order, part by part.
     pub(crate) fn each_part(&self, mut show: impl FnMut(&[u8])) {
         if let Bytes::Held(bytes) = &self.bytes {
             return show(bytes);
@@ -170,7 +168,6 @@ pub(crate) fn unpacked<'d>(
     packed.decompress().ok()
 }
 
-/// A part of a section, for gimli.
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,

@@ -30,7 +30,6 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Returns the slots with this resolver's choice.
     pub(crate) fn of_resolver(&self, resolver: u64) -> impl Iterator<Item = u64> + '_ {
         let start = self
             .resolved

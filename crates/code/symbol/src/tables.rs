@@ -67,7 +67,7 @@ impl<'d> Strings<'d> {
         }
     }
 
-    /// Returns the name at an offset, without its version.
+    /// Without its version.
     pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
         let rest = self.bytes.get(offset as usize..)?;
         let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
@@ -79,7 +79,7 @@ impl<'d> Strings<'d> {
     }
 }
 
-/// Reads a table; skips symbols that define nothing.
+/// Skips symbols that define nothing.
 pub(crate) fn symbols<'d, E: Elf>(
     file: &File<'d, E>,
     table: &SymbolTable<'d, E, &'d Content>,

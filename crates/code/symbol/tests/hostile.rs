@@ -53,7 +53,7 @@ proptest! {
         exercise(&bytes);
     }
 
-    /// Changes the numbers on which everything depends: ELF, program and section headers.
+    /// ELF, program and section headers.
     #[test]
     fn headers_changed(changes in header_fields(), at_end in any::<bool>()) {
         let mut bytes = victim();
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// Returns a minimal file with `count` symbols in one long name.
+/// All symbols are in one long name.
 fn many_symbols_one_name(count: usize, name_length: usize) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");

@@ -9,7 +9,6 @@ use tiptoe_symbol::{Error, Image, Kind, Source};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Prints an image's contents, for `--nocapture`.
 fn report(path: &str, image: &Image) {
     let count = |pick: &dyn Fn(&tiptoe_symbol::Function) -> bool| {
         image.functions().iter().filter(|f| pick(f)).count()

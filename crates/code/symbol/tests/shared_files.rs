@@ -27,7 +27,6 @@ struct Places {
     image: PathBuf,
     root: PathBuf,
     cache: Option<PathBuf>,
-    /// The answer of the server.
     served: Option<PathBuf>,
     requests: RefCell<Vec<String>>,
 }
@@ -58,7 +57,7 @@ impl DebugSource for Places {
 }
 
 impl Program {
-    /// Builds the program, which refers to the shared file by this name, and the file as `shared`.
+    /// The program refers to the shared file by this name.
     fn new(name: &str) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

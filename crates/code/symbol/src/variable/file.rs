@@ -39,7 +39,7 @@ pub(super) struct Root<'d> {
     pub(super) is_skeleton: bool,
 }
 
-/// A file's units, those of `.debug_types` after those of `.debug_info`.
+/// Units of `.debug_types` after those of `.debug_info`.
 pub(super) struct File<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,
@@ -118,7 +118,7 @@ impl<'d> File<'d> {
         })
     }
 
-    /// Returns the table from `start` to the next.
+    /// Up to the next table.
     pub(super) fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&start) {
             return known.clone();

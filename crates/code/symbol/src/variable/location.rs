@@ -5,10 +5,8 @@ use gimli::{AttributeValue, Operation};
 use super::file::Slice;
 use super::units::{Entry, Units};
 
-/// The location of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
-    /// At a link-time address.
     Address(u64),
     /// At an offset in the file's thread-local block.
     ThreadLocal(u64),

@@ -28,7 +28,6 @@ struct Search<'s, 'd> {
     units: &'s Units<'d>,
     wanted: &'s str,
     seen: Vec<String>,
-    /// Found in a virtual base class.
     is_virtual: bool,
 }
 

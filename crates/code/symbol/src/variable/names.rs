@@ -116,7 +116,7 @@ fn is_called<'d>(
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
 }
 
-/// Returns the location of an entry's variable; none for a member or parameter.
+/// None for a member or parameter.
 fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, VariableError> {
     if entry.tag == dw::DW_TAG_formal_parameter {
         return Ok(Location::Local);
@@ -148,7 +148,6 @@ fn origin<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Die> {
     units.follow(entry.die, reference?)
 }
 
-/// Returns an entry's path, given its ancestors' offsets.
 pub(super) fn path<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -183,7 +182,6 @@ fn path_within<'d>(
     Ok(parts)
 }
 
-/// Returns what an entry adds to its descendants' paths.
 fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
     let name = units.name(entry);
     match entry.tag {

@@ -220,12 +220,11 @@ fn demangled(part: &str) -> Option<Vec<String>> {
     sayable.then(|| split_parts(&bare).ok()).flatten()
 }
 
-/// Returns whether a prefix is a file.
 fn is_file(text: &str) -> bool {
     text.contains(['.', '/']) && !text.contains("::") && !text.contains(['(', '<', '{'])
 }
 
-/// Returns the length of a name's first part without quotes.
+/// Without quotes.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -244,7 +243,7 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// Returns the length of brackets and contents, if without quotes.
+/// Brackets and contents, if without quotes.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);
@@ -265,7 +264,6 @@ fn bracketed(text: &str) -> Option<usize> {
     None
 }
 
-/// Splits a name at `::` outside brackets.
 pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {
     let bytes = text.as_bytes();
     let (mut parts, mut depth, mut start, mut at) = (Vec::new(), 0_usize, 0, 0);

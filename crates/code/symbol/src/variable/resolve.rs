@@ -157,7 +157,6 @@ impl Variables<'_> {
         }
     }
 
-    /// Returns what the debug information lacks.
     pub(super) fn hint(&self) -> Option<String> {
         if self.is_cut {
             return Some("a part of the debug information is too large to be read".to_owned());

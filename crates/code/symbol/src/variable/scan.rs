@@ -77,7 +77,6 @@ fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
     ends.finish()
 }
 
-/// Searches for ends of strings, part by part.
 struct Ends<'t> {
     text: &'t [u8],
     /// Bytes before this part.
@@ -172,7 +171,6 @@ impl<'d> Units<'d> {
         Some(Cursor { raw, path })
     }
 
-    /// Shows a unit's matching entries, with their ancestors' offsets.
     pub(super) fn scan(
         &self,
         (file, unit): (usize, usize),

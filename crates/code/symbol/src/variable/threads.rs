@@ -84,8 +84,7 @@ impl Image {
 }
 
 impl ThreadSegment {
-    /// Returns how far before the thread pointer a program's block begins: its size, plus padding
-    /// that aligns its first byte as in the file.
+    /// Its size, plus padding that aligns its first byte as in the file.
     fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;

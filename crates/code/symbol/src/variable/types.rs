@@ -30,22 +30,16 @@ pub(super) struct TypeRef {
 }
 
 pub(super) enum Shape<'d> {
-    /// None.
     Void,
-    /// It is a value.
     Scalar,
-    /// It points to a value of that type.
     Pointer(TypeRef),
-    /// It refers to a value of that type.
     Reference(TypeRef),
     /// It has elements, this many if known.
     Array {
         element: TypeRef,
         count: Option<u64>,
     },
-    /// It has members.
     Compound(Entry<'d>),
-    /// It is a function.
     Function,
 }
 
@@ -55,7 +49,7 @@ impl TypeRef {
     }
 }
 
-/// Returns an entry's type, or its declaration's.
+/// Or its declaration's.
 pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRef, VariableError> {
     let own = entry
         .attribute(dw::DW_AT_type)
@@ -77,7 +71,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
     }
 }
 
-/// Returns the type without aliases, `const` and the like.
+/// Without aliases, `const` and the like.
 fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<Entry<'d>>, VariableError> {
     let mut next = of.die;
     for _ in 0..MAX_ALIASES {
@@ -109,7 +103,6 @@ fn qualifier(tag: DwTag) -> Option<&'static str> {
     }
 }
 
-/// Replaces a declaration by its definition, if any.
 fn complete<'d>(units: &Units<'d>, entry: Entry<'d>) -> Result<Entry<'d>, VariableError> {
     let is_stub = entry.has(dw::DW_AT_declaration) || entry.has(dw::DW_AT_signature);
     if !is_stub {
@@ -197,7 +190,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
     Ok(None)
 }
 
-/// Returns a pointer's size, which its entry may omit.
+/// Its entry may omit it.
 fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
@@ -261,7 +254,7 @@ fn pointer(inner: &str, sign: &str) -> String {
     }
 }
 
-/// Adds a qualifier, after a pointer.
+/// After a pointer.
 fn qualified(word: &str, inner: &str) -> String {
     match inner.ends_with(['*', '&']) {
         true => format!("{inner} {}", word.trim_end()).trim_end().to_owned(),
@@ -334,7 +327,7 @@ fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Kind, Variabl
     Ok(Kind::Enumeration { signed, names })
 }
 
-/// Returns the type of the only member that fills a structure, as in atomics and newtypes.
+/// Returns the type of the only member that fills a structure: atomics, newtypes.
 fn only_member<'d>(
     units: &Units<'d>,
     of: TypeRef,

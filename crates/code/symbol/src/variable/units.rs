@@ -82,7 +82,6 @@ pub(super) struct Units<'d> {
 }
 
 impl<'d> Units<'d> {
-    /// Returns the units of a file, and of the shared one.
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
         let units = Units {
@@ -119,7 +118,7 @@ impl<'d> Units<'d> {
         files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
     }
 
-    /// Returns how many units are stubs of a `.dwo` file.
+    /// Stubs of a `.dwo` file.
     pub(super) fn skeletons(&self) -> usize {
         let is_skeleton = |&(file, unit): &(usize, usize)| {
             self.root(file, unit).is_some_and(|root| root.is_skeleton)
@@ -157,7 +156,7 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and all below, with their depth, until `show` returns `false`.
+    /// Until `show` returns `false`.
     fn walk(
         &self,
         die: Die,
@@ -229,7 +228,6 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// Returns the entry at an offset of `.debug_info`.
     fn at(&self, file: usize, offset: usize) -> Option<Die> {
         let of = self.files.get(file)?;
         let start = |unit: &Unit| {
@@ -243,7 +241,6 @@ impl<'d> Units<'d> {
         Some(Die { file, unit, offset })
     }
 
-    /// Returns the type of a signature, in its own unit.
     fn signed(&self, signature: u64) -> Option<Die> {
         let types = self.signatures.get_or_init(|| {
             let signed = |(file, unit): (usize, usize)| {
@@ -284,7 +281,7 @@ impl<'d> Units<'d> {
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Returns a text up to its zero, or `most` bytes of it.
+    /// Up to its zero, or `most` bytes.
     fn text(
         &self,
         file: usize,

@@ -162,7 +162,6 @@ impl Watch {
     }
 }
 
-/// Splits the text at its colons.
 fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
     let bytes = text.as_bytes();
     let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
@@ -199,7 +198,7 @@ fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
     Ok(parts)
 }
 
-/// Takes the access, if it is the last of several parts.
+/// If it is the last of several parts.
 fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchError> {
     let [_, .., last] = parts[..] else {
         return Ok(None);
@@ -216,7 +215,7 @@ fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchErr
     Ok(Some(access))
 }
 
-/// Takes the length, if it is the last of several parts, a decimal number.
+/// If it is the last of several parts, and decimal.
 fn take_length(
     parts: &mut Vec<TextPart<'_>>,
     access: Option<Access>,

@@ -15,7 +15,6 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Returns the source for an image's path, links followed.
     pub fn of(path: impl AsRef<Path>) -> Disk {
         Disk {
             path: path

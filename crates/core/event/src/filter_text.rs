@@ -109,7 +109,6 @@ impl FromStr for Filter {
     }
 }
 
-/// Parses a filter from left to right.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -142,7 +141,6 @@ impl<'a> Reader<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// Takes a word, and returns it with its offset.
     fn word(&mut self) -> (&'a str, usize) {
         let (rest, start) = (self.rest(), self.at);
         let end = rest
@@ -198,7 +196,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Parses a constant that fits the width.
     fn value(&mut self, width: Width) -> Result<i64, FilterError> {
         self.skip_spaces();
         let negative = self.takes("-");

@@ -157,7 +157,7 @@ impl Histogram {
     }
 }
 
-/// Returns the rank of a percentile among `total` sorted times, from 1; 0 if there are none.
+/// From 1, among `total` sorted times; 0 if there are none.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;
@@ -165,7 +165,7 @@ fn rank(total: u64, percent: f64) -> u64 {
     rank.max(1).min(total)
 }
 
-/// Returns the `nth` of `count` times, spread evenly over the bucket.
+/// Returns the `nth` of `count` times spread evenly over the bucket.
 fn within(bucket: usize, nth: u64, count: u64, max_ns: u64) -> u64 {
     let last = bucket == HISTOGRAM_BUCKETS - 1;
     let end = if last { u64::MAX } else { upper_ns(bucket) };

@@ -82,7 +82,6 @@ impl Reading {
     }
 }
 
-/// Joins two values, or returns the only one.
 fn join<T>(one: Option<T>, other: Option<T>, both: fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),

@@ -50,7 +50,6 @@ impl fmt::Display for SpecError {
 
 impl core::error::Error for SpecError {}
 
-/// The rest to parse, and its offset in the spec.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     text: &'a str,
@@ -62,7 +61,6 @@ impl<'a> Rest<'a> {
         Err(SpecError { at: self.at, fault })
     }
 
-    /// Splits around the byte at `cut`, which is dropped.
     fn split_around(self, cut: usize) -> (Rest<'a>, Rest<'a>) {
         let (before, after) = (&self.text[..cut], &self.text[cut + 1..]);
         (
@@ -167,7 +165,6 @@ fn single_colon(text: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// Returns the length from an opening bracket to its closing one, if it is one and closed.
 fn closing(text: &[u8], open: u8) -> Option<usize> {
     let close = match open {
         b'[' => b']',

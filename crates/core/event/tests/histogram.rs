@@ -7,7 +7,6 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
 
 const LAST: usize = HISTOGRAM_BUCKETS - 1;
 
-/// Returns the number of bits of `number^8 - 1`.
 fn bits_below_eighth_power(number: u64) -> usize {
     let mut words = [0_u64; 9];
     words[0] = 1;

@@ -97,7 +97,6 @@ pub fn counter_names() -> impl Iterator<Item = &'static str> {
     tables.map(|(name, _)| *name)
 }
 
-/// Returns the kind of a name without modifiers.
 pub(super) fn kind(name: &str) -> Option<CounterKind<'_>> {
     let of = |table: &[(&str, u64)]| {
         let found = table.iter().find(|(known, _)| *known == name);

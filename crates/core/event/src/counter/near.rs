@@ -4,7 +4,6 @@ use super::counter_names;
 
 /// How many names are suggested.
 pub const NEAR: usize = 3;
-/// Largest distance of a suggestion.
 const FURTHEST: usize = 4;
 /// Longest name that is compared, because its row of distances is on the stack.
 const LONGEST: usize = 64;
@@ -40,7 +39,7 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
     found.map(|place| place.map(|(_, name)| name))
 }
 
-/// Returns the edit distance of two names (optimal string alignment), ignoring case.
+/// Optimal string alignment, ignoring case.
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     if left.len() > LONGEST || right.len() > LONGEST {
         return None;

@@ -113,7 +113,6 @@ fn one_and_one(first: Option<Edge>, second: Option<Edge>) {
     });
 }
 
-/// One thread takes a shard, one all, one the other shard.
 fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
     loom::model(move || {
         let shared = Shared::new(false);
@@ -135,7 +134,6 @@ fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
     });
 }
 
-/// Two threads take all, one of them without waiting.
 fn all_and_all() {
     loom::model(|| {
         let shared = Shared::new(false);

@@ -240,7 +240,6 @@ mod tests {
         assert_eq!(shards.all().waited_ns, None);
     }
 
-    /// Each counter is changed under its shard, and all counters under all shards.
     #[test]
     fn nothing_is_lost_between_threads() {
         let words = words(8);

@@ -81,7 +81,7 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// Hashes a text; 0 if it is blank.
+/// 0 if blank.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

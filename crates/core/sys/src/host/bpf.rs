@@ -42,12 +42,10 @@ pub(super) enum Object {
     Link,
 }
 
-/// Loads the smallest program of a type, and drops it.
 pub(super) fn try_load(program_type: u32) -> io::Result<()> {
     load(program_type, 0, &RETURN_ZERO).map(drop)
 }
 
-/// Loads a program for one attach type.
 fn load(program_type: u32, attach_type: u32, instructions: &[u64]) -> io::Result<OwnedFd> {
     let mut words = Words::default();
     words[0] = u64::from(program_type) | (instructions.len() as u64) << 32;
@@ -58,7 +56,6 @@ fn load(program_type: u32, attach_type: u32, instructions: &[u64]) -> io::Result
     unsafe { descriptor(PROG_LOAD, &mut words) }
 }
 
-/// Returns the next larger id of an object.
 pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
     let mut words = Words::default();
     words[0] = u64::from(id);
@@ -71,7 +68,6 @@ pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
     Ok((words[0] >> 32) as u32)
 }
 
-/// Returns an object's `/proc/self/fdinfo`.
 pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
     let mut words = Words::default();
     words[0] = u64::from(id);

@@ -257,7 +257,6 @@ fn find(path: &Path) -> Result<PathEnd, DestinationError> {
     Err(Errno::ISDIR.into())
 }
 
-/// Returns the folder where a path starts.
 fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     match path {
         [] => Err(Errno::NOENT),
@@ -294,7 +293,6 @@ fn is_regular(held: &OwnedFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(fs::fstat(held)?.st_mode) == FileType::RegularFile)
 }
 
-/// Returns whether a folder is that of our descriptors.
 fn is_of_our_descriptors(folder: &OwnedFd) -> Result<bool, Errno> {
     let (own, this) = (fs::stat("/proc/self/fd")?, fs::fstat(folder)?);
     Ok((own.st_dev, own.st_ino) == (this.st_dev, this.st_ino))

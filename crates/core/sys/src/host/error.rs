@@ -101,7 +101,6 @@ impl Error {
         }
     }
 
-    /// Returns the error of an access below `/proc/PID`.
     pub(crate) fn of_process(pid: u32, what: impl Into<String>, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -116,7 +115,6 @@ impl Error {
         }
     }
 
-    /// Returns the error of an access to the machine's files.
     pub(crate) fn of_file(path: &Path, source: io::Error) -> Self {
         Self::Io {
             what: path.display().to_string(),

@@ -130,7 +130,7 @@ pub fn threads_left(process: Process) -> Option<u64> {
     Some(limit.saturating_sub(used))
 }
 
-/// Returns how many tasks the machine has, the number after the slash in /proc/loadavg.
+/// The number after the slash in /proc/loadavg.
 fn tasks() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(['/', ' ']).nth(4)?.parse().ok()

@@ -99,7 +99,6 @@ impl OwnFolder {
     }
 }
 
-/// Splits a path into its parent and its last part.
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let parts = path.parent().zip(path.file_name());
     parts.ok_or_else(|| io::ErrorKind::InvalidInput.into())

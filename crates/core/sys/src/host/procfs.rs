@@ -131,7 +131,7 @@ impl Process {
     }
 }
 
-/// Splits a command line, whose words a NUL ends.
+/// A NUL ends each.
 fn words(bytes: &[u8]) -> Vec<OsString> {
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
         return Vec::new();
@@ -142,7 +142,6 @@ fn words(bytes: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
-/// Returns a directory's entries that are numbers.
 fn numbers(entries: fs::ReadDir) -> Vec<u32> {
     entries
         .flatten()

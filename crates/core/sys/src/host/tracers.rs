@@ -73,7 +73,6 @@ impl fmt::Display for ForeignTracer {
     }
 }
 
-/// A BPF object, from its fdinfo.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BpfObject {
     object: &'static str,

@@ -20,7 +20,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// A folder that all may write to, like `/tmp`.
+    /// Like `/tmp`.
     fn sticky(name: &str) -> Folder {
         let folder = Folder::new(name);
         std_fs::set_permissions(&folder.0, Permissions::from_mode(0o1777)).unwrap();

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::process::id;
 use std::{format, thread};
 
-/// A change that another user makes to a path.
 type Change = fn(&Path);
 
 /// A user that runs no tests.
 const OTHER: u32 = 65_534;
 
-/// A folder that is removed after the test.
 struct Scratch(PathBuf);
 
 impl Scratch {

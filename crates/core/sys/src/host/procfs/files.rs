@@ -112,7 +112,6 @@ pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Holds a file without opening it.
 fn hold(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new()
         .read(true)
@@ -120,7 +119,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Holds the file at `path`, with `root` as its root for every `/` and `..`.
+/// `root` is its root for every `/` and `..`.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: open_how has only integers, for which 0 is valid.

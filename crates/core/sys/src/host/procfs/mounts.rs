@@ -30,7 +30,6 @@ impl<'t> Mount<'t> {
         })
     }
 
-    /// Returns whether its server's user is neither root nor `uid`.
     fn is_foreign(&self, uid: u32) -> bool {
         let mut options = self.options.split(',');
         let user = options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
@@ -104,7 +103,6 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     major == 0 && !is_memory()
 }
 
-/// Returns the device number of memfds.
 fn memory_device() -> Option<(u32, u32)> {
     // SAFETY: the name ends with a nul; the call returns a new descriptor or an error.
     let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), libc::MFD_CLOEXEC) };

@@ -112,7 +112,6 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     text.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// Converts from these files' unit.
 fn of_ticks(ticks: u64) -> Duration {
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;

@@ -80,7 +80,6 @@ mod tests {
         }
     }
 
-    /// A child that is killed when dropped.
     struct Ended(std::process::Child);
 
     impl Drop for Ended {

@@ -71,12 +71,12 @@ impl Geometry {
         self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
     }
 
-    /// Returns the words of a slab's counters, in whole pages.
+    /// In whole pages.
     fn counter_words(&self) -> usize {
         (self.slots as usize).next_multiple_of(PAGE_WORDS)
     }
 
-    /// Returns the first word of slab `index`'s ring, and its length in words.
+    /// Its first word and length in words.
     pub(crate) fn ring(&self, index: u32) -> Option<(usize, usize)> {
         let there = self.rings && index < self.slabs;
         there.then(|| (self.slab(index) + self.counter_words(), RING_WORDS))
@@ -87,12 +87,10 @@ impl Geometry {
         self.counter_words() as u64 * 8
     }
 
-    /// Returns the first word of the results area.
     pub(crate) const fn results() -> usize {
         PAGE_WORDS
     }
 
-    /// Returns the first word of slab `index`'s directory entry.
     pub(crate) fn entry(&self, index: u32) -> usize {
         Self::results() + MAX_RECORDS + index as usize * ENTRY_WORDS
     }

@@ -367,7 +367,6 @@ impl<'a> Hits<'a> {
         self.0.part(at, cell::WORDS)
     }
 
-    /// Returns the words of a hit, if it is complete. For tiptoe.
     fn at(&self, position: u64) -> Option<Words<'a>> {
         let words = self.cell(position)?;
         // Acquire: pairs with the Release in `complete` (edge H).
@@ -375,7 +374,6 @@ impl<'a> Hits<'a> {
         (mark == position.wrapping_add(1)).then_some(words)
     }
 
-    /// Frees the cells before this position. For tiptoe.
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.0.at(head::TAIL) {
             // Release: pairs with the Acquire in `reserve` (edge I).

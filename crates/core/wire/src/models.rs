@@ -63,7 +63,6 @@ fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     sequence
 }
 
-/// Returns whether a request is answered, with its result and outcome.
 fn answered(data: &Data, sequence: u64) -> bool {
     let answered = data.acknowledged() == sequence;
     if answered {

@@ -181,7 +181,6 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Frees the cells before this position. For tiptoe.
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.slab.at(slab::TAIL) {
             // Release: pairs with the Acquire in `reserve` (edge G).
@@ -190,12 +189,11 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// Returns the first word of a position's cell.
 fn cell_of(position: u64) -> usize {
     position as usize % CELLS * CELL_WORDS
 }
 
-/// Returns the upper half of the second word of a position's cell.
+/// The upper half of the second word of a position's cell.
 fn mark(position: u64) -> u64 {
     position.wrapping_add(1) << 32
 }
@@ -270,7 +268,6 @@ impl Reader {
         self.given_up.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Returns whether to give up the next cell.
     fn gives_up(&mut self, patience: u32) -> bool {
         if self.is_given_up(self.tail) {
             return true;

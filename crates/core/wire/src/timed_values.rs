@@ -37,7 +37,6 @@ pub const fn set(slot: u32, number: u8) -> u32 {
     slot.saturating_add(number as u32 * words::ALL)
 }
 
-/// Returns the key of a set, if it has one.
 fn key(slot: u32, number: u8) -> Option<u32> {
     let index = number.checked_sub(FIRST).filter(|index| *index < ROOM)?;
     Some(slot.saturating_add(KEYS + u32::from(index)))

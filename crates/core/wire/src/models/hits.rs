@@ -10,7 +10,6 @@ use tiptoe_sync::mutant::{Edge, Ordering::*, lose};
 use super::{std, words};
 use crate::hits::{Hits, Reader, WORDS};
 
-/// Two threads write as much as fits, while the reader reads.
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
@@ -74,7 +73,6 @@ fn mutant_torn_reserve() {
     written_and_read([Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// Events are throttled and enabled again, while a hit reads the epoch.
 fn rested_and_woken([agent, thread]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");

@@ -53,7 +53,6 @@ impl<W: Wait> Hold<'_, '_, W> {
     }
 }
 
-/// What to do when a lock is taken.
 #[derive(Clone, Copy)]
 enum OnContention {
     Wait,

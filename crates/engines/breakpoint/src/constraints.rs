@@ -59,7 +59,7 @@ enum Change {
 }
 
 impl PlacedRequest<'_> {
-    /// Returns the shard that the request needs, or `None` for all.
+    /// `None` for all.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
         match self.place {
@@ -81,7 +81,6 @@ impl Change {
 }
 
 impl<'a> Constraints<'a> {
-    /// Returns the state in these words, if they are enough.
     pub(crate) fn new(geometry: Geometry, words: &'a [AtomicU64]) -> Option<Self> {
         let layout = Layout::new(&geometry);
         let part = |from: usize, to: usize| words.get(from..to);
@@ -163,7 +162,7 @@ impl<'a> Constraints<'a> {
         Cpu::new(words, self.layout.levels)
     }
 
-    /// Returns a shard's counters, or the writers' for `None`.
+    /// The writers' for `None`.
     #[inline]
     pub(crate) fn counters(&self, shard: Option<usize>) -> Counters<'_> {
         match shard.and_then(|index| self.shard(index)) {
@@ -243,7 +242,6 @@ impl<'a> Constraints<'a> {
         on_all.fold(on_this, u32::max)
     }
 
-    /// Returns the most CPU-wide slots of any CPU.
     #[inline]
     fn widest(&self, file: usize) -> u32 {
         self.header.load(header::WIDEST + file) as u32
@@ -283,7 +281,7 @@ impl<'a> Constraints<'a> {
         self.add_locked(placed, &held);
     }
 
-    /// Removes a reservation. Returns `false` if there is none.
+    /// Returns `false` if there is none.
     #[inline]
     pub(crate) fn remove_locked(&self, placed: &PlacedRequest) -> bool {
         match &placed.place {
@@ -369,7 +367,6 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Returns the holders that block a request on a CPU.
     fn conflict(&self, placed: &PlacedRequest, cpu: u32) -> Conflict {
         let mut conflict = Conflict::new(placed.request, cpu);
         let task = match &placed.place {
@@ -395,7 +392,6 @@ impl<'a> Constraints<'a> {
         conflict
     }
 
-    /// Finds the task that holds most on a CPU.
     fn task_with_most(&self, cpu: u32, file: usize) -> Option<Task<'_>> {
         let most = self.most(cpu, file);
         let mut buckets = self.buckets.iter().filter(|_| most > 0);
@@ -439,7 +435,6 @@ impl<'a> Constraints<'a> {
     }
 }
 
-/// Returns all that a task holds on a CPU.
 fn task_slots(task: &Task, file: usize, cpu: Option<u32>) -> u32 {
     let held = task.held(file, cpu);
     held.everywhere.saturating_add(held.here)

@@ -76,7 +76,6 @@ impl Shared {
         }
     }
 
-    /// Checks the rule. All targets cover CPU 0.
     fn check(&self) {
         let tasks = self
             .tasks
@@ -116,7 +115,6 @@ impl Shared {
         }
     }
 
-    /// Checks that everything was released and counted.
     fn check_end(&self) {
         assert!(self.ours().is_empty(), "no slot is lost");
     }

@@ -47,7 +47,6 @@ pub(crate) struct Task<'a> {
     pub(crate) bucket: &'a AtomicU64,
 }
 
-/// A reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     /// Its index plus one.
@@ -100,7 +99,6 @@ impl Entry {
 }
 
 impl TaskSlots {
-    /// Adds an entry, for a request on `cpu`.
     #[inline]
     fn add(&mut self, entry: &Entry, cpu: Option<u32>) {
         let sum = match entry.cpu() {
@@ -111,7 +109,7 @@ impl TaskSlots {
         *sum = sum.saturating_add(entry.weight());
     }
 
-    /// Returns whether the task holds anything on exactly these CPUs.
+    /// On exactly these CPUs.
     #[inline]
     fn has_like(&self, cpu: Option<u32>) -> bool {
         match cpu {
@@ -191,7 +189,6 @@ impl<'a> Shard<'a> {
         Some((link, cell))
     }
 
-    /// Frees an entry that is in no chain.
     #[inline]
     pub(crate) fn give(&self, link: u64) {
         if let Some(cell) = self.entries.cell(link) {
@@ -202,7 +199,6 @@ impl<'a> Shard<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Returns its reservations in a register file.
     #[inline]
     pub(crate) fn all(&self, file: usize) -> impl Iterator<Item = Entry> {
         let (id, chain) = (self.id, self.shard.entries.chain(self.bucket));
@@ -217,7 +213,6 @@ impl<'a> Task<'a> {
         held
     }
 
-    /// Returns what it holds by CPU.
     pub(crate) fn runs(&self, file: usize) -> Runs<impl Iterator<Item = Entry>> {
         Runs(self.all(file).peekable())
     }

@@ -44,7 +44,7 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// Returns a part of them, or an empty one.
+    /// Empty if there is none.
     #[inline]
     pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
         let end = from.saturating_add(count);

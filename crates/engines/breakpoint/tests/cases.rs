@@ -22,7 +22,6 @@ enum Step {
     Ok(Target),
     /// Each must be refused, and change nothing.
     No(&'static [Target]),
-    /// Removes the last reservation of the target.
     Remove(Target),
 }
 use Step::{Fill, No, Ok as Granted, Remove};

@@ -17,7 +17,6 @@ const CPUS: u32 = 3;
 #[derive(Clone, Debug)]
 enum Act {
     Reserve(Request),
-    /// Releases the reservation at this index.
     Release(usize),
     Modify(usize, Request),
     All(Vec<Request>),
@@ -115,7 +114,6 @@ impl Backend for &Hardware {
     }
 }
 
-/// Accounting, rule and hardware, compared after each step.
 struct World<'a> {
     ours: Accounting<'a, Yields, &'a Hardware>,
     hardware: &'a Hardware,
@@ -131,7 +129,6 @@ impl World<'_> {
         Request { holder, ..request }
     }
 
-    /// Returns whether the rule and the room allow it.
     fn expected(model: &Model, capacity: usize, request: &Request) -> Result<(), &'static str> {
         let is_task = matches!(request.target, Target::Task { .. });
         match model.fits(request) {

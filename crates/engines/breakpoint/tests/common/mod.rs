@@ -35,7 +35,6 @@ pub const fn task(task: u64, cpu: Option<u32>) -> Target {
     Target::Task { task, cpu }
 }
 
-/// The rule, over a list of all reservations.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub cpus: u32,
@@ -64,7 +63,6 @@ impl Model {
         matches!(self.registers, Registers::Mixed(_)) || one == two
     }
 
-    /// Returns the reservations on a CPU in a kind's registers.
     fn on(&self, cpu: u32, kind: Kind) -> impl Iterator<Item = &Request> {
         self.held.iter().filter(move |held| {
             self.shares_registers(held.kind, kind) && held.cpu().is_none_or(|on| on == cpu)

@@ -203,7 +203,6 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Counts an ended wait, and returns its entry.
     #[inline(always)]
     pub(crate) fn over(
         &self,

@@ -33,7 +33,6 @@ impl Shared {
     }
 }
 
-/// Returns the last waker since the checksum `seen`.
 fn waker(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
     shared.board().waker(address, seen)
 }
@@ -46,8 +45,7 @@ fn waker_unchecked(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
 
 type Waker = fn(&Shared, u64, u64) -> Option<u64>;
 
-/// Two threads wake their own addresses from their own call sites. A reader must never see a mix,
-/// or half a cell.
+/// A reader must never see a mix, or half a cell.
 fn wakes_do_not_mix(find: Waker) {
     loom::model(move || {
         let shared = Shared::new();
@@ -77,8 +75,6 @@ fn mutant_mixed_wakes_without_sum() {
     wakes_do_not_mix(waker_unchecked);
 }
 
-/// A thread wakes an address twice, from two call sites. A reader that saw the first must find the
-/// second or none.
 fn a_seen_wake_is_not_returned(find: Waker) {
     loom::model(move || {
         let first = Shared::new();
@@ -179,7 +175,7 @@ fn model_a_wait_that_is_left_is_forgotten() {
     });
 }
 
-/// A handler waits for its thread's lock, and wakes it. No call may be lost or counted twice.
+/// No call may be lost or counted twice.
 fn every_call_counts(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -226,7 +222,6 @@ fn every_call_counts(thread: Option<Edge>) {
     });
 }
 
-/// tiptoe marks the wait with this beginning as still in progress.
 type Looks = fn(Words<'static>, u64);
 
 fn goes_on(own: Words<'static>, beginning: u64) {
@@ -308,7 +303,6 @@ fn rules() -> [Rule; 2] {
     [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap())
 }
 
-/// tiptoe adds a library with these rows.
 fn add(words: Words<'_>, rows: &[u64]) {
     let library = Library {
         base: 0,
@@ -367,8 +361,7 @@ fn mutant_walk_without_acquire() {
     a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two threads look up and cache places with one hash. Each must find its own result, now and
-/// later.
+/// Each must find its own result, now and later.
 fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
@@ -418,8 +411,7 @@ fn mutant_find_without_acquire() {
     cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// A handler walks two paths while its thread records one. Each must find its own caller, now and
-/// later.
+/// Each must find its own caller, now and later.
 fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));

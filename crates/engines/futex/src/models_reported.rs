@@ -45,7 +45,6 @@ fn reported(own: Words<'static>, shared: Words<'static>, place: u64) {
     thread.reported_ends(place, 0, clocks, |_| &b"name"[..]);
 }
 
-/// Returns the calls counted for a call site.
 fn calls(own: Words<'static>, site: u64) -> u64 {
     let word = |block: u32, word| own.load((block * ENTRY_WORDS + word) as usize);
     let mine = (1..=ENTRIES).filter(|block| word(*block, entry::SITE) == site);

@@ -68,7 +68,6 @@ impl End {
         }
     }
 
-    /// Returns the entry's word that counts it.
     pub(crate) fn word(self) -> u32 {
         self as u32
     }

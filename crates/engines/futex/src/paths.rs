@@ -28,7 +28,6 @@ pub struct Paths<'a>(Words<'a>);
 
 #[derive(Clone, Copy)]
 pub(crate) struct Beginning {
-    /// The first return address.
     pub(crate) first: u64,
     /// The start of the frame that it returns to.
     pub(crate) top: u64,
@@ -42,7 +41,6 @@ impl Beginning {
 }
 
 pub(crate) enum PathLookup {
-    /// The path leads to this caller.
     To(Caller),
     /// The path is not cached, but there is room.
     Nothing,
@@ -100,7 +98,6 @@ impl<'a> Paths<'a> {
         PathLookup::Unkept
     }
 
-    /// Takes a free slot for such a path, if any.
     pub(crate) fn take(&self, begins: &Beginning) -> Option<PathSlot<'a>> {
         let key = begins.key();
         self.places(key)

@@ -142,7 +142,6 @@ mod tests {
         thread.reported_ends(PLACE, outcome, (|| now, |ticks| ticks), name);
     }
 
-    /// Returns a call site's words of all entries.
     fn entries(slab: &[AtomicU64], site: u64, wanted: &[u32]) -> Vec<Vec<u64>> {
         let own = Words::new(slab);
         let at = |block: u32, word| own.load((block * ENTRY_WORDS + word) as usize);

@@ -103,7 +103,6 @@ impl LeaveRule {
         self.0 & KNOWN_MIXED != 0
     }
 
-    /// Returns `None` for the user's code.
     #[inline]
     fn of_the_runtime(self) -> Option<LeaveRule> {
         let users = self.is_mixed() && self.rule() == Rule::UNKNOWN;
@@ -364,7 +363,6 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Returns a library's number of rows.
 fn counted(rows: u64) -> u32 {
     (rows >> 32) as u32 & (u32::MAX >> 2)
 }

@@ -261,7 +261,7 @@ impl Hook for Nothing {
     const INIT: Self = Nothing;
 }
 
-/// Runs a closure when dropped, also during a panic.
+/// Also during a panic.
 pub(crate) struct OnDrop<F: FnOnce()>(ManuallyDrop<F>);
 
 impl<F: FnOnce()> OnDrop<F> {

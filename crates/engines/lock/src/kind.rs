@@ -5,7 +5,6 @@ use tiptoe_port::mode;
 
 use crate::acquisition::Mode;
 
-/// One way to take a lock.
 pub(crate) trait Kind<R> {
     const MODE: Mode;
     const PORT_MODE: u64;

@@ -59,7 +59,6 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
     type Duration = Duration;
     type Instant = u32;
 
-    /// Tries once more.
     fn try_lock_for(&self, _: Duration) -> bool {
         self.try_lock() || {
             yield_now();
@@ -152,9 +151,7 @@ fn killable(world: &World) -> Option<Guard<'_>> {
 /// What a thread does while it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Releases it.
     Plain,
-    /// Panics while it holds it.
     Panics,
     /// Releases it broken: a thread that waits panics.
     Breaks,
@@ -162,7 +159,7 @@ enum Holder {
     CallsOff,
 }
 
-/// One thread holds the lock, another takes it in some way; hooks panic at `panics`.
+/// Hooks panic at `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
         *RECORDED.panics.lock().expect("never poisoned") = panics;
@@ -268,7 +265,6 @@ fn model_a_hook_panics() {
     one_waits(Holder::Breaks, plain, Some(Some(Outcome::Panicked)));
 }
 
-/// Makes a wait with hand-written events.
 fn by_hand(world: &World, wait: impl Fn(&Raw) -> bool, end: impl Fn(bool)) -> Option<Guard<'_>> {
     // SAFETY: the guard takes over the lock if it was taken.
     unsafe {

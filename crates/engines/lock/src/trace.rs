@@ -65,7 +65,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Collects events' fields, but only the names of those that vary.
+    /// Only the names of fields that vary.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

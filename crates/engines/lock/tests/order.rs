@@ -94,7 +94,7 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
     reports.into_iter().map(|report| report.fault).collect()
 }
 
-/// Checks an order for each way of acquisition: bare, tried, contended.
+/// Bare, tried, contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
     /// A class for each run, because the graph never forgets one.
     struct Way<const AT: usize, const WAY: usize>;
@@ -179,12 +179,10 @@ fn bad_orders_are_reported_once() {
         "au b a^ / ar b": Inversion;
         "ar b / au b a^": Inversion;
         "au a^ bR / b aR": Inversion;
-        // A downgraded lock is still held.
         "a av b / b a": Inversion;
         "a av b / b ar": Inversion;
         "a aw b / b au": Inversion;
         "au auv b / b a": Inversion;
-        // A single thread.
         "a a": Recursion;
         "ar a": Recursion;
         "ar ar": Recursion;
@@ -194,7 +192,6 @@ fn bad_orders_are_reported_once() {
         "au ar": Recursion;
         "au aR a^": Recursion;
         "a? a": Recursion;
-        // Classes.
         "t0 s0": SameClass;
         "tr0 sr0": SameClass;
         "t0 s1 / t1 s0": Inversion;

@@ -126,7 +126,7 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// Upgrades of a guard taken while the lock was free.
+/// The guard is taken while the lock is free.
 fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     fn upgradable<H: Hook>(lock: &RwLock<H>) -> Upgradable<'_, Contended<Fake, H>, u32> {
         // SAFETY: a fake lock is held whenever the test says so.
@@ -149,7 +149,6 @@ fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// Returns the events without the raw lock's.
 fn events() -> Vec<String> {
     let all = log().into_iter();
     all.filter(|line| !line.starts_with("raw")).collect()

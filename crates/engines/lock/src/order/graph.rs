@@ -63,7 +63,6 @@ pub(super) fn own_class() -> u32 {
     graph.last_class
 }
 
-/// Removes a dropped lock's node.
 pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
@@ -140,7 +139,6 @@ impl Graph {
     }
 }
 
-/// Returns the edges by which the search reached a node.
 fn way_to(mut place: WantedNode, came_by: &HashMap<WantedNode, (Edge, WantedNode)>) -> Vec<Edge> {
     let mut way = Vec::new();
     while let Some((edge, before)) = came_by.get(&place) {

@@ -180,7 +180,7 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Reports a single thread's fault, once per pair of call sites.
+/// Once per pair of call sites.
 fn report_single(fault: Fault, entry: &Entry, wanted: &Entry) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_news(wanted.node, places) {

@@ -19,7 +19,6 @@ thread_local! {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is free.
     Free,
     /// Taken, and released to a waiter.
     Taken,
@@ -37,7 +36,6 @@ pub fn panics_at(words: Option<&str>) {
     PANICS.with(|panics| *panics.borrow_mut() = words.map(str::to_owned));
 }
 
-/// Returns the events since the last call.
 pub fn log() -> Vec<String> {
     LOG.with(|log| log.take())
 }
@@ -233,7 +231,6 @@ unsafe impl RawRwLockUpgradeTimed for Fake {
     }
 }
 
-/// Logs waits.
 pub struct Waiting;
 
 impl Hook for Waiting {
@@ -249,7 +246,6 @@ impl Hook for Waiting {
     }
 }
 
-/// Logs each acquisition.
 pub struct Holding;
 
 impl Hook for Holding {

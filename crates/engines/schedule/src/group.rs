@@ -11,7 +11,6 @@ pub(crate) const MEMORY_NS: u64 = 1 << 28;
 /// which has missed nothing, would go before those that have run for long.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
-/// A share of 1.
 pub(crate) const WHOLE: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
@@ -80,7 +79,7 @@ impl Group {
         }
     }
 
-    /// Adds all its events to the PMU, or none if it refuses one.
+    /// All events, or none if the PMU refuses one.
     pub(crate) fn put_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         let refused = self
             .events

@@ -22,7 +22,6 @@ pub(crate) struct Homes {
 struct Home {
     label: Label,
     up: Option<u32>,
-    /// Homes above this one.
     depth: u32,
     set: Set,
 }
@@ -49,7 +48,6 @@ impl Homes {
         }
     }
 
-    /// Returns this very label's home.
     pub(crate) fn of(&self, label: Label) -> At {
         let at = self.nearest.get(label.0 as usize).copied().flatten()?;
         (self.homes[at as usize].label == label).then_some(at)
@@ -92,7 +90,6 @@ impl Homes {
         one
     }
 
-    /// Returns an upper bound for the groups on any path.
     pub(crate) fn most_groups(&self) -> usize {
         self.longest * self.largest
     }
@@ -101,7 +98,7 @@ impl Homes {
         self.largest = self.largest.max(groups);
     }
 
-    /// Returns a label's home, adding one if needed.
+    /// Adds one if needed.
     pub(crate) fn make(&mut self, tree: &Tree, label: Label) -> u32 {
         if let Some(at) = self.of(label) {
             return at;

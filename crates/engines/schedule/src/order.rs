@@ -39,7 +39,6 @@ pub(crate) enum SetPlace {
     Task,
 }
 
-/// A group that could count now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     rank: Rank,
@@ -48,7 +47,7 @@ pub(crate) struct Candidate {
     is_chosen: bool,
 }
 
-/// The sort key; smaller is earlier.
+/// Smaller is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_flexible: bool,
@@ -158,7 +157,6 @@ impl<P: Pmu> Unit<P> {
     }
 }
 
-/// The time and reason of a sort.
 struct SortContext {
     now_ns: u64,
     even: u32,

@@ -40,7 +40,6 @@ impl Set {
         self.here_since.is_some()
     }
 
-    /// Returns the target's running time.
     pub(crate) fn own_ns(&self, now_ns: u64) -> u64 {
         let here = self.here_since;
         self.ran_ns + here.map_or(0, |since| now_ns.saturating_sub(since))

@@ -59,7 +59,6 @@ pub struct GroupRequest {
 pub struct Cpu<'a> {
     machine: &'a Machine<'a>,
     context: Context<SimulatedPmu>,
-    /// The groups, with their first events.
     ids: Vec<(GroupId, Event)>,
     work: Vec<u64>,
     now_ns: u64,

@@ -111,7 +111,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Returns a target's set, if any, and the PMU.
     pub(crate) fn set_mut(&mut self, target: Target) -> Option<(&mut Set, &mut P)> {
         let set = match target {
             Target::System => &mut self.system,
@@ -124,7 +123,7 @@ impl<P: Pmu> Unit<P> {
         Some((set, &mut self.pmu))
     }
 
-    /// Returns a target's set, adding one if needed.
+    /// Adds one if needed.
     pub(crate) fn make_set(
         &mut self,
         tree: &Tree,
@@ -160,7 +159,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Reserves capacity for any switch.
     pub(crate) fn make_room(&mut self) {
         let most = self.system.len() + self.task.len() + self.homes.most_groups();
         self.order.reserve(most.saturating_sub(self.order.len()));

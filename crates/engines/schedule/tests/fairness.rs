@@ -17,7 +17,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Returns a CPU with groups of one event, for the system and each cgroup.
+    /// One event each.
     fn new(slots: u32, system: u32, cgroups: u32, each: u32) -> Cpu {
         let mut cpu = Cpu {
             context: Context::new([Counters::new(slots)], 0),
@@ -47,7 +47,7 @@ impl Cpu {
         cpu
     }
 
-    /// Runs each cgroup for its slice, with a turn every 4 ms.
+    /// With a turn every 4 ms.
     fn run(&mut self, slices_ns: &[u64], for_ns: u64) {
         let end = self.now_ns + for_ns;
         let mut turn = self.now_ns + 4 * MS;
@@ -66,7 +66,7 @@ impl Cpu {
         }
     }
 
-    /// Returns the smallest and largest share, in percent.
+    /// In percent.
     fn shares(&self, ids: &[GroupId]) -> (u64, u64) {
         let share = |id: &GroupId| {
             let times = self.context.times(*id, self.now_ns).unwrap();

@@ -129,7 +129,6 @@ fn switches_do_not_allocate() {
 
 #[test]
 fn pmus_without_events_of_cgroups_are_skipped_whole() {
-    /// A PMU with events of cgroups, or one without.
     enum Either {
         Counters(Counters),
         Untouched(Untouched),

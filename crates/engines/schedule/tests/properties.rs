@@ -205,7 +205,6 @@ impl Pair {
         self.model.add(target, is_pinned, weight);
     }
 
-    /// Returns the groups whose events the PMU has.
     fn running(&self) -> Vec<usize> {
         let counts = self.context.pmu(0).unwrap().running();
         let runs = |at: &usize| self.ids[*at].1.iter().all(|event| counts.contains(event));

@@ -16,7 +16,6 @@ pub struct Charges<'a> {
     last: Vec<TimedCount>,
 }
 
-/// A count and its times.
 #[derive(Clone, Copy, Debug, Default)]
 struct TimedCount {
     count: u64,
@@ -62,7 +61,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Charges the label that runs, before it is left.
+/// Called before it is left.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

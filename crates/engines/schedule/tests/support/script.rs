@@ -19,7 +19,6 @@ pub struct Script {
     pub groups: BTreeMap<String, (GroupId, Vec<Event>)>,
     events: u32,
     tasks: BTreeMap<String, Task>,
-    /// The task that runs.
     task: String,
 }
 

@@ -92,19 +92,17 @@ impl Entry {
     }
 }
 
-/// A span or a part of one.
 struct Piece {
     range: Range<u64>,
     place: Option<FileOffset>,
 }
 
-/// Returns the bytes that an entry on a level covers.
 #[inline]
 const fn span(level: u32) -> u64 {
     1 << (PAGE_BITS + level * BITS)
 }
 
-/// Returns the whole pages of a range, below [`END`].
+/// Below [`END`].
 pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
     let end = range.end.min(END).next_multiple_of(PAGE);
     range.start.min(END) / PAGE * PAGE..end
@@ -114,11 +112,9 @@ pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
 pub(crate) struct Mappings<'a> {
     root: &'a Table,
     pool: Pool<'a, WIDTH>,
-    /// The number of free tables.
     free: AtomicU64,
 }
 
-/// Returns the number of words of this many tables.
 pub(crate) const fn words_for(tables: usize) -> usize {
     tables * WIDTH
 }
@@ -178,7 +174,6 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns whether something is mapped in a range.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
         self.pieces(range.clone())
             .any(|piece| piece.place.is_some())

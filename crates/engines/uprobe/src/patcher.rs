@@ -107,7 +107,6 @@ impl Manner {
     }
 }
 
-/// Bytes that one write changes at once.
 const WORD: u64 = Site::WORD;
 
 /// Most sites patched between refetches, which bounds how long a site traps.
@@ -135,7 +134,6 @@ impl<T: Text> Batch<'_, T> {
         self.text.sync();
     }
 
-    /// Runs one phase over the sites that have phases.
     fn phase(&mut self, step: impl Fn(&T, &Site, Outcome) -> bool) {
         self.step(true, step);
     }
@@ -152,12 +150,10 @@ impl<T: Text> Batch<'_, T> {
         }
     }
 
-    /// Returns whether any site needs phases.
     fn has_phases(&self) -> bool {
         self.sites.iter().any(|site| self.manner.has_phases(site))
     }
 
-    /// Runs a phase over the sites that end with a pair, if any.
     fn pairs(&mut self, step: impl Fn(&T, &Site) -> bool) {
         if self.has_phases() && self.sites.iter().any(Site::is_paired) {
             self.phase(|text, site, _| !site.is_paired() || step(text, site));

@@ -15,7 +15,6 @@ use core::hint::select_unpredictable;
 use crate::mapping::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// Slots in a bucket.
 const SLOTS: usize = 4;
 
 /// Places in the first half; in the second the probe at each, plus one, because 0 is a free slot.
@@ -107,7 +106,7 @@ impl<'a> Registry<'a> {
         None
     }
 
-    /// Puts a probe at a place, replacing any other, if there is room.
+    /// Replaces any other, if there is room.
     pub(crate) fn insert(&self, place: FileOffset, probe: u32) -> bool {
         let Some((slot, before)) = self.search(place) else {
             return false;
@@ -122,7 +121,6 @@ impl<'a> Registry<'a> {
         true
     }
 
-    /// Removes the probe at a place, and returns it.
     pub(crate) fn remove(&self, place: FileOffset) -> Option<u32> {
         let (mut hole, probe) = self.search(place)?;
         let probe = probe?;

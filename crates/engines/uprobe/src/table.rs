@@ -199,7 +199,6 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Returns a slot's words for the buffer in use and the other.
     fn buffers(&self, version: u64) -> (usize, usize) {
         match version & 1 {
             0 => (ORDERS, ORDERS + 1),
@@ -264,7 +263,6 @@ impl<'a> Table<'a> {
             .take_while(move |index| self.address_of(*index) < to)
     }
 
-    /// Returns how many records of an order are below an address.
     fn below(&self, order: usize, len: usize, address: u64) -> usize {
         let (mut low, mut high) = (0, len);
         while low < high {

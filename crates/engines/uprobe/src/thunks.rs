@@ -24,7 +24,6 @@ pub const RECORD_WORDS: usize = 4;
 pub const STRIDE: u64 = 32;
 /// Entries after the table's last hash, so that no run wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
-/// The slot's bits in a record's last word.
 const SLOT: u64 = GATE - 1;
 /// The bit there that marks a gate's thunk.
 const GATE: u64 = 1 << 31;
@@ -54,9 +53,7 @@ pub struct Thunks<'a> {
     entries: &'a [AtomicU64],
     records: &'a [AtomicU64],
     used: AtomicU32,
-    /// The number of thunks that have code.
     made: AtomicU32,
-    /// The address of the first thunk's code.
     code: AtomicU64,
     bits: u8,
     hash: u64,

@@ -48,7 +48,6 @@ fn fresh() -> File {
     file
 }
 
-/// Makes a call as a hook does.
 fn make(feed: &Feed, file: &File, number: libc::c_long, args: [u64; 6]) -> u64 {
     let [a, b, c, d, e, f] = args;
     // SAFETY: callers pass addresses of memory that only they use.
@@ -68,7 +67,6 @@ const PRIVATE: u64 = libc::MAP_PRIVATE as u64;
 const FIXED: u64 = PRIVATE | libc::MAP_FIXED as u64;
 const NOTHING: u64 = PRIVATE | libc::MAP_ANONYMOUS as u64;
 
-/// Reserves addresses for one thread's changes.
 fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     make(
         feed,
@@ -109,7 +107,6 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     }
 }
 
-/// Code that stays must be found throughout, and the final space must equal the kernel's list.
 #[test]
 fn threads_that_map_beside_each_other() {
     const MAPPERS: usize = 3;

@@ -19,7 +19,6 @@ pub struct Line {
     pub file: FileId,
 }
 
-/// The fields of a line, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineField {
     Start,
@@ -90,7 +89,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
 }
 
 impl Line {
-    /// Takes a byte, and returns the next one's field.
+    /// Returns the next byte's field.
     fn take(&mut self, field: LineField, byte: u8) -> LineField {
         use LineField::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
         let hex = |number: u64| number << 4 | u64::from((byte as char).to_digit(16).unwrap_or(0));

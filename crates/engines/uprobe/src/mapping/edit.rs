@@ -79,7 +79,6 @@ impl Mappings<'_> {
         }
     }
 
-    /// Fills an entry that is partly in the range.
     fn fill_part(&self, word: &AtomicU64, level: u32, first: u64, fill: &Fill) {
         if Entry::load(word).0 == 0 && fill.place.is_none() {
             return;
@@ -112,7 +111,7 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Changes an entry, and frees all tables below.
+    /// Frees all tables below.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);

@@ -2,7 +2,6 @@
 
 use super::{END, PAGE};
 
-/// Bits of a [`FileOffset`] that are the offset.
 const OFFSET_BITS: u32 = 44;
 
 /// A byte of a file, as one number: the caller's number of the file above, the offset below.

@@ -13,7 +13,6 @@ fn cells(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Collects the numbers of all tables below one.
 fn check(mappings: &Mappings, table: &Table, level: u32, named: &mut Vec<u64>) {
     for word in table {
         if let Some(number) = Entry::load(word).table() {

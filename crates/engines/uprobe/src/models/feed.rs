@@ -26,7 +26,6 @@ fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     (feed, kernel, place)
 }
 
-/// The agent's thread reads the list: one line, or none.
 fn read(feed: &Feed, kernel: &KernelWord) {
     let mut left = None;
     feed.read_again(1, |buffer| {
@@ -52,7 +51,6 @@ fn is_found(feed: &Feed, place: FileOffset) -> bool {
     feed.is_at(START, START, place) != Answer::Missed
 }
 
-/// A thread unmaps while the agent's thread reads the list.
 fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel, place) = world();

@@ -24,7 +24,6 @@ struct Words {
     left: AtomicU64,
 }
 
-/// The counters of all probes.
 pub struct Calls(Vec<Words>);
 
 impl Calls {
@@ -36,7 +35,6 @@ impl Calls {
         self.0[frame.thunk as usize].left.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many of a probe's calls neither returned nor were left.
     fn inside(&self, probe: usize) -> i64 {
         let words = &self.0[probe];
         let [calls, returns, left] =
@@ -187,7 +185,6 @@ fn at_each_step(handler: fn(&Thread), program: fn(&Thread) -> i64, lost: Option<
     panic!("the program never ends");
 }
 
-/// f calls g, whose frame is below f's.
 fn f_calls_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     thread.enter(800, 1, 20);
@@ -197,7 +194,6 @@ fn f_calls_g(thread: &Thread) -> i64 {
     0
 }
 
-/// g jumps back to f, whose return and next callee discover that.
 fn g_is_left(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     thread.enter(800, 1, 20);
@@ -218,7 +214,6 @@ fn out_of_g(thread: &Thread) -> i64 {
     jumped
 }
 
-/// Thrown by a longjmp out of a handler.
 struct Jump;
 
 impl Thread {

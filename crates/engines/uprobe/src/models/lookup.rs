@@ -53,7 +53,6 @@ fn space(pages: Range<u64>) -> &'static Space<'static> {
     space
 }
 
-/// A reader looks up while a writer changes the space.
 fn find_against(
     pages: Range<u64>,
     change: fn(&Space),

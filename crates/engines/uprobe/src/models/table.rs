@@ -72,7 +72,6 @@ fn a_new_site_is_found_whole_or_not_at_all() {
     find_against_insert(10, None, None);
 }
 
-/// In a mutant a thread misses 20, or takes another site for it.
 fn mutant(agent: Option<Edge>, reader: Option<Edge>) {
     find_against_insert(20, agent, reader);
 }

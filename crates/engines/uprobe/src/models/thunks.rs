@@ -51,7 +51,6 @@ fn look_up(entries: &[AtomicU64], key: u64) -> Option<u64> {
     None
 }
 
-/// Two threads add thunks for `places`, while a trampoline looks up the first.
 fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let Table { entries, thunks } = table();

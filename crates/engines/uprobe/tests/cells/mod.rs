@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-/// One change to an address space.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Maps `[start, end)` to this file from this offset on.

@@ -31,7 +31,6 @@ pub enum Guard {
     Call,
 }
 
-/// A site, and where the last instruction of its window ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub site: Site,
@@ -40,7 +39,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A window of `len` patched bytes with these heads.
     fn new(address: u64, len: u8, inner: &[u8], end: u8) -> Shape {
         let mut site = Site {
             address,
@@ -141,7 +139,6 @@ impl Shape {
         self.instructions()[0].1
     }
 
-    /// Returns the window's instructions as (head, end).
     fn instructions(&self) -> Vec<(u8, u8)> {
         let offsets = self.site.heads().iter().map(|head| head.offset);
         let inside = |offset: &u8| *offset == 1 && self.guard == Guard::Invalid;
@@ -151,14 +148,12 @@ impl Shape {
     }
 }
 
-/// One step of a patcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Write(u64, Vec<u8>),
     Sync,
 }
 
-/// Bytes by address, and the recorded steps.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
@@ -169,7 +164,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the original code of some sites.
     pub fn of(shapes: &[Shape]) -> Memory {
         let memory = Memory::default();
         for Shape { site, .. } in shapes {
@@ -194,7 +188,6 @@ impl Memory {
             .collect()
     }
 
-    /// Returns the steps since the last call.
     pub fn take_steps(&self) -> Vec<Step> {
         self.steps.take()
     }
@@ -245,7 +238,7 @@ pub struct Mix {
 /// The eight bytes of an aligned word.
 type Word = [u8; 8];
 
-/// What cores may see: each word's possible contents.
+/// Each word's possible contents.
 #[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<Word>>,
@@ -264,7 +257,7 @@ impl Cores {
         }
     }
 
-    /// Runs the steps, and fetches at every head after each.
+    /// Fetches at every head after each step.
     pub fn run(&mut self, shapes: &[Shape], steps: &[Step]) -> Result<(), Mix> {
         let mut now: BTreeMap<u64, u8> = BTreeMap::new();
         for (after_step, step) in steps.iter().enumerate() {
@@ -319,13 +312,11 @@ impl Cores {
         self.views(shape).try_for_each(|view| view.fetch(shape))
     }
 
-    /// Returns whether a core may see our trap byte at a site's first byte.
     pub fn may_trap(&self, shape: &Shape) -> bool {
         self.views(shape)
             .any(|view| view.at(shape.site.address) == INT3)
     }
 
-    /// Returns all that a core may see of a site and its island.
     fn views(&self, shape: &Shape) -> impl Iterator<Item = View> {
         let (site, island) = (shape.site.address, shape.site.island);
         let mut words = BTreeSet::from([site & !7, (site + 7) & !7]);
@@ -388,7 +379,6 @@ impl View {
         }
     }
 
-    /// Returns whether one of the two calls is seen whole.
     fn calls(&self, shape: &Shape) -> bool {
         let (site, last) = (&shape.site, shape.site.address + 4);
         shape.guard == Guard::Call
@@ -406,7 +396,6 @@ impl View {
             && (second == site.patched[1] || second == site.original[1] && rest())
     }
 
-    /// Returns whether the whole jump is seen.
     fn jumps(&self, site: &Site) -> bool {
         self.sees(site.address, 1..usize::from(site.len), &site.patched)
             && (site.island == 0 || self.sees(site.island, 0..5, &site.island_patched))

@@ -170,7 +170,6 @@ impl Error {
         }
     }
 
-    /// Returns whether only this probe fails.
     pub(crate) fn is_of_one_probe(&self) -> bool {
         matches!(
             self,

@@ -7,7 +7,6 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, On, PerfEvent, abi};
 use tiptoe_sys::host::tracefs::Tracefs;
 
-/// Counts a process's calls of exec.
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,

@@ -20,7 +20,6 @@ use crate::closing::Closing;
 use crate::uprobes::refusal;
 use crate::{Error, KernelProbe, RefusedProbe};
 
-/// Places in one link.
 const LIST: usize = 128;
 /// Up to this many places have a link each.
 const ALONE: usize = 32;
@@ -32,7 +31,6 @@ pub(crate) struct ProcessProbes {
     links: Vec<OpenLink>,
 }
 
-/// A link and its places' indices.
 #[derive(Debug)]
 struct OpenLink {
     places: Vec<u64>,

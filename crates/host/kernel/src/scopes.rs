@@ -35,7 +35,7 @@ pub const NODES: u32 = 1024;
 /// The most events that can be charged.
 pub const MOST_EVENTS: usize = 8;
 
-/// A node's sums, as in `bpf/scopes_layout.h`.
+/// As in `bpf/scopes_layout.h`.
 type Sums = [u64; 1 + MOST_EVENTS];
 /// When a thread stopped running, and in which node.
 type Away = [u64; 2];

@@ -20,7 +20,6 @@ pub(crate) struct ThreadProbes {
     threads: Vec<u32>,
     /// Each probe's events, one per thread.
     events: Vec<Vec<PerfEvent>>,
-    /// Closed events' counts.
     before: Vec<u64>,
 }
 

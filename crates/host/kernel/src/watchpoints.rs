@@ -89,7 +89,6 @@ pub struct Watchpoints {
     execs: Option<Link>,
 }
 
-/// The events.
 #[derive(Debug)]
 enum Events {
     None,

@@ -18,7 +18,6 @@ const BEGIN: usize = 128;
 const NOP: u8 = 0x90;
 const TRAP: u8 = 0xcc;
 const JUMP: u8 = 0xe9;
-/// The slots in a file.
 const BATCH: usize = 8192;
 /// A slot's runs in a batch.
 const REPEAT: u64 = 2;
@@ -101,7 +100,6 @@ impl Runner {
         self.run(codes.len())
     }
 
-    /// Compares the instructions that do not fault with themselves under a uprobe.
     fn compare(&mut self, codes: &[Code]) -> Verdicts {
         let outcomes = self.run_new(codes);
         let well = codes
@@ -252,7 +250,6 @@ fn special() -> Vec<Code> {
     prefixed.collect()
 }
 
-/// Returns all opcodes of the maps that prefixes and 0F select.
 fn legacy() -> impl Iterator<Item = Code> {
     const MAPS: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
     let heads = PREFIXES
@@ -261,7 +258,6 @@ fn legacy() -> impl Iterator<Item = Code> {
     heads.flat_map(with_operands)
 }
 
-/// Returns all opcodes of the maps that VEX and EVEX select.
 fn vex() -> impl Iterator<Item = Code> {
     let two = (0..8u8).map(|low| vec![0xc5, 0xf8 | low]);
     let three = (1..=3u8).flat_map(|map| {

@@ -18,7 +18,7 @@ const STORES: u64 = 50;
 /// Too short for a thousand hits on any machine.
 const ALLOWED_NS: u64 = 100_000;
 
-/// While the file is locked no other test takes debug registers. `tests/support/breakpoint.rs` locks it, too.
+/// While it is locked no other test takes debug registers. `tests/support/breakpoint.rs` locks it, too.
 fn turn() -> File {
     let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
     let mut options = OpenOptions::new();

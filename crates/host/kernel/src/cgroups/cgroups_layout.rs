@@ -13,7 +13,6 @@ pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
 pub(super) const ROUND: usize = 7;
 
-/// The kinds of news.
 const MADE: u64 = 1;
 const MOVED: u64 = 2;
 const GONE: u64 = 3;
@@ -201,11 +200,10 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut Switc
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// A cgroup was made, with this path.
+    /// With its path.
     Made(u64, String),
     /// Running tasks may have been moved.
     Moved,
-    /// A cgroup was removed.
     Gone(u64),
 }
 

@@ -13,7 +13,7 @@ const ROOT: u64 = 1;
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: BTreeMap<u64, Node>,
-    /// Existing cgroups by their paths.
+    /// By path.
     living: HashMap<String, u64>,
     /// The cgroup at the mount point.
     root: u64,

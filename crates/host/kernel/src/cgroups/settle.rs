@@ -31,7 +31,6 @@ pub(super) const ALL_TASKS: &str = "asked";
 pub(super) enum Settle {
     /// Runs on each CPU, and charges its running task.
     Cpus(OwnedFd),
-    /// Runs over all tasks.
     Tasks(Mutex<Tasks>),
 }
 
@@ -73,7 +72,6 @@ impl Settle {
         }
     }
 
-    /// Charges all tasks up to now.
     pub(super) fn now(&self) -> Result<(), Error> {
         match self {
             Settle::Cpus(flush) => flush_all(flush.as_fd()),

@@ -98,7 +98,6 @@ impl Pmu {
         Ok(())
     }
 
-    /// Writes a value to a term's bits.
     fn set(
         &self,
         term: &str,

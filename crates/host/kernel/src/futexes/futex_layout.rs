@@ -154,7 +154,6 @@ pub struct Drops {
     pub other_calls: u64,
 }
 
-/// The number of reasons that the programs count.
 pub(super) const REASONS: usize = 7;
 
 pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {

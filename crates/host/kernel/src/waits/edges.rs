@@ -20,7 +20,6 @@ const OTHER: u64 = 0x2000;
 enum LockReport {
     /// A wait for a lock begins, with these flags.
     Begin(u64, u64),
-    /// It ends, with this result.
     End(u64, i32),
 }
 use LockReport::{Begin, End};

@@ -201,7 +201,6 @@ pub struct Drops {
     pub no_stack: u64,
 }
 
-/// The number of reasons that the programs count.
 pub(super) const REASONS: usize = 7;
 
 impl Drops {

@@ -19,7 +19,6 @@ const PROGRAMS: [[&str; 3]; 3] = [
 const UNDER_WAY: u64 = u64::MAX;
 const FOLLOW: &str = "follow the births of threads";
 
-/// The births of a process's threads, from now on.
 #[derive(Debug)]
 pub(super) struct Births {
     bpf: Ebpf,
@@ -30,7 +29,6 @@ pub(super) struct Births {
 pub(super) enum Inheritance {
     /// Unknown: it existed before, or is being born.
     Nothing,
-    /// It has no events.
     Without,
     With(u32),
 }
@@ -67,18 +65,15 @@ impl Births {
         self.set("threads", tid, opening)
     }
 
-    /// Records that all events of an opening exist.
     pub(super) fn done(&mut self, opening: u32, now_ns: u64) -> Result<(), Error> {
         self.set("openings", opening, now_ns)
     }
 
-    /// Records that an opening failed for a thread.
     pub(super) fn give_up(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
         self.remove::<u32>("threads", tid)?;
         self.forget(opening)
     }
 
-    /// Records that an opening's events are closed.
     pub(super) fn forget(&mut self, opening: u32) -> Result<(), Error> {
         self.remove::<u64>("openings", opening)?;
         self.remove::<u32>("spoilt", opening)

@@ -14,9 +14,7 @@ const CALLERS: usize = 16;
 /// Words of a row before its values.
 const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
-/// The state of a stored value.
 const READY: u64 = 2;
-/// The number for no register.
 const NONE: u32 = 16;
 
 /// A row's key: instruction, callers, thread (high half) and variable, whether it was the kernel, name.
@@ -37,7 +35,6 @@ pub(super) type Variable = [u32; 5];
 pub(super) type Counts = [u64; 2];
 /// A storing instruction: eight half words, displacement, immediate.
 pub(super) type StoreWords = [u64; 6];
-/// The number of reasons for drops.
 pub(super) const REASONS: usize = 4;
 
 fn row_key(key: Key) -> WatchKey {

@@ -35,7 +35,6 @@ impl Child {
         }
     }
 
-    /// Returns the child's process id.
     pub(super) fn pid(&self) -> u32 {
         self.pid as u32
     }

@@ -9,12 +9,10 @@ pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
 /// The memory of [`Surrounding::Memory`] in words: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
-/// What the functions do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surrounding {
     /// Are long and branch, so that code and branch targets overflow the first caches.
     Code,
-    /// Only compute.
     Compute,
     /// Also read and write memory at random.
     Memory,
@@ -24,7 +22,6 @@ pub(super) enum Surrounding {
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 
-/// How functions begin and end.
 const FRAMES: [(&[u8], &[u8]); 5] = [
     // push %rbp; mov %rsp,%rbp
     (&[0x55, 0x48, 0x89, 0xe5], &[0x5d, 0xc3]),

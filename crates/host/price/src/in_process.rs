@@ -152,7 +152,6 @@ impl Bench {
         laps * LOOPS[index] as u64
     }
 
-    /// Returns the nanoseconds of each call.
     fn time(&self, index: usize, calls: u64) -> f64 {
         self.run(index, WARM_UP);
         let start = now_ns();

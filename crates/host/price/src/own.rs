@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 
 // Relaxed: neither orders other data.
-/// Nanoseconds of children that worked for tiptoe.
+/// In nanoseconds.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 /// The longest stop of a thread, in ns.
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);

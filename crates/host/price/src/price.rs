@@ -29,7 +29,6 @@ pub(super) trait Price: Sized {
     /// How many numbers it has.
     const COUNT: usize;
 
-    /// The numbers.
     fn numbers(&self) -> Vec<f64>;
 
     /// Makes a price of [`Price::COUNT`] finite numbers; `None` if no measurement gives them.

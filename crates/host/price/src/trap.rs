@@ -7,7 +7,7 @@ use super::child::{Child, now_ns};
 use super::median;
 use super::price::{self, Price};
 
-/// Hits in each measurement.
+/// In each measurement.
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 

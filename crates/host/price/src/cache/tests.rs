@@ -27,7 +27,6 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Makes the cache of a run.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         PriceCache {
             folder: Some(self.0.join("tiptoe")),
@@ -48,7 +47,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns a run's price of a trap, and whether it was measured.
 fn trap(run: &PriceCache, measured_ns: f64) -> (f64, bool) {
     let mut count = 0;
     let price = run.take(|| {
@@ -286,7 +284,6 @@ fn numbers_out_of_order_are_no_price() {
         assert!(!calls(numbers), "{numbers:?}");
     }
     assert!(Calls::of_numbers(&[1.0; 8]).is_none() && Calls::of_numbers(&[1.0; 10]).is_none());
-    // The gaps of a curve must rise.
     let mut counts = [[2.0, 1.0, 1.0]; 15].concat();
     assert!(InProcess::of_numbers(&counts).is_some());
     assert!(InProcess::of_numbers(&counts[..42]).is_none());

@@ -44,7 +44,7 @@ impl Pieces for Vec<u8> {
 /// The content of a file.
 pub struct Content {
     file: Rc<Budgeted>,
-    cache: ReadCache<Cursor>,
+    cache: ReadCache<ContentCursor>,
     /// Pieces that the budget paid for.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
@@ -57,7 +57,7 @@ impl Content {
             left: Cell::new(MOST_KEPT),
             exceeded: Cell::new(false),
         });
-        let cursor = Cursor {
+        let cursor = ContentCursor {
             file: Rc::clone(&file),
             at: 0,
         };
@@ -173,12 +173,12 @@ impl Budgeted {
     }
 }
 
-struct Cursor {
+struct ContentCursor {
     file: Rc<Budgeted>,
     at: u64,
 }
 
-impl ReadCacheOps for Cursor {
+impl ReadCacheOps for ContentCursor {
     fn len(&mut self) -> Result<u64, ()> {
         Ok(self.file.pieces.size())
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Disk, image, tool};
 use tempfile::TempDir;
-use tiptoe_symbol::variable::{Kind, Plan, Start, Watch, check_alignment};
+use tiptoe_symbol::variable::{Plan, Start, ValueKind, Watch, check_alignment};
 
 struct Program {
     folder: TempDir,
@@ -108,7 +108,7 @@ fn packed_or_in_units_of_types() {
         assert_eq!(found.start, Start::Module(symbol[0]));
         assert!(matches!(
             found.value.kind,
-            Kind::Enumeration { signed: true, .. }
+            ValueKind::Enumeration { signed: true, .. }
         ));
     }
 }

@@ -28,11 +28,11 @@ const MOST_DROPS: u32 = 1 << 10;
 /// A unit: one compiler run's output, or a part shared by several.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
-    pub(super) root: OnceCell<Option<Root<'d>>>,
+    pub(super) root: OnceCell<Option<RootEntry<'d>>>,
 }
 
 /// A unit's first entry, with defaults for all others.
-pub(super) struct Root<'d> {
+pub(super) struct RootEntry<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,
     pub(super) addresses: Option<usize>,
@@ -40,7 +40,7 @@ pub(super) struct Root<'d> {
 }
 
 /// Units of `.debug_types` after those of `.debug_info`.
-pub(super) struct File<'d> {
+pub(super) struct FileUnits<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,
     pub(super) in_info: usize,
@@ -51,8 +51,8 @@ pub(super) struct File<'d> {
     kept: Cell<(usize, u32)>,
 }
 
-impl<'d> File<'d> {
-    pub(super) fn new(sections: &'d Sections<'d>) -> File<'d> {
+impl<'d> FileUnits<'d> {
+    pub(super) fn new(sections: &'d Sections<'d>) -> FileUnits<'d> {
         let mut headers = Vec::new();
         let mut units = DebugInfo::new(&sections.info, LittleEndian).units();
         while headers.len() < MAX_UNITS
@@ -75,7 +75,7 @@ impl<'d> File<'d> {
             header,
             root: OnceCell::new(),
         };
-        File {
+        FileUnits {
             sections,
             units: headers.into_iter().map(unit).collect(),
             in_info,
@@ -85,7 +85,7 @@ impl<'d> File<'d> {
         }
     }
 
-    pub(super) fn root(&self, header: &UnitHeader<Slice<'d>>) -> Option<Root<'d>> {
+    pub(super) fn root(&self, header: &UnitHeader<Slice<'d>>) -> Option<RootEntry<'d>> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
         let mut attributes = Vec::new();
         {
@@ -110,7 +110,7 @@ impl<'d> File<'d> {
         };
         let is_skeleton = matches!(header.type_(), UnitType::Skeleton(_))
             || value(dw::DW_AT_GNU_dwo_name).is_some();
-        Some(Root {
+        Some(RootEntry {
             name: value(dw::DW_AT_name),
             string_offsets: base(dw::DW_AT_str_offsets_base),
             addresses: base(dw::DW_AT_addr_base).or_else(|| base(dw::DW_AT_GNU_addr_base)),

@@ -1,4 +1,3 @@
-
 use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
 

@@ -43,7 +43,7 @@ pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
 pub use resolve::Variables;
 pub use threads::Thread;
 pub(crate) use threads::ThreadSegment;
-pub use value::{Kind, Type};
+pub use value::{Type, ValueKind};
 pub use variable_error::VariableError;
 pub use watch::{Access, LENGTHS, Watch, WatchError, WatchFault};
 

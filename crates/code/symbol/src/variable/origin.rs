@@ -13,14 +13,14 @@ use super::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 
-pub(super) struct Origin {
+pub(super) struct VariableOrigin {
     pub(super) start: Start,
     pub(super) type_of: Option<TypeRef>,
     pub(super) symbol_size: Option<u64>,
 }
 
 impl<'d> Variables<'d> {
-    pub(super) fn origin(&self, name: &Name) -> Result<Origin, VariableError> {
+    pub(super) fn origin(&self, name: &Name) -> Result<VariableOrigin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
             // A variable that the linker removed has an address outside the program, or 0.
@@ -104,13 +104,13 @@ impl<'d> Variables<'d> {
         found: &NamedVariable<'d>,
         location: Location,
         symbol_size: Option<u64>,
-    ) -> Result<Origin, VariableError> {
+    ) -> Result<VariableOrigin, VariableError> {
         let start = match location {
             Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
             Location::Address(address) => Start::Module(address),
             _ => Start::Module(0),
         };
-        Ok(Origin {
+        Ok(VariableOrigin {
             start,
             type_of: Some(types::type_of(&self.units, &found.entry)?),
             symbol_size,
@@ -123,7 +123,7 @@ impl<'d> Variables<'d> {
         name: &Name,
         symbols: &[&Variable],
         fitting: &[&NamedVariable<'d>],
-    ) -> Result<Option<Origin>, VariableError> {
+    ) -> Result<Option<VariableOrigin>, VariableError> {
         let [symbol] = symbols[..] else {
             let choices = symbols.iter().take(MAX_LISTED);
             let shown = |symbol: &&Variable| format!("{:#x}", symbol.start());
@@ -150,7 +150,7 @@ impl<'d> Variables<'d> {
             Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
             _ => Start::Module(symbol.start()),
         };
-        Ok(Some(Origin {
+        Ok(Some(VariableOrigin {
             start,
             type_of: None,
             symbol_size: size,

@@ -129,14 +129,14 @@ pub fn check_alignment(address: u64, length: u8) -> Result<(), VariableError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::Kind;
+    use super::super::value::ValueKind;
     use super::*;
 
     fn plan(start: Start, steps: Vec<Step>) -> Plan {
         let value = Type {
             name: "int".into(),
             size: Some(4),
-            kind: Kind::Integer { signed: true },
+            kind: ValueKind::Integer { signed: true },
         };
         Plan {
             expression: "p->x".into(),

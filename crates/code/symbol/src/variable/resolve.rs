@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
-use super::origin::Origin;
+use super::origin::VariableOrigin;
 use super::plan::{Plan, Start, Step};
 use super::sections::MissingFile;
 use super::types::{self, Shape, TypeRef};
@@ -117,7 +117,7 @@ impl Variables<'_> {
     /// Plans the operators after a variable, whose name took the first `used`.
     fn behind(
         &self,
-        origin: &Origin,
+        origin: &VariableOrigin,
         name: &Name,
         (expression, used): (&Expression, usize),
     ) -> Result<Plan, VariableError> {

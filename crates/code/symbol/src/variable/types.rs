@@ -5,7 +5,7 @@ use gimli::{AttributeValue, DwAte, DwTag, Operation};
 
 use super::names::{definition, origins};
 use super::units::{Die, Entry, Units};
-use super::value::Kind;
+use super::value::ValueKind;
 use super::variable_error::VariableError;
 
 /// The deepest nesting of types; otherwise a cycle would overflow the stack.
@@ -262,51 +262,51 @@ fn qualified(word: &str, inner: &str) -> String {
     }
 }
 
-pub(super) fn kind(units: &Units<'_>, of: TypeRef) -> Result<Kind, VariableError> {
+pub(super) fn kind(units: &Units<'_>, of: TypeRef) -> Result<ValueKind, VariableError> {
     kind_within(units, of, 0)
 }
 
-fn kind_within(units: &Units<'_>, of: TypeRef, depth: usize) -> Result<Kind, VariableError> {
+fn kind_within(units: &Units<'_>, of: TypeRef, depth: usize) -> Result<ValueKind, VariableError> {
     let Some(entry) = bare(units, of)? else {
-        return Ok(Kind::Unknown);
+        return Ok(ValueKind::Unknown);
     };
     Ok(match entry.tag {
         dw::DW_TAG_base_type => match entry.attribute(dw::DW_AT_encoding) {
             Some(AttributeValue::Encoding(encoding)) => of_encoding(encoding),
-            _ => Kind::Unknown,
+            _ => ValueKind::Unknown,
         },
         dw::DW_TAG_enumeration_type => enumeration(units, &entry)?,
         dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
-            Kind::Pointer
+            ValueKind::Pointer
         }
         dw::DW_TAG_structure_type | dw::DW_TAG_class_type if depth < MAX_DEPTH => {
             match only_member(units, of, &entry)? {
                 Some(member) => kind_within(units, member, depth + 1)?,
-                None => Kind::Compound,
+                None => ValueKind::Compound,
             }
         }
         dw::DW_TAG_structure_type
         | dw::DW_TAG_class_type
         | dw::DW_TAG_union_type
-        | dw::DW_TAG_array_type => Kind::Compound,
-        _ => Kind::Unknown,
+        | dw::DW_TAG_array_type => ValueKind::Compound,
+        _ => ValueKind::Unknown,
     })
 }
 
-fn of_encoding(encoding: DwAte) -> Kind {
+fn of_encoding(encoding: DwAte) -> ValueKind {
     match encoding {
-        dw::DW_ATE_boolean => Kind::Boolean,
-        dw::DW_ATE_float => Kind::Float,
-        dw::DW_ATE_signed => Kind::Integer { signed: true },
-        dw::DW_ATE_unsigned => Kind::Integer { signed: false },
-        dw::DW_ATE_signed_char => Kind::Character { signed: true },
-        dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => Kind::Character { signed: false },
-        dw::DW_ATE_address => Kind::Pointer,
-        _ => Kind::Unknown,
+        dw::DW_ATE_boolean => ValueKind::Boolean,
+        dw::DW_ATE_float => ValueKind::Float,
+        dw::DW_ATE_signed => ValueKind::Integer { signed: true },
+        dw::DW_ATE_unsigned => ValueKind::Integer { signed: false },
+        dw::DW_ATE_signed_char => ValueKind::Character { signed: true },
+        dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => ValueKind::Character { signed: false },
+        dw::DW_ATE_address => ValueKind::Pointer,
+        _ => ValueKind::Unknown,
     }
 }
 
-fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Kind, VariableError> {
+fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<ValueKind, VariableError> {
     let children = units.children(entry.die)?;
     let values = children
         .iter()
@@ -318,13 +318,13 @@ fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Kind, Variabl
         .filter_map(|value| Some((value.number(dw::DW_AT_const_value)?, units.name(value)?)))
         .collect();
     let signed = match underlying {
-        Kind::Integer { signed } | Kind::Character { signed } => signed,
+        ValueKind::Integer { signed } | ValueKind::Character { signed } => signed,
         _ => names.iter().any(|(value, _)| *value < 0),
     };
     for (value, _) in names.iter_mut().filter(|_| signed && unused < 64) {
         *value = *value << unused >> unused;
     }
-    Ok(Kind::Enumeration { signed, names })
+    Ok(ValueKind::Enumeration { signed, names })
 }
 
 /// Returns the type of the only member that fills a structure: atomics, newtypes.

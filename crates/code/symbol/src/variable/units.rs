@@ -15,7 +15,7 @@ use gimli::{
     DebugStrOffsets, DebugStrOffsetsBase, DwAt, DwTag, UnitOffset, UnitType,
 };
 
-use super::file::{File, Root, Slice, Unit, Value, header_length, slice};
+use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use super::variable_error::VariableError;
 use crate::reader::Section;
@@ -74,7 +74,7 @@ impl<'d> Entry<'d> {
 }
 
 pub(super) struct Units<'d> {
-    files: Vec<File<'d>>,
+    files: Vec<FileUnits<'d>>,
     budget: Cell<u64>,
     signatures: OnceCell<HashMap<u64, Die>>,
     /// Definitions found of structures that were only declared.
@@ -85,7 +85,7 @@ impl<'d> Units<'d> {
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
         let units = Units {
-            files: files.map(File::new).collect(),
+            files: files.map(FileUnits::new).collect(),
             budget: Cell::new(0),
             signatures: OnceCell::new(),
             definitions: RefCell::default(),
@@ -95,7 +95,7 @@ impl<'d> Units<'d> {
     }
 
     pub(super) fn refill(&self) {
-        let bytes = |file: &File| file.sections.info.len() + file.sections.types.len();
+        let bytes = |file: &FileUnits| file.sections.info.len() + file.sections.types.len();
         let bytes: usize = self.files.iter().map(bytes).sum();
         let budget = (bytes as u64).saturating_mul(BUDGET_PER_BYTE);
         self.budget.set(budget.saturating_add(MIN_BUDGET));
@@ -324,7 +324,7 @@ impl<'d> Units<'d> {
         section.get_address(header.address_size(), base, index).ok()
     }
 
-    fn root(&self, file: usize, unit: usize) -> Option<&Root<'d>> {
+    fn root(&self, file: usize, unit: usize) -> Option<&RootEntry<'d>> {
         let of = self.files.get(file)?;
         let unit = of.units.get(unit)?;
         unit.root.get_or_init(|| of.root(&unit.header)).as_ref()

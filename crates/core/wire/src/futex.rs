@@ -1,17 +1,7 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! | in a thread's slab | words |
-//! |---|---|
-//! | [`head`] | its waits in progress, and its episode |
-//! | [`path`] | cached paths through the runtime's libraries |
-//! | from [`ENTRY_WORDS`] on | [`ENTRIES`] of [`entry`]: its waits by lock and call site |
-//!
-//! | in slab 0 | words |
-//! |---|---|
-//! | the [`board`] | the last wake at each address |
-//! | [`frames`] | how to leave the functions of the runtime's libraries |
-//! | [`segment`] | where the slabs of this session are |
-//! | [`UNSEEN`] | calls of threads without a slab |
+//! A thread's slab has its [`head`], cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of
+//! [`entry`]. Slab 0 has the [`board`], [`segment`], [`frames`] and [`UNSEEN`].
 //!
 //! Only a thread and its signal handlers write its words, so one instruction must change each.
 //! Cells of the board have many writers and a checksum.

@@ -28,7 +28,7 @@ mod epoch;
 mod reader;
 
 pub use epoch::Epoch;
-pub use reader::{Reader, RecordedHit};
+pub use reader::{HitReader, RecordedHit};
 
 /// Cells of the ring; a power of two.
 pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {

@@ -33,7 +33,7 @@ const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
 pub enum Request {
     /// Map arenas: [`Map`] records.
     Map = 1,
-    /// Write code into arenas: [`Copy`] records.
+    /// Write code into arenas: [`Copy`](struct@Copy) records.
     Copy = 2,
     /// Patch sites: [`Site`] records.
     Arm = 3,

@@ -3,19 +3,10 @@
 //! A scope inside another is a *node* of a tree: its label, below the node that its thread was in.
 //! Nodes are numbered in the order of their first entry; 0 is outside of all.
 //!
-//! | in a thread's slab | words |
-//! |---|---|
-//! | [`Geometry::SCOPE`](crate::Geometry::SCOPE) | the node that the thread is in |
-//! | [`SINCE`] | up to when its time was charged, in ticks; 0 before its first node |
-//! | [`RESUMED`] | how often it resumed a node without entering it |
-//! | from [`NODES_AT`] on | for each node how often it was entered, and the ticks in it alone |
-//!
-//! | in slab 0 | words |
-//! |---|---|
-//! | [`STAMP`] | the number of the session; never 0 |
-//! | [`COUNT`] | how many numbers were taken |
-//! | from [`KEYS`] on | the table of nodes by label and parent: key and number in one word |
-//! | from [`RECORDS`] on | a [`record`] for each |
+//! A thread's slab has its current node in [`Geometry::SCOPE`](crate::Geometry::SCOPE), [`SINCE`],
+//! [`RESUMED`], and from [`NODES_AT`] on for each node how often it was entered, and the ticks in
+//! it alone. Slab 0 has [`STAMP`], [`COUNT`], from [`KEYS`] on the table of nodes by label and
+//! parent (key and number in one word), and from [`RECORDS`] on a [`record`] for each.
 //!
 //! Only a thread and its signal handlers write its words. A record must be written before its
 //! number is published, and never changes afterwards.

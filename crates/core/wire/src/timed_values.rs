@@ -1,12 +1,8 @@
 //! The layout of followed and timed calls grouped by the value of an argument: words of a thread's
 //! slab, from the probe's slot on.
 //!
-//! | words | hold |
-//! |---|---|
-//! | a *set*, [`words::ALL`] of them | the calls whose value found no room ([`OTHERS`]) |
-//! | another | those whose value was 0 ([`ZERO`]) |
-//! | [`ROOM`] more, from [`FIRST`] on | those of one value each |
-//! | from [`KEYS`] on, [`ROOM`] words | the value of each of these; 0 while it is free |
+//! A *set* is [`words::ALL`] words: [`OTHERS`], [`ZERO`], and [`ROOM`] of one value each. From
+//! [`KEYS`] on are these values; 0 while they are free.
 //!
 //! A call counts entry, end and time in one set, whose number is in its frame. A value is searched
 //! from its hash on, to the end of the keys. Only the thread, and the agent on it, write keys. They

@@ -1,15 +1,10 @@
 //! The layout of hits grouped by the value of an argument: words of a thread's slab, from the
 //! probe's slot on.
 //!
-//! | words | hold |
-//! |---|---|
-//! | [`ALL`] | all hits |
-//! | [`ZERO`] | those whose value was 0 |
-//! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
-//!
-//! A value is searched in [`RUN`] entries from its hash on. If none has it or is free, the hit
-//! counts only in [`ALL`]. Only the thread's trampolines write. They must take an entry by a single
-//! instruction, so that a signal handler finds it free or taken.
+//! After [`ALL`] and [`ZERO`] are [`ROOM`] entries: another value and its hits; 0 and 0 while they
+//! are free. A value is searched in [`RUN`] entries from its hash on. If none has it or is free,
+//! the hit counts only in [`ALL`]. Only the thread's trampolines write. They must take an entry by
+//! a single instruction, so that a signal handler finds it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;

@@ -5,7 +5,7 @@ use crate::words::Words;
 
 /// The position of the reader, which trusts only its own memory. For tiptoe.
 #[derive(Clone, Debug, Default)]
-pub struct Reader {
+pub struct HitReader {
     tail: u64,
 }
 
@@ -13,7 +13,7 @@ pub struct Reader {
 #[derive(Clone, Copy)]
 pub struct RecordedHit<'a>(Words<'a>);
 
-impl Reader {
+impl HitReader {
     /// Passes complete hits to `take` in order, and frees their cells. With `is_end`, when no
     /// thread writes any more, skips incomplete cells, and returns their number.
     pub fn read(&mut self, hits: &Hits, is_end: bool, mut take: impl FnMut(RecordedHit)) -> u64 {

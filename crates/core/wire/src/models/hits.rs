@@ -8,7 +8,7 @@ use std::vec::Vec;
 use tiptoe_sync::mutant::{Edge, Ordering::*, lose};
 
 use super::{std, words};
-use crate::hits::{Hits, Reader, WORDS};
+use crate::hits::{HitReader, Hits, WORDS};
 
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
@@ -26,7 +26,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
             push(1)
         });
         lose(looker);
-        let mut reader = Reader::default();
+        let mut reader = HitReader::default();
         let mut seen = Vec::new();
         let mut look = |is_end| {
             take_turn();

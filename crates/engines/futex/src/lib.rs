@@ -3,18 +3,7 @@
 //!
 //! The coordination removed: acquisitions that do not wait are not timed, and the lock's fast path
 //! is unchanged. Hooks run only around a futex system call, which itself costs 100 ns or more.
-//!
-//! - [`activities`]: the waits that a thread is in.
-//! - [`entries`]: a thread's sums, by lock and call site.
-//! - [`board`]: the last wake at each address, the only shared data here.
-//! - [`gaps`]: which waits are timed when not all can be.
-//! - [`holds`]: hold times of one lock, on request.
-//! - [`rwlock`]: how many readers hold a rwlock while others wait.
-//! - [`walk`]: the user's call site above libc's frames.
-//! - [`operation`]: whether a call waits or wakes, and how a wait ended.
-//! - [`paths`]: a cache of walks.
-//! - [`calls`]: a wait, a wake, an episode; composes the others.
-//! - [`reported`]: waits that the program's library reports itself.
+//! [`calls`] composes the other modules.
 //!
 //! All of it works on the caller's words of slabs ([`tiptoe_wire::futex`]), takes no lock and calls
 //! nothing outside this crate. A signal handler may interrupt it anywhere and run it again.

@@ -27,14 +27,14 @@ use crate::walk::Caller;
 pub struct Paths<'a>(Words<'a>);
 
 #[derive(Clone, Copy)]
-pub(crate) struct Beginning {
+pub(crate) struct PathBeginning {
     pub(crate) first: u64,
     /// The start of the frame that it returns to.
     pub(crate) top: u64,
     pub(crate) count: u64,
 }
 
-impl Beginning {
+impl PathBeginning {
     fn key(&self) -> u64 {
         self.first ^ self.count << COUNT_SHIFT
     }
@@ -73,7 +73,7 @@ impl<'a> Paths<'a> {
     #[inline(always)]
     pub(crate) fn look(
         &self,
-        begins: &Beginning,
+        begins: &PathBeginning,
         load: impl Fn(u64) -> u64,
         is_users: impl Fn(u64) -> bool,
     ) -> PathLookup {
@@ -98,7 +98,7 @@ impl<'a> Paths<'a> {
         PathLookup::Unkept
     }
 
-    pub(crate) fn take(&self, begins: &Beginning) -> Option<PathSlot<'a>> {
+    pub(crate) fn take(&self, begins: &PathBeginning) -> Option<PathSlot<'a>> {
         let key = begins.key();
         self.places(key)
             .find(|place| place.words.take_own(place.at + FIRST as usize, key))
@@ -116,7 +116,7 @@ impl PathSlot<'_> {
 
     /// Returns the last return address and its frame; `None` if another address differs.
     #[inline(always)]
-    fn follow(&self, begins: &Beginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
+    fn follow(&self, begins: &PathBeginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
         let (mut site, mut frame) = (begins.first, begins.top);
         for step in 0..=MOST {
@@ -242,7 +242,7 @@ mod tests {
         let (frames, paths) = (frames(&shared), Paths::new(Words::new(&own)));
         let load = |at| load(stack, at);
         frames.caller(&paths, rule(0x10), FRAME, load);
-        let begins = Beginning {
+        let begins = PathBeginning {
             first: stack[0],
             top: 0x108,
             count: 2,

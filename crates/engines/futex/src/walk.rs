@@ -30,7 +30,7 @@ use tiptoe_wire::futex::frames::{
 };
 
 use crate::HASH;
-use crate::paths::{Beginning, PathLookup, Paths};
+use crate::paths::{PathBeginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// The most functions between a wait and the user: unoptimised C++ templates have many.
@@ -257,7 +257,7 @@ impl<'a> Frames<'a> {
                 frame: top,
             };
         }
-        let begins = Beginning { first, top, count };
+        let begins = PathBeginning { first, top, count };
         let is_users = |site| self.is_far(site) || self.way(site).is_none();
         match paths.look(&begins, &load, is_users) {
             PathLookup::To(caller) => return caller,
@@ -295,7 +295,7 @@ impl<'a> Frames<'a> {
     /// Walks a path, and caches it if possible.
     #[cold]
     #[inline(never)]
-    fn learn(&self, paths: &Paths, begins: &Beginning, load: &impl Fn(u64) -> u64) {
+    fn learn(&self, paths: &Paths, begins: &PathBeginning, load: &impl Fn(u64) -> u64) {
         let Some(path) = paths.take(begins) else {
             return;
         };

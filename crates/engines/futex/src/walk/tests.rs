@@ -1,4 +1,3 @@
-
 use super::*;
 extern crate std;
 use core::sync::atomic::AtomicU64;

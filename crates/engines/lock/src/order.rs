@@ -99,13 +99,13 @@ impl Hook for Order {
 
     fn acquiring(&self, lock: &Lock, mode: Mode) {
         let node = self.node(lock);
-        held::check(&held::Entry::new(lock, node, mode), Wants::of(mode));
+        held::check(&held::HeldLock::new(lock, node, mode), Wants::of(mode));
     }
 
     fn acquired(&self, lock: &Lock, mode: Mode, _: Way) {
         match mode {
             Mode::Upgrade => held::change(lock.address, HeldAs::MayWrite, Mode::Exclusive),
-            _ => held::push(held::Entry::new(lock, self.node(lock), mode)),
+            _ => held::push(held::HeldLock::new(lock, self.node(lock), mode)),
         }
     }
 

@@ -1,4 +1,3 @@
-
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

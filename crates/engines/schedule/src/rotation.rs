@@ -34,7 +34,7 @@ impl core::error::Error for TooManyPinned {}
 /// back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
-    events: Vec<Event>,
+    events: Vec<RotatedEvent>,
     /// Each slot's event, pinned ones first.
     slots: Vec<usize>,
     pinned: usize,
@@ -45,7 +45,7 @@ pub struct Rotation {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Event {
+struct RotatedEvent {
     /// When it last got its slot, while it has one.
     since_ns: Option<u64>,
     /// How long it ran before.
@@ -73,7 +73,7 @@ impl Rotation {
         let room = waiting.len().min(slots - pinned);
         running.extend(waiting.drain(..room));
         Ok(Rotation {
-            events: alloc::vec![Event::default(); running.len() + waiting.len()],
+            events: alloc::vec![RotatedEvent::default(); running.len() + waiting.len()],
             running: (pinned..running.len()).collect(),
             slots: running,
             pinned,

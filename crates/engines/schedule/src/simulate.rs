@@ -8,9 +8,9 @@
 //! - Which group has slots when is exact: it is the scheduler itself.
 //! - A switch costs the events added to the PMU and deleted ([`Outcome::operations`]).
 //! - Operations take time one after another, so an event deleted and added in one switch misses
-//!   what happens in between ([`Group::blind_ns`]).
+//!   what happens in between ([`GroupOutcome::blind_ns`]).
 //! - Each time that a label runs, events happen at a random rate between half and one and a half of
-//!   the mean. So a count scaled up from a part of the time has an error ([`Group::error`]).
+//!   the mean. So a count scaled up from a part of the time has an error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;
@@ -18,7 +18,7 @@ mod simulated_pmu;
 mod trace;
 
 pub use charged::Charges;
-pub use outcome::{Group, Outcome};
+pub use outcome::{GroupOutcome, Outcome};
 pub use trace::{Random, Switch, Synthetic};
 
 use alloc::vec::Vec;
@@ -173,7 +173,7 @@ impl Cpu<'_> {
                 Target::Label(label) => self.work[label.0 as usize],
                 _ => self.work[0],
             };
-            Group {
+            GroupOutcome {
                 times: self.context.times(*id, self.now_ns).unwrap_or_default(),
                 blind_ns: pmu.map_or(0, |pmu| pmu.blind_ns(*event)),
                 in_error: self.context.state(*id) == Some(State::Error),

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Cpu, Group, Outcome, Switch};
+use super::{Cpu, GroupOutcome, Outcome, Switch};
 use crate::{Label, State, Times};
 
 /// A CPU with system-wide groups, and each label's charges.
@@ -48,7 +48,7 @@ impl<'a> Charges<'a> {
             let first = label.0 as usize * count;
             let charged = self.charged.get(first..first + count);
             for (at, seen) in charged.unwrap_or_default().iter().enumerate() {
-                outcome.groups.push(Group {
+                outcome.groups.push(GroupOutcome {
                     times: seen.times,
                     blind_ns: 0,
                     in_error: outcome.groups[at].in_error,

@@ -9,7 +9,7 @@ use crate::Times;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// In the order of the request.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupOutcome>,
     /// The number of label switches.
     pub switches: u64,
     /// The simulated time, summed over CPUs.
@@ -22,7 +22,7 @@ pub struct Outcome {
 
 /// The result of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupOutcome {
     /// How long it was enabled and counted.
     pub times: Times,
     /// How long its first event was deleted within switches that added it again. Not in `times`,
@@ -43,7 +43,7 @@ impl Outcome {
     }
 }
 
-impl Group {
+impl GroupOutcome {
     /// Returns the relative error of its scaled count, in parts per million; `None` if it missed
     /// all events.
     pub fn error(&self) -> Option<u64> {

@@ -218,7 +218,7 @@ impl<'a> Feed<'a> {
         writer: &Writer,
         call: &Call,
         range: Range<u64>,
-    ) -> Result<(), crate::lookup::Error> {
+    ) -> Result<(), crate::lookup::SpaceError> {
         if call.is_code() {
             self.doubt.lack();
         }

@@ -81,7 +81,7 @@ impl<T> Lookup<T> {
 
 /// Why a change was refused; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum SpaceError {
     /// The change might not fit the storage.
     Full,
     /// The new range overlaps the old one.
@@ -216,34 +216,34 @@ pub struct Writer<'s, 'a> {
 
 impl Writer<'_, '_> {
     /// Records what mmap did: the mapping replaces what was in its range.
-    pub fn insert(&self, mapping: Mapping) -> Result<(), Error> {
+    pub fn insert(&self, mapping: Mapping) -> Result<(), SpaceError> {
         let mappings = &self.space.mappings;
         let range = mapping.start..mapping.end;
         if range.is_empty() {
             return Ok(());
         }
         if !mapping.can_be_held() {
-            return Err(Error::OutOfRange);
+            return Err(SpaceError::OutOfRange);
         }
         if mappings.holds(&mapping) {
             return Ok(());
         }
         if !mappings.has_room(&range, true) {
-            return Err(Error::Full);
+            return Err(SpaceError::Full);
         }
         self.change(|| mappings.fill(range, Some(mapping.place)));
         Ok(())
     }
 
     /// Records munmap, or mmap without a file: the range has no file.
-    pub fn remove(&self, range: Range<u64>) -> Result<(), Error> {
+    pub fn remove(&self, range: Range<u64>) -> Result<(), SpaceError> {
         let mappings = &self.space.mappings;
         let range = mapping::pages(&range);
         if !mappings.meets(&range) {
             return Ok(());
         }
         if !mappings.has_room(&range, false) {
-            return Err(Error::Full);
+            return Err(SpaceError::Full);
         }
         self.change(|| mappings.fill(range, None));
         Ok(())
@@ -252,19 +252,19 @@ impl Writer<'_, '_> {
     /// Records mremap from the old to the new range. Equal starts mean that it grew or shrank. An
     /// empty old range is a copy. With MREMAP_DONTUNMAP the caller must insert the old mapping
     /// again.
-    pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), Error> {
+    pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {
-            return Err(Error::Overlap);
+            return Err(SpaceError::Overlap);
         }
         if [&from, &to]
             .into_iter()
             .any(|range| mapping::pages(range) != *range)
         {
-            return Err(Error::OutOfRange);
+            return Err(SpaceError::OutOfRange);
         }
         if !self.space.mappings.can_move(&from, &to) {
-            return Err(Error::Full);
+            return Err(SpaceError::Full);
         }
         self.change(|| self.space.mappings.remap(from, to));
         Ok(())
@@ -272,7 +272,7 @@ impl Writer<'_, '_> {
 
     /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the
     /// differences; the sequence is even in between.
-    pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), Error> {
+    pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), SpaceError> {
         let mut end = 0;
         for mapping in all {
             self.remove(end..mapping.start)?;
@@ -283,9 +283,9 @@ impl Writer<'_, '_> {
     }
 
     /// Puts a probe at a place, replacing any other.
-    pub fn add_probe(&self, place: FileOffset, probe: u32) -> Result<(), Error> {
+    pub fn add_probe(&self, place: FileOffset, probe: u32) -> Result<(), SpaceError> {
         let added = self.change(|| self.space.registry.insert(place, probe));
-        added.then_some(()).ok_or(Error::Full)
+        added.then_some(()).ok_or(SpaceError::Full)
     }
 
     /// Removes the probe at a place, and returns it.

@@ -55,7 +55,7 @@ pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 const TABLE: u64 = 1;
 const FILE: u64 = 2;
 
-type Table = [AtomicU64; WIDTH];
+type MappingTable = [AtomicU64; WIDTH];
 
 #[derive(Clone, Copy)]
 struct Entry(u64);
@@ -110,7 +110,7 @@ pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
 
 #[derive(Debug)]
 pub(crate) struct Mappings<'a> {
-    root: &'a Table,
+    root: &'a MappingTable,
     pool: Pool<'a, WIDTH>,
     free: AtomicU64,
 }

@@ -47,7 +47,7 @@ pub struct TrapSite {
 
 /// Why records were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum TableError {
     /// No room for more records.
     Full,
     /// The records are not in ascending order of address.
@@ -107,7 +107,7 @@ impl<'a> Table<'a> {
         &self,
         count: usize,
         record: impl Fn(usize) -> Option<Site>,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, TableError> {
         let first = self.len();
         self.append(first, count, record)?;
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
@@ -151,15 +151,15 @@ impl<'a> Table<'a> {
         first: usize,
         count: usize,
         record: impl Fn(usize) -> Option<Site>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), TableError> {
         let mut last = 0;
         for index in 0..count {
-            let site = record(index).ok_or(Error::Unordered)?;
+            let site = record(index).ok_or(TableError::Unordered)?;
             if site.address <= last {
-                return Err(Error::Unordered);
+                return Err(TableError::Unordered);
             }
             last = site.address;
-            let words = self.slots.get(first + index).ok_or(Error::Full)?;
+            let words = self.slots.get(first + index).ok_or(TableError::Full)?;
             for (word, value) in words.iter().zip(site.encode()) {
                 word.store(value, Ordering::Relaxed); // Relaxed: published by edge D
             }
@@ -168,7 +168,7 @@ impl<'a> Table<'a> {
     }
 
     /// Merges the current order with the new records into the other buffer.
-    fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), Error> {
+    fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), TableError> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
         // Otherwise a reader of this buffer could take new entries for old ones. Pairs with the
@@ -191,7 +191,7 @@ impl<'a> Table<'a> {
             from_old += usize::from(!take_new || a == b);
             from_new += usize::from(take_new);
             self.place(new, out)
-                .ok_or(Error::Full)?
+                .ok_or(TableError::Full)?
                 .store(index, Ordering::Relaxed); // published by edge D
             out += 1;
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
-use tiptoe_uprobe::lookup::{Error, FileOffset, Lookup, Mapping, Shape, Space};
+use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, SpaceError};
 
 mod cells;
 use cells::{Cells, Change};
@@ -41,7 +41,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     }
 }
 
-fn apply(space: &Space, change: &Change) -> Result<(), Error> {
+fn apply(space: &Space, change: &Change) -> Result<(), SpaceError> {
     let writer = space.write(1).expect("no other writer");
     match change {
         Change::Map(range, file, offset) => writer.insert(mapping(range.clone(), *file, *offset)),
@@ -100,7 +100,7 @@ proptest! {
         let mut cells = Cells::new(ADDRESSES);
         for change in &changes {
             if refused(change) {
-                prop_assert_eq!(apply(&space, change), Err(Error::Overlap));
+                prop_assert_eq!(apply(&space, change), Err(SpaceError::Overlap));
                 continue;
             }
             prop_assert_eq!(apply(&space, change), Ok(()));
@@ -214,7 +214,7 @@ fn a_refused_change_leaves_all_as_it_was() {
     assert_eq!(change(Change::Map(far + 7..far + 9, 2, 0)), Ok(()));
     let before = runs(&space);
     assert_eq!(before.len(), 2);
-    let full = Err(Error::Full);
+    let full = Err(SpaceError::Full);
     assert_eq!(change(Change::Map(far / 2..far / 2 + 1, 3, 0)), full);
     assert_eq!(change(Change::Move(7..8, 905..906)), full);
     assert_eq!(runs(&space), before);
@@ -236,14 +236,14 @@ fn a_refused_change_leaves_all_as_it_was() {
         end: 3 * PAGE - 1,
         ..mapping(1..3, 1, 0)
     };
-    assert_eq!(writer.insert(odd), Err(Error::OutOfRange));
+    assert_eq!(writer.insert(odd), Err(SpaceError::OutOfRange));
     let high = mapping((1 << 35) - 1..(1 << 35) + 1, 1, 0);
-    assert_eq!(writer.insert(high), Err(Error::OutOfRange));
+    assert_eq!(writer.insert(high), Err(SpaceError::OutOfRange));
     assert_eq!(
         writer.remap(0..PAGE, PAGE..PAGE + 1),
-        Err(Error::OutOfRange)
+        Err(SpaceError::OutOfRange)
     );
-    assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(Error::Full)));
+    assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(SpaceError::Full)));
 }
 
 #[test]

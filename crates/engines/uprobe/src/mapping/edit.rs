@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{Entry, FileOffset, LEVELS, Mapping, Mappings, Table, span};
+use super::{Entry, FileOffset, LEVELS, Mapping, MappingTable, Mappings, span};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// What a range must have afterwards.
@@ -63,7 +63,7 @@ impl Mappings<'_> {
     }
 
     /// Fills a table's part of the range, from its `level` and `first` address on.
-    fn fill_table(&self, table: &Table, level: u32, first: u64, fill: &Fill) {
+    fn fill_table(&self, table: &MappingTable, level: u32, first: u64, fill: &Fill) {
         let Range { start, end } = fill.range;
         let from = start.saturating_sub(first) / span(level);
         for (slot, word) in table.iter().enumerate().skip(from as usize) {
@@ -94,7 +94,7 @@ impl Mappings<'_> {
     }
 
     /// Returns the table below an entry, taken if there is none, and its level.
-    fn below(&self, word: &AtomicU64, level: u32) -> Option<(&Table, u32)> {
+    fn below(&self, word: &AtomicU64, level: u32) -> Option<(&MappingTable, u32)> {
         let level = level.checked_sub(1)?;
         let entry = Entry::load(word);
         if let Some(number) = entry.table() {

@@ -6,14 +6,16 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{END, Entry, FileOffset, LEVELS, Mapping, Mappings, PAGE, Table, WIDTH, words_for};
+use super::{
+    END, Entry, FileOffset, LEVELS, Mapping, MappingTable, Mappings, PAGE, WIDTH, words_for,
+};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 fn cells(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn check(mappings: &Mappings, table: &Table, level: u32, named: &mut Vec<u64>) {
+fn check(mappings: &Mappings, table: &MappingTable, level: u32, named: &mut Vec<u64>) {
     for word in table {
         if let Some(number) = Entry::load(word).table() {
             assert!(level > 0, "rule 2");

@@ -82,7 +82,7 @@ impl CounterSet {
         let mut tries = TRIES;
         loop {
             let places = places(whom, directory.as_ref())?;
-            let opening = Opening {
+            let opening = CounterOpening {
                 whom,
                 directory: directory.as_ref(),
                 places,
@@ -196,13 +196,13 @@ pub enum Support {
     Full,
 }
 
-struct Opening<'a> {
+struct CounterOpening<'a> {
     whom: &'a CountTarget,
     directory: Option<&'a File>,
     places: Vec<On>,
 }
 
-impl Opening<'_> {
+impl CounterOpening<'_> {
     fn open(self, groups: &[Vec<KernelEvent>]) -> Result<CounterSet, Error> {
         let count = groups.iter().map(Vec::len).sum::<usize>() * self.places.len();
         reserve_open_files(count as u64)?;

@@ -27,9 +27,9 @@ use crate::refusal::bpf_refusal;
 mod call_tests;
 mod futex_layout;
 
-pub use futex_layout::{Drops, FutexKey, FutexRow, Waker};
+pub use futex_layout::{FutexDrops, FutexKey, FutexRow, Waker};
 
-use futex_layout::{FutexRowWords, Key, Thread};
+use futex_layout::{FutexKeyWords, FutexRowWords, Thread};
 
 /// As clang built them. The macro aligns them as the loader needs.
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
@@ -178,8 +178,8 @@ impl Futexes {
     /// Returns the counts.
     pub fn read(&self) -> Result<Vec<FutexRow>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
-        let rows =
-            HashMap::<_, Key, FutexRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
+        let rows = HashMap::<_, FutexKeyWords, FutexRowWords>::try_from(map(&self.bpf, "rows")?)
+            .map_err(failed)?;
         rows.iter()
             .map(|row| row.map(|(key, row)| futex_layout::row(key, &row)))
             .collect::<Result<_, _>>()
@@ -189,7 +189,7 @@ impl Futexes {
     /// Returns the number of calls.
     pub fn calls(&self) -> Result<Calls, Error> {
         let mut sum = Calls::default();
-        for cpu in programs::cpus::<futex_layout::Cpu>(&self.bpf)? {
+        for cpu in programs::cpus::<futex_layout::FutexCpuWords>(&self.bpf)? {
             let [waits, wakes] = futex_layout::calls(&cpu);
             sum.waits += waits;
             sum.wakes += wakes;
@@ -209,7 +209,7 @@ impl Futexes {
     }
 
     /// Returns what was not counted, by reason.
-    pub fn drops(&self) -> Result<Drops, Error> {
+    pub fn drops(&self) -> Result<FutexDrops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(futex_layout::drops(counts, missed))
     }

@@ -13,7 +13,7 @@
 //! 1. The end must be attached before the begin and detached after it. Otherwise a begin would wait for its end
 //!    forever.
 //! 2. Rows are sums since the programs were attached, never removed.
-//! 3. [`Drops`] has all that is seen and not counted.
+//! 3. [`WaitDrops`] has all that is seen and not counted.
 //!
 //! A thread that gets a sleeping lock by spinning never reaches these tracepoints.
 
@@ -34,9 +34,9 @@ mod edges;
 mod layout;
 
 pub use callsite::Callsites;
-pub use layout::{Drops, Mode, Outcome, RowKey, Traits, WaitCounts};
+pub use layout::{Mode, Outcome, RowKey, Traits, WaitCounts, WaitDrops};
 
-use layout::{Key, WaitRowWords};
+use layout::{WaitKeyWords, WaitRowWords};
 
 /// As clang built them. The macro aligns them as the loader needs.
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
@@ -175,7 +175,7 @@ impl Waits {
     }
 
     /// Returns what was not counted, by reason.
-    pub fn drops(&self) -> Result<Drops, Error> {
+    pub fn drops(&self) -> Result<WaitDrops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
@@ -202,7 +202,7 @@ impl Waits {
         Some(programs::times_of_all(&self.bpf))
     }
 
-    fn rows(&self) -> Result<HashMap<&MapData, Key, WaitRowWords>, Error> {
+    fn rows(&self) -> Result<HashMap<&MapData, WaitKeyWords, WaitRowWords>, Error> {
         let rows = HashMap::try_from(map(&self.bpf, "rows")?);
         rows.map_err(|error| bpf_refusal("read the waits", &error))
     }

@@ -57,7 +57,7 @@ use before::Memory;
 use each::HitRing;
 use slots::{Slots, Watch};
 use tasks::Tasks;
-use watch_layout::{Counts, Cpu, Key, Variable, WatchRowWords};
+use watch_layout::{Counts, Variable, WatchCpuWords, WatchKeyWords, WatchRowWords};
 use watch_program::{EXEC, failed, load, not_passed, opener};
 use wide::Wide;
 
@@ -453,8 +453,8 @@ impl Watchpoints {
 
     /// Returns the rows.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
-        let rows =
-            HashMap::<_, Key, WatchRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
+        let rows = HashMap::<_, WatchKeyWords, WatchRowWords>::try_from(map(&self.bpf, "rows")?)
+            .map_err(failed)?;
         let rows = rows
             .iter()
             .map(|row| row.map(|(key, row)| watch_layout::row(key, &row)));
@@ -476,7 +476,7 @@ impl Watchpoints {
 
     /// Returns other processes' hits at the same addresses.
     pub fn foreign(&self) -> Result<u64, Error> {
-        let cpus = programs::cpus::<Cpu>(&self.bpf)?;
+        let cpus = programs::cpus::<WatchCpuWords>(&self.bpf)?;
         Ok(cpus.iter().map(|cpu| watch_layout::cpu(cpu).1).sum())
     }
 

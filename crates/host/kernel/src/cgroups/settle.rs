@@ -31,12 +31,12 @@ pub(super) const ALL_TASKS: &str = "asked";
 pub(super) enum Settle {
     /// Runs on each CPU, and charges its running task.
     Cpus(OwnedFd),
-    Tasks(Mutex<Tasks>),
+    Tasks(Mutex<TaskRounds>),
 }
 
 /// The program over all tasks, and what it knows of their ends.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(super) struct TaskRounds {
     over_tasks: OwnedFd,
     round: MappedArray,
     times: Times,
@@ -62,7 +62,7 @@ impl Settle {
                     source,
                 })?;
                 let over_tasks = kept(over_tasks.fd().map_err(failed)?.as_fd())?;
-                Ok(Settle::Tasks(Mutex::new(Tasks {
+                Ok(Settle::Tasks(Mutex::new(TaskRounds {
                     over_tasks,
                     round,
                     times: Times::default(),
@@ -114,11 +114,11 @@ impl Settle {
 }
 
 /// Allows one round at a time. A panic elsewhere leaves the state valid.
-fn held(tasks: &Mutex<Tasks>) -> MutexGuard<'_, Tasks> {
+fn held(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Tasks {
+impl TaskRounds {
     fn ask(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
         over_tasks(self.over_tasks.as_fd())?;

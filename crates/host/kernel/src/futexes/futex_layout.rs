@@ -7,7 +7,7 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 use crate::programs::name_of;
 
 /// A row's key: address, call site, last address in libc with the operation, thread.
-pub(super) type Key = [u64; 4];
+pub(super) type FutexKeyWords = [u64; 4];
 
 /// Words of a row before its name: five ends, and four more.
 const NUMBERS: usize = 9;
@@ -18,7 +18,7 @@ const WAKER_WORDS: usize = 3;
 pub(super) type FutexRowWords = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
 /// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, the calls that wait
 /// and wake, and a row.
-pub(super) type Cpu = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
+pub(super) type FutexCpuWords = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
 /// `tiptoe_thread`.
 pub(super) type Thread = [u64; 8];
 
@@ -77,7 +77,7 @@ pub struct FutexRow {
     pub comm: String,
 }
 
-pub(super) fn row(key: Key, row: &FutexRowWords) -> FutexRow {
+pub(super) fn row(key: FutexKeyWords, row: &FutexRowWords) -> FutexRow {
     let [address, site, via, thread] = key;
     let (numbers, rest) = row.split_at(NUMBERS);
     let (name, rest) = rest.split_at(2);
@@ -121,11 +121,11 @@ pub(super) fn row(key: Key, row: &FutexRowWords) -> FutexRow {
 }
 
 /// Returns a CPU's runs for the process, and their time.
-pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
+pub(super) fn runs(cpu: &FutexCpuWords) -> [u64; 2] {
     [cpu[1], cpu[2]]
 }
 
-pub(super) fn calls(cpu: &Cpu) -> [u64; 2] {
+pub(super) fn calls(cpu: &FutexCpuWords) -> [u64; 2] {
     [cpu[4], cpu[5]]
 }
 
@@ -135,7 +135,7 @@ pub(super) fn is_waiting(thread: &Thread) -> bool {
 
 /// What was seen but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
+pub struct FutexDrops {
     /// Waits of threads without room.
     pub no_room_for_thread: u64,
     /// Waits for a lock, or from a call site, without a row.
@@ -156,7 +156,7 @@ pub struct Drops {
 
 pub(super) const REASONS: usize = 7;
 
-pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
+pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> FutexDrops {
     let [
         no_room_for_thread,
         no_room_for_row,
@@ -166,7 +166,7 @@ pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
         ended_inside,
         other_calls,
     ] = counts;
-    Drops {
+    FutexDrops {
         no_room_for_thread,
         no_room_for_row,
         no_end,

@@ -4,7 +4,7 @@ use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
 use tiptoe_sys::host::limits;
 
-use super::{Drops, Outcome, WaitSelection, Waits, WaitsWanted};
+use super::{Outcome, WaitDrops, WaitSelection, Waits, WaitsWanted};
 
 const SPIN: u64 = 1;
 const READER: u64 = 2;
@@ -56,7 +56,7 @@ fn run(reports: &[LockReport]) -> Option<Waits> {
 }
 
 /// Checks each row's type, outcome and count; drops; and waits in progress.
-fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
+fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: WaitDrops, waiting: u64) {
     let Some(waits) = run(reports) else {
         return;
     };
@@ -75,7 +75,7 @@ fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: Drops, 
     let no_stack = drops.no_stack;
     assert_eq!(
         drops,
-        Drops {
+        WaitDrops {
             no_stack,
             ..dropped
         }
@@ -94,7 +94,7 @@ fn a_mutex_that_begins_again_waits_once() {
         Begin(LOCK, MUTEX | SPIN),
         End(LOCK, 0),
     ];
-    check(&reports, &[("mutex", ACQUIRED, 1)], Drops::default(), 0);
+    check(&reports, &[("mutex", ACQUIRED, 1)], WaitDrops::default(), 0);
 }
 
 #[test]
@@ -106,14 +106,14 @@ fn a_wait_that_a_signal_ended_has_its_own_row() {
         End(LOCK, 0),
     ];
     let rows = [("rwsem", ACQUIRED, 1), ("rwsem", Outcome::Failed, 1)];
-    check(&reports, &rows, Drops::default(), 0);
+    check(&reports, &rows, WaitDrops::default(), 0);
 }
 
 #[test]
 fn an_end_without_a_begin_is_dropped() {
-    let dropped = Drops {
+    let dropped = WaitDrops {
         no_begin: 2,
-        ..Drops::default()
+        ..WaitDrops::default()
     };
     let reports = [End(LOCK, 0), Begin(LOCK, WRITER), End(OTHER, 0)];
     check(&reports, &[], dropped, 1);
@@ -121,9 +121,9 @@ fn an_end_without_a_begin_is_dropped() {
 
 #[test]
 fn a_spinner_that_begins_again_has_missed_an_end() {
-    let dropped = Drops {
+    let dropped = WaitDrops {
         no_end: 1,
-        ..Drops::default()
+        ..WaitDrops::default()
     };
     let reports = [Begin(LOCK, SPIN), Begin(LOCK, SPIN), End(LOCK, 0)];
     check(&reports, &[("spinlock", ACQUIRED, 1)], dropped, 0);
@@ -136,11 +136,11 @@ fn a_cpu_spins_for_four_locks_at_once() {
     let ends = locks.map(|lock| End(lock, 0));
     let four = [begins, ends].concat();
     let rows = [("spinlock", ACQUIRED, 1); 4];
-    check(&four, &rows, Drops::default(), 0);
-    let dropped = Drops {
+    check(&four, &rows, WaitDrops::default(), 0);
+    let dropped = WaitDrops {
         no_end: 1,
         no_begin: 1,
-        ..Drops::default()
+        ..WaitDrops::default()
     };
     let fifth = [
         &begins[..],
@@ -161,7 +161,7 @@ fn a_sleeping_wait_may_contain_a_spinning_one() {
         End(LOCK, 0),
     ];
     let rows = [("rwlock", ACQUIRED, 1), ("rwsem", ACQUIRED, 1)];
-    check(&reports, &rows, Drops::default(), 0);
+    check(&reports, &rows, WaitDrops::default(), 0);
 }
 
 /// A semaphore's begin follows its spinlock's, at the same address.
@@ -174,5 +174,5 @@ fn a_semaphore_is_no_spinlock() {
         End(LOCK, 0),
     ];
     let rows = [("semaphore", ACQUIRED, 1), ("spinlock", ACQUIRED, 1)];
-    check(&reports, &rows, Drops::default(), 0);
+    check(&reports, &rows, WaitDrops::default(), 0);
 }

@@ -7,13 +7,13 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 use crate::programs::name_of;
 
 /// A row's key: lock; cgroup; thread (high half) and process; traits (high half) and stack.
-pub(super) type Key = [u64; 4];
+pub(super) type WaitKeyWords = [u64; 4];
 /// A row: four counts, name, and buckets, two in a word.
 pub(super) type WaitRowWords = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
 /// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, four slots, and a
 /// row.
-pub(super) type Cpu = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
+pub(super) type WaitCpuWords = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
 
 /// `tiptoe_wait`.
 pub(super) type WaitWords = [u64; 4];
@@ -126,7 +126,7 @@ pub struct RowKey {
 }
 
 /// Decodes a key and its stack's number, if the stack was stored.
-pub(super) fn key(words: Key) -> (RowKey, Option<u32>) {
+pub(super) fn key(words: WaitKeyWords) -> (RowKey, Option<u32>) {
     let [lock, cgroup, ids, rest] = words;
     let key = RowKey {
         lock,
@@ -172,7 +172,7 @@ pub(super) fn waited(row: &WaitRowWords) -> WaitCounts {
 }
 
 /// Returns a CPU's runs for the wanted processes, and their time.
-pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
+pub(super) fn runs(cpu: &WaitCpuWords) -> [u64; 2] {
     [cpu[1], cpu[2]]
 }
 
@@ -182,7 +182,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
 
 /// What was seen but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
+pub struct WaitDrops {
     /// Waits without room: too many threads waited at once.
     pub no_room_to_wait: u64,
     /// Waits for whose lock type, process or place no row was left.
@@ -203,7 +203,7 @@ pub struct Drops {
 
 pub(super) const REASONS: usize = 7;
 
-impl Drops {
+impl WaitDrops {
     /// Returns the sum of all that was not counted.
     pub fn total(&self) -> u64 {
         let Self {
@@ -222,7 +222,7 @@ impl Drops {
     }
 }
 
-pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
+pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> WaitDrops {
     let [
         no_room_to_wait,
         no_room_for_row,
@@ -232,7 +232,7 @@ pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
         nested,
         no_stack,
     ] = counts;
-    Drops {
+    WaitDrops {
         no_room_to_wait,
         no_room_for_row,
         no_begin,

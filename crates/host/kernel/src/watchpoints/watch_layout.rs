@@ -18,7 +18,7 @@ const READY: u64 = 2;
 const NONE: u32 = 16;
 
 /// A row's key: instruction, callers, thread (high half) and variable, whether it was the kernel, name.
-pub(super) type Key = [u64; 6];
+pub(super) type WatchKeyWords = [u64; 6];
 /// Words of the first hit's registers and stack.
 const REGISTERS: usize = 16;
 const STACK: usize = 128;
@@ -28,7 +28,7 @@ pub(super) type WatchRowWords =
     [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
 /// A CPU's state: whether it is inside the program, its runs and their time, when it entered it, other
 /// processes' hits, and a row.
-pub(super) type Cpu = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
+pub(super) type WatchCpuWords = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
 /// A variable: index, length, whether it is signed, whether it is code, and its slot.
 pub(super) type Variable = [u32; 5];
 /// A variable's hits, and those that meet the conditions.
@@ -37,7 +37,7 @@ pub(super) type Counts = [u64; 2];
 pub(super) type StoreWords = [u64; 6];
 pub(super) const REASONS: usize = 4;
 
-fn row_key(key: Key) -> WatchKey {
+fn row_key(key: WatchKeyWords) -> WatchKey {
     WatchKey {
         ip: key[0],
         variable: key[2] as u32,
@@ -47,7 +47,7 @@ fn row_key(key: Key) -> WatchKey {
     }
 }
 
-pub(super) fn row(key: Key, row: &WatchRowWords) -> WatchRow {
+pub(super) fn row(key: WatchKeyWords, row: &WatchRowWords) -> WatchRow {
     let [
         count,
         changed,
@@ -110,7 +110,7 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
         .collect::<Option<_>>()?;
     let (&[time_ns, tid, old, new, is_read_behind, is_old_unknown], key) =
         words.split_first_chunk::<ACCESS_WORDS>()?;
-    let key: Key = key.try_into().ok()?;
+    let key: WatchKeyWords = key.try_into().ok()?;
     Some(Access {
         time_ns,
         tid: tid as u32,
@@ -136,7 +136,7 @@ pub(super) fn drops(
 }
 
 /// Returns the runs and their time, and other processes' hits.
-pub(super) fn cpu(cpu: &Cpu) -> ([u64; 2], u64) {
+pub(super) fn cpu(cpu: &WatchCpuWords) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }
 

@@ -35,13 +35,21 @@ pub(crate) enum Guard {
     Free,
     /// The first three bytes stay. The patch is a call, so the trampoline finds the return address
     /// on the stack.
-    Call { held: [u8; 3] },
+    Call {
+        held: [u8; 3],
+    },
     /// A trap byte follows the prefix.
     Prefix,
     /// `d[at]` is one of `bytes`, which makes the instruction invalid.
-    Invalid { at: usize, bytes: ByteSet },
+    Invalid {
+        at: usize,
+        bytes: ByteSet,
+    },
     /// The first instruction stays: `len` bytes of `held`.
-    Keep { len: usize, held: [u8; 3] },
+    Keep {
+        len: usize,
+        held: [u8; 3],
+    },
 }
 
 impl Guard {

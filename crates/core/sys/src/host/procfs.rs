@@ -1,8 +1,7 @@
 //! Processes as `/proc` shows them.
 //!
-//! A [`Process`] is only a number. Methods cache nothing, and return
-//! [`Error::NoSuchProcess`](super::Error::NoSuchProcess) once it has ended. [`Process::start_time`]
-//! detects a reused pid.
+//! A [`Process`] is only a number. Methods cache nothing, and return [`Error::NoSuchProcess`] once it
+//! has ended. [`Process::start_time`] detects a reused pid.
 
 mod asleep;
 mod files;

@@ -122,7 +122,7 @@ impl Patch {
     }
 }
 
-/// Plans patches, of which no two overlap.
+/// Plans patches that never overlap.
 #[derive(Debug)]
 pub struct Planner {
     abi: Abi,

@@ -26,8 +26,8 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// Instructions without effect that a jump can be guarded at; so many that no flags are read soon,
-/// because a function that reads its caller's flags is not an entry.
+/// Instructions without effect that a jump can be guarded at. They are 12 bytes, so that no flags
+/// are read soon: a function that reads its caller's flags is not an entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];

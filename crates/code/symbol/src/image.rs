@@ -34,7 +34,7 @@ pub struct Image {
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
-    /// The segment of which each thread gets a copy.
+    /// The segment that each thread gets a copy of.
     pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,

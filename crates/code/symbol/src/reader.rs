@@ -1,4 +1,4 @@
-//! A section of a file, of which only a window is in memory.
+//! A section of a file, with only a window in memory.
 //!
 //! Debug information may exceed tiptoe's memory, and little of it is needed. Only a compressed section is unpacked
 //! whole. The file's owner may change bytes between two reads, so each read must be checked by itself.

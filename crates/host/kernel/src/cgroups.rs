@@ -289,7 +289,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares all tasks' switches with the system's, of which `before` were counted before the last reading.
+    /// Compares all tasks' switches with the system's, which were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));

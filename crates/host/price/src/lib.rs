@@ -14,7 +14,7 @@
 //! |---|---|
 //! | long functions with branches | the detour where code and branch targets are short of cache |
 //! | computing only | the detour where nothing else is slow |
-//! | random memory traffic | the detour hidden behind loads |
+//! | random memory traffic | the detour beside loads, which hide it |
 //!
 //! | cost | measured in | with |
 //! |---|---|---|

@@ -116,7 +116,7 @@ impl Cost {
         }
     }
 
-    /// Adds `count` forks, each of which cost `each` more, in a target that used `cpu_ns`.
+    /// Adds `count` forks at a cost of `each`, in a target that used `cpu_ns`.
     pub fn add_forks(&mut self, count: u64, each: tiptoe_event::Cost, cpu_ns: u64) {
         let share = each.times(count).share_of(cpu_ns);
         self.fraction = (self.fraction + share.fraction).min(1.0);

@@ -1,4 +1,4 @@
-//! Enters and leaves generated code, and stands in for the agent.
+//! Enters and leaves generated code, and replaces the agent.
 
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",

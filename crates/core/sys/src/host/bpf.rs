@@ -32,7 +32,7 @@ const ITER_CREATE: i32 = 33;
 /// `r0 = 0; exit`
 const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 
-/// The argument of every command: a union, as words, of which unused ones must be 0.
+/// The argument of every command: a union, as words; unused ones must be 0.
 type Words = [u64; 16];
 
 /// A kind of BPF object that can be listed.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libfuzzer_sys::fuzz_target;
 use tiptoe_wire::Words;
-use tiptoe_wire::hits::{CELLS, Cell, Hit, Hits, Reader, STACK, WORDS};
+use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, STACK, WORDS};
 
 /// Words before the cells; the first two are the head and the tail.
 const FRONT: usize = 16;
@@ -30,7 +30,7 @@ fn run(segment: &[AtomicU64], input: &[u8]) {
     let mut ring = Ring {
         segment,
         hits,
-        reader: Reader::default(),
+        reader: HitReader::default(),
         cells: Vec::new(),
         open: VecDeque::new(),
         lied: None,
@@ -46,7 +46,7 @@ fn run(segment: &[AtomicU64], input: &[u8]) {
 struct Ring<'a> {
     segment: &'a [AtomicU64],
     hits: Hits<'a>,
-    reader: Reader,
+    reader: HitReader,
     /// The indices at which written cells begin.
     cells: Vec<usize>,
     /// The cells that were reserved and not read, in order: the hit if it is complete, and its count of bytes.

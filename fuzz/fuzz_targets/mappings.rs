@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use libfuzzer_sys::fuzz_target;
-use tiptoe_uprobe::lookup::{Error, Mapping, FileOffset, Shape, Space};
+use tiptoe_uprobe::lookup::{SpaceError, Mapping, FileOffset, Shape, Space};
 
 #[path = "../../crates/engines/uprobe/tests/cells/mod.rs"]
 mod cells;
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     for change in input.chunks_exact(5).take(CHANGES).map(change) {
         match apply(&space, &change) {
             Ok(()) => cells.apply(&change),
-            Err(error) => assert_eq!(error, Error::Overlap),
+            Err(error) => assert_eq!(error, SpaceError::Overlap),
         }
     }
     compare(&space, &cells);
@@ -84,7 +84,7 @@ fn change(bytes: &[u8]) -> Change {
     }
 }
 
-fn apply(space: &Space, change: &Change) -> Result<(), Error> {
+fn apply(space: &Space, change: &Change) -> Result<(), SpaceError> {
     let writer = space.write(1).expect("no writer holds the space");
     let pages = |range: &Range<u64>| range.start * PAGE..range.end * PAGE;
     match change {

@@ -5,10 +5,10 @@ use tiptoe_wire::AgentAddresses;
 /// Where a trampoline finds its thread's words and the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abi {
-    /// The %fs offset of the pointer to the thread's descriptor, whose first word points to the
-    /// thread's counters or is 0.
+    /// %fs offset of the pointer to the thread's descriptor, whose first word points to its
+    /// counters or is 0.
     pub tls: i32,
-    /// The %fs offset of the end of the thread's uppermost frame.
+    /// %fs offset of the end of the thread's uppermost frame.
     pub frames: i32,
     /// What it calls and reads of the agent's.
     pub agent: AgentAddresses,

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | 0 | thunk to the cold entry: `jmp *(%rip)` and the address |
 //! | 16 | thunks to the agent's other entries |
-//! | 80 | unwind information of these |
+//! | 80 | their unwind information |
 //! | 160 | the address of the gate: a byte that is 0 where a thread without counters must do nothing |
 //! | 168 | the address of the table of return thunks |
 //! | next | trampolines upwards; from the end downwards the unwind information of each |
@@ -43,35 +43,31 @@ const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 /// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
-/// Shorter runs are dropped, because no trampoline fits.
+/// Shorter runs are dropped: no trampoline fits.
 const SHORTEST: u64 = 32;
-/// An arena whose longest run is shorter is used only if nothing else is free, except for short
-/// trampolines such as counts. The ends of many arenas are on as many pages, at the same few cache
-/// sets.
+/// An arena without a longer run is used only if nothing else is free, except for short trampolines
+/// such as counts, because the ends of arenas compete for the same few cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
-/// The most arenas.
 const MOST: usize = 4096;
-/// The most granules to try in one free range and band.
 const TRIES: usize = 1024;
-/// The kernel maps nothing below this address.
 const LOWEST: u64 = 0x1_0000;
 
-/// An arena that an earlier attach left in the target.
+/// An arena that an earlier attach left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
     /// The address of its first byte.
     pub base: u64,
-    /// The address ranges that trampolines use.
+    /// The ranges that trampolines use.
     pub used: Vec<Range<u64>>,
 }
 
 /// Where arenas may be.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Free address ranges into which nothing is expected to grow.
+    /// Free ranges into which nothing is expected to grow.
     pub preferred: Vec<Range<u64>>,
-    /// Free ranges for the last resort, because the heap would grow into them.
+    /// Free ranges for the last resort: the heap grows into them.
     pub last_resort: Vec<Range<u64>>,
     /// Arenas that are already mapped and can be written.
     pub arenas: Vec<UsedArena>,
@@ -143,25 +139,20 @@ pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
     }
 }
 
-/// Returns the base of the arena that holds an address.
 pub(crate) fn base_of(address: u64) -> u64 {
     address & !(ARENA_LEN - 1)
 }
 
-/// The constraints on a trampoline's address.
 #[derive(Clone, Debug)]
 pub(crate) struct RoomRequest {
-    /// The address to which displacements are relative.
     pub(crate) origin: u64,
-    /// The displacements with a trap byte on each head.
     pub(crate) any: Displacement,
-    /// The displacements whose last byte may also be one that traps together with the next.
+    /// With a last byte that may also trap together with the next.
     pub(crate) pairs: Displacement,
-    /// The lowest and highest address that its links allow.
+    /// The lowest and highest address in reach of its links.
     pub(crate) reach: (u64, u64),
-    /// Its length.
     pub(crate) len: u64,
-    /// The number of first bytes that most hits run.
+    /// First bytes that most hits run.
     pub(crate) hot: u64,
     /// The length of its unwind information, a multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
@@ -169,19 +160,16 @@ pub(crate) struct RoomRequest {
     pub(crate) callers: bool,
 }
 
-/// Room for a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
-    /// The trampoline's address.
     pub(crate) at: u64,
-    /// The address of its unwind information, in the same arena.
+    /// Its unwind information, in the same arena.
     pub(crate) unwind: u64,
     /// The address of its callers' words, or 0.
     pub(crate) callers: u64,
 }
 
 impl RoomRequest {
-    /// Returns the lowest allowed start in `range` from which all bytes are inside it.
     fn in_range(&self, range: &Range<u64>, allowed: &Displacement) -> Option<u64> {
         let from = range.start.max(self.reach.0);
         let last = range.end.checked_sub(self.len)?.min(self.reach.1);
@@ -204,7 +192,6 @@ impl RoomRequest {
 #[derive(Debug)]
 struct Open {
     base: u64,
-    /// Unused runs, in order.
     free: Vec<Range<u64>>,
 }
 
@@ -240,7 +227,6 @@ impl Open {
         self.free.iter().any(|run| run.end - run.start >= ROOMY)
     }
 
-    /// Returns the highest free address for unwind information.
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
@@ -263,7 +249,6 @@ impl Open {
     }
 }
 
-/// All arenas, and the ranges where more may be opened.
 #[derive(Debug)]
 pub(crate) struct Arenas {
     open: Vec<Open>,
@@ -306,7 +291,6 @@ impl Arenas {
         }
     }
 
-    /// Returns the arenas opened since the last call.
     pub(crate) fn take_fresh(&mut self, abi: &Abi) -> Vec<Arena> {
         self.fresh
             .drain(..)
@@ -314,8 +298,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room and returns its address. Prefers few cache lines, then trap bytes alone to
-    /// pairs, then open arenas to new ones. The range into which the heap grows is last.
+    /// Reserves room. Prefers few cache lines, then trap bytes alone to pairs, then open arenas to
+    /// new ones; last the range into which the heap grows.
     pub(crate) fn place(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -345,7 +329,6 @@ impl Arenas {
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 
-    /// Finds room in the last free run of an arena.
     fn in_end(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
@@ -378,9 +361,9 @@ impl Arenas {
         })
     }
 
-    /// Returns a place in a new arena that is inside a free range and begins in a band. Searches
-    /// from an address that the seed chooses, then from the start, so that arenas of overlapping
-    /// bands are adjacent.
+    /// Returns a place in a new arena inside a free range that begins in a band. Searches from an
+    /// address that the seed chooses, then from the start, so that arenas of overlapping bands are
+    /// adjacent.
     fn granule(
         &self,
         want: &RoomRequest,
@@ -443,7 +426,7 @@ impl Arenas {
     }
 }
 
-/// Returns [`BANDS`] with those below the site rotated by the seed.
+/// Returns [`BANDS`], rotated by the seed below the site.
 fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     let mut bands = BANDS;
     let (below, _) = bands.split_at_mut(BELOW);
@@ -451,7 +434,6 @@ fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     bands
 }
 
-/// Returns the addresses that a displacement with the given top byte reaches.
 fn band(origin: u64, top: u8) -> Range<u64> {
     let start = origin.saturating_add_signed(i64::from(i32::from(top) << 24));
     start..start.saturating_add(1 << 24)

@@ -10,7 +10,7 @@ use crate::decode::{FunctionCode, Survey};
 use crate::syscall::sets;
 
 /// Returns the first argument of the call that returns to `returns_to`, if it is a constant on each
-/// way to the call. Most often it is the address of a variable.
+/// way there, as a variable's address is.
 pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     let survey = Survey::new(function);
     let mut factory = InstructionInfoFactory::new();
@@ -37,7 +37,6 @@ pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     None
 }
 
-/// Returns the value that an instruction writes to its first operand, a register.
 fn constant(instruction: &Instruction, known: &HashMap<Register, u64>) -> Option<u64> {
     match instruction.code() {
         Opcode::Lea_r64_m if instruction.is_ip_rel_memory_operand() => {

@@ -22,21 +22,20 @@
 //! general:
 //!         mov  -8(%rsp),%rax         on to the table of thunks
 //! ```
-//! If calls are timed, most hits have no credit, because timing is expensive. Then the code at
-//! `spent` directly follows the credit test, so that a call without credit takes no more jumps than
-//! a count.
+//! If calls are timed, most hits have no credit, because timing is expensive. Then `spent` directly
+//! follows the credit test, so that a call without credit takes no more jumps than a count.
 //!
-//! So most calls need no lookup, no jump through memory and none over more than 2 GiB. The return
+//! So most calls need no lookup, and no jump through memory or over more than 2 GiB. The return
 //! address after `call copy` represents one of the program's, as a thunk's does. The agent writes
-//! that word once, and it never changes.
+//! that word once, for good.
 //!
-//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, and 4.5 through a
-//! thunk. Over 1,024 functions, each called from one place, it costs 12 ns, and 44 through a thunk
-//! (`tiptoe-dev bench uprobe`, `entry_return`, on an Intel Xeon, family 6, model 167).
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a
+//! thunk; over 1,024 functions, each called from one place, 12 ns, and 44 through a thunk
+//! (`tiptoe-dev bench uprobe`, `entry_return`, Intel Xeon, family 6, model 167).
 //!
-//! Stores dominate the cost, because processors make one a cycle. So the owner is not written again
-//! if the frame already names it, as it does when the same function was called last at this depth.
-//! And as few registers as possible are saved.
+//! Stores dominate, because processors make one a cycle. So the owner is not written if the frame
+//! already names it, as when the same function was last called at this depth, and few registers are
+//! saved.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
@@ -58,25 +57,23 @@ const TAKE_BOTH: [u8; 10] = [
     0x48, 0x8b, 0x4c, 0x24, 0xf0, // mov -16(%rsp),%rcx
 ];
 
-/// The offsets at which the rest of the trampoline joins.
 pub(crate) struct JoinOffsets {
-    /// For each of the two callers, where the call is made. At that offset all registers must be
-    /// restored, and the return address must be on the stack.
+    /// For each of the two callers, where the call is made: all registers must be restored, and the
+    /// return address on the stack.
     pub(crate) gone: [usize; WAYS],
-    /// For each of the two callers, the call of the copy, whose target is not bound yet.
+    /// For each of the two callers, the call of the copy, still unbound.
     pub(crate) calls: [Ahead; WAYS],
-    /// Where these calls return to, with their return address on the stack again.
+    /// Where these calls return, with their return address on the stack again.
     pub(crate) exit: usize,
 }
 
-/// The code that writes a word of the frame if it differs: the jump to the write, the write, and
-/// the offset at which the trampoline continues.
+/// Code that writes a word of the frame if it differs: the jump there, the write, and the offset to
+/// continue at.
 type Unwritten = (Ahead, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Follows the calls from two callers; other calls continue after this code, unchanged.
-    /// Contains the displaced instructions' `copy`, to which hits that the filter `missed` jump
-    /// directly.
+    /// Follows the calls from two callers; others continue after this code, unchanged. Contains the
+    /// displaced instructions' `copy`, to which hits that the filter `missed` jump.
     pub(crate) fn by_itself(
         &mut self,
         call: &Call,
@@ -112,7 +109,6 @@ impl Trampoline {
         followed.itself
     }
 
-    /// Appends the path of a call that is only counted, and the copy.
     fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<Ahead>) {
         count(&mut self.code, call.slot + words::ONLY_COUNTED);
         self.code.put(&TAKE_RAX);
@@ -123,18 +119,15 @@ impl Trampoline {
     }
 }
 
-/// The code of [`follow`] that is not bound yet.
 struct FollowCode {
     itself: JoinOffsets,
     /// Taken by calls that are not from the first caller.
     others: Ahead,
-    /// Where calls from the second caller continue.
     known: usize,
     /// Taken by calls from either caller that are not followed here.
     general: [Ahead; 2],
 }
 
-/// Follows a call for which credit is left.
 fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     // A probe over many functions pays for each taken branch, so the first caller's path has none.
     let others = unless_from(code, 0);
@@ -167,14 +160,14 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     }
 }
 
-/// Jumps unless the call is from caller number `way`; destroys %rax.
+/// Jumps unless caller number `way` called; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> Ahead {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
 
-/// Makes the call, and restores its return address. Returns where it is made, and the call itself.
+/// Makes the call, and restores its return address. Returns where it is made, and the call.
 fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
     code.put(&TAKE_RAX);
     let gone = code.len();
@@ -187,7 +180,7 @@ fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
 }
 
 /// Counts a call that will be followed. The jumps are taken at the end of a page of frames, or if
-/// the thread lost its counters: a signal handler that interrupted this code may have forked.
+/// the thread lost its counters: a signal handler may have forked.
 fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
@@ -198,7 +191,7 @@ fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
 }
 
 /// Pushes a frame without time. It must be reserved first and its first word written last, because
-/// a signal handler may push frames in between.
+/// a signal handler may push in between.
 fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
@@ -221,7 +214,6 @@ fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     ]
 }
 
-/// Pushes a frame with the time.
 fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     code.put(&KEEP_BOTH);
     code.put(&FRAMES_IN_RCX).put32(abi.frames);
@@ -243,8 +235,8 @@ fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     )] // movq $whose,-24(%rcx)
 }
 
-/// Appends the exit of calls that are neither timed nor a gate's, with the return address already
-/// on the stack. If the thread has no counters, the call belongs to an earlier session.
+/// Appends the exit of calls that are neither timed nor a gate's, with the return address on the
+/// stack. Without counters the call belongs to an earlier session.
 pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     // The function has returned: the stack is as at its entry.
     code.stand(0, 0);

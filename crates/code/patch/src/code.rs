@@ -1,30 +1,28 @@
-//! Code that has no address yet: bytes, and links to be filled in.
+//! Code without an address yet: bytes, and links to fill in.
 
 /// The target of a 32-bit relative field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
-    /// A fixed address of the target.
     Address(u64),
-    /// The arena's gate word.
+    /// The gate word.
     Gate,
-    /// The arena's thunk to the cold entry.
+    /// The thunk to the cold entry.
     Cold,
-    /// The arena's thunk to the system call hook.
+    /// The thunk to the system call hook.
     Hook,
-    /// The arena's thunk to the entry for followed calls.
+    /// The thunk to the entry for followed calls.
     Slow,
-    /// The arena's thunk to the agent's timing.
+    /// The thunk to the agent's timing.
     Time,
-    /// The arena's thunk to the agent's hook of contended locks.
+    /// The thunk to the agent's hook of contended locks.
     Futex,
-    /// The arena's word with the address of the table of return thunks.
+    /// The word with the address of the table of return thunks.
     Table,
-    /// One of the trampoline's own words, which hold return addresses of calls that it follows by
-    /// itself.
+    /// A word of the trampoline's with a return address that it follows by itself.
     Caller(usize),
 }
 
-/// A field of 4 bytes at `at`, relative to the end `next` of its instruction.
+/// A field of 4 bytes at `at`, relative to its instruction's end `next`.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     at: usize,
@@ -32,15 +30,14 @@ struct Link {
     to: LinkTarget,
 }
 
-/// The program's state that a thread in generated code represents: `offset` bytes after the site,
-/// with `depth` more bytes on its stack.
+/// The program's state for a thread in generated code: `offset` bytes after the site, with `depth`
+/// more bytes on its stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stand {
     pub(crate) offset: usize,
     pub(crate) depth: i64,
 }
 
-/// A forward jump whose target is not bound yet.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
@@ -51,17 +48,17 @@ pub(crate) struct Ahead {
 /// Condition codes: the low four bits of the opcode.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
-/// Below, as unsigned numbers.
+/// Unsigned.
 pub(crate) const IF_BELOW: u8 = 2;
-/// Not below, or no carry.
+/// No carry.
 pub(crate) const NOT_BELOW: u8 = 3;
-/// Less or equal, as signed numbers.
+/// Less or equal, signed.
 pub(crate) const NOT_ABOVE: u8 = 14;
-/// Greater, as signed numbers.
+/// Signed.
 pub(crate) const IF_GREATER: u8 = 15;
 
-/// Relocatable machine code. Its length must not depend on its address, because the arena reserves
-/// room first.
+/// Relocatable machine code, whose length must not depend on its address, because the arena
+/// reserves room first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     bytes: Vec<u8>,
@@ -79,31 +76,28 @@ impl Code {
         &self.bytes
     }
 
-    /// Declares the state of a thread at the next instruction.
+    /// Declares a thread's state at the next instruction.
     pub(crate) fn stand(&mut self, offset: usize, depth: i64) -> &mut Code {
         self.stands.push((self.len(), Stand { offset, depth }));
         self
     }
 
-    /// Returns all declared states.
     pub(crate) fn stands(&self) -> &[(usize, Stand)] {
         &self.stands
     }
 
-    /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target
-    /// later. The next [`LinkTarget::Caller`] holds its return address. Its probe's words begin at
-    /// `slot`.
+    /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target. The
+    /// next [`LinkTarget::Caller`] holds its return address. Its probe's words begin at `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> Ahead {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])
     }
 
-    /// Returns the offset of each call of [`Code::call_ahead`], and the slot of its probe's words.
+    /// Returns the offset of each [`Code::call_ahead`], and its slot.
     pub(crate) fn followed(&self) -> &[(usize, u32)] {
         &self.followed
     }
 
-    /// Returns the target of the field of the instruction that ends at `next`.
     pub(crate) fn link_before(&self, next: usize) -> Option<LinkTarget> {
         let found = self.links.iter().find(|link| link.next == next);
         found.map(|link| link.to)
@@ -118,7 +112,7 @@ impl Code {
         self.put(&value.to_le_bytes())
     }
 
-    /// Appends an opcode, a relative field to `to`, and `tail` bytes of the same instruction.
+    /// Appends an opcode, a relative field to `to`, and the instruction's `tail`.
     pub(crate) fn relative(&mut self, opcode: &[u8], to: LinkTarget, tail: &[u8]) -> &mut Code {
         self.put(opcode);
         let at = self.len();
@@ -145,8 +139,7 @@ impl Code {
         self
     }
 
-    /// Appends a conditional jump; [`Code::bind`] sets its target later. A short one reaches 127
-    /// bytes.
+    /// Bound later; a short one reaches 127 bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
@@ -158,8 +151,7 @@ impl Code {
         }
     }
 
-    /// Appends an instruction that ends with a relative field of 4 bytes; [`Code::bind`] sets its
-    /// target later.
+    /// Appends an instruction that ends with a relative field.
     pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> Ahead {
         self.put(opcode).put32(0);
         Ahead {
@@ -168,14 +160,13 @@ impl Code {
         }
     }
 
-    /// Binds the field, or near jump, to an offset.
     pub(crate) fn bind_at(&mut self, ahead: Ahead, offset: usize) {
         debug_assert!(ahead.near, "a short jump does not reach everywhere");
         let distance = offset as i64 - ahead.end as i64;
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
-    /// Binds the jump, or the field, to the next instruction.
+    /// Binds it to the next instruction.
     pub(crate) fn bind(&mut self, jump: Ahead) {
         let distance = self.len() - jump.end;
         if jump.near {
@@ -186,7 +177,6 @@ impl Code {
         }
     }
 
-    /// Appends a jump back to an offset already emitted, conditional or not.
     pub(crate) fn jump_back(&mut self, condition: Option<u8>, offset: usize) {
         let distance = |end: usize| offset as i64 - end as i64;
         match (i8::try_from(distance(self.len() + 2)), condition) {
@@ -203,7 +193,7 @@ impl Code {
         };
     }
 
-    /// Returns the lowest and highest addresses at which every link to a fixed address is in reach.
+    /// Returns the lowest and highest addresses that have every fixed link in reach.
     pub(crate) fn reach(&self) -> (u64, u64) {
         let mut reach = (0, u64::MAX);
         for link in &self.links {
@@ -217,8 +207,8 @@ impl Code {
         reach
     }
 
-    /// Returns the bytes for the address `at`, in the arena whose thunks `resolve` knows. `None` if
-    /// a link is out of reach.
+    /// Returns the bytes for the address `at`; `None` if a link is out of reach. `resolve` knows
+    /// the arena's thunks.
     pub(crate) fn link(&self, at: u64, resolve: impl Fn(LinkTarget) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {

@@ -2,7 +2,7 @@
 
 use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
-/// Loads the thread's counters to %rax; the jump, far or near, is taken if it has none.
+/// Loads the thread's counters to %rax; jumps, far or near, if there are none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
@@ -31,9 +31,9 @@ pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// Does as [`call_cold`] for hits grouped by a value, which only the trampoline can load. A thread
-/// that got counters continues at `ready`. Otherwise the agent has counted the hit, or the thread
-/// is a forked child's, and it continues at `out`.
+/// Does so for hits grouped by a value, which only the trampoline can load. A thread that got
+/// counters continues at `ready`. Otherwise the agent counted the hit, or this is a forked child,
+/// and it continues at `out`.
 pub(crate) fn call_cold_by_value(
     code: &mut Code,
     [ready, out]: [usize; 2],
@@ -47,7 +47,6 @@ pub(crate) fn call_cold_by_value(
     code.jump_back(None, out);
 }
 
-/// Adds one to the word `cell` bytes after %rax.
 pub(crate) fn increment(code: &mut Code, cell: i32) {
     code.put(&[0x48, 0xff, 0x80]).put32(cell); // incq cell(%rax)
 }

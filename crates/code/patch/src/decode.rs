@@ -1,28 +1,26 @@
-//! Reads a function once, from its first byte to its last.
+//! Reads a function once, from first byte to last.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use crate::Refusal;
 use crate::syscall;
 
-/// A function's bytes as they are in memory.
+/// A function's bytes in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionCode<'a> {
     /// The address of the first byte.
     pub address: u64,
-    /// The function, then the bytes up to the next function.
+    /// The function, then the bytes up to the next.
     pub bytes: &'a [u8],
-    /// The number of bytes that are the function.
+    /// How many of them are the function.
     pub size: usize,
 }
 
 impl<'a> FunctionCode<'a> {
-    /// Returns the function's own bytes.
     pub(crate) fn body(&self) -> &'a [u8] {
         &self.bytes[..self.size.min(self.bytes.len())]
     }
 
-    /// Returns a decoder that begins at `offset` and stops at the function's end.
     pub(crate) fn decoder(&self, offset: usize) -> Decoder<'a> {
         self.decoder_of(64, offset)
     }
@@ -34,7 +32,7 @@ impl<'a> FunctionCode<'a> {
     }
 }
 
-/// Bytes between functions that are never executed, so that an island may replace them.
+/// Bytes between functions, never executed, which an island may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// The address of the first byte.
@@ -43,7 +41,7 @@ pub struct Padding {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the padding after a function. `None` if there is none, or control may reach it.
+/// Returns the padding after a function, if there is any and control cannot reach it.
 pub fn padding(function: &FunctionCode) -> Option<Padding> {
     let len = Survey::new(function).unreached_padding(function);
     let start = function.body().len();
@@ -54,14 +52,14 @@ pub fn padding(function: &FunctionCode) -> Option<Padding> {
     })
 }
 
-/// Returns the targets of a function's direct calls.
+/// Returns a function's direct callees.
 pub fn direct_calls(function: &FunctionCode) -> Vec<u64> {
     let all = transfers(function).into_iter();
     let calls = all.filter(|(_, returns_to)| returns_to.is_some());
     calls.map(|(target, _)| target).collect()
 }
 
-/// Returns the addresses to which all calls of a function return.
+/// Returns the return addresses of a function's calls.
 pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
     let decoder = function.decoder(0).into_iter();
     let calls = decoder.filter(|instruction| {
@@ -71,8 +69,8 @@ pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
     calls.map(|call| call.next_ip()).collect()
 }
 
-/// Returns the targets of a function's direct calls and jumps, inside it and outside. For calls,
-/// also returns the return address.
+/// Returns the targets of a function's direct calls and jumps, inside and outside; of calls with
+/// the return address.
 pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     let decoder = function.decoder(0).into_iter();
     let found = decoder.filter_map(|instruction| {
@@ -83,7 +81,6 @@ pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     found.collect()
 }
 
-/// Returns how many bytes from the start are filler: `int3` or whole no-operations.
 fn filler(bytes: &[u8], address: u64) -> usize {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut len = 0;
@@ -98,7 +95,6 @@ fn filler(bytes: &[u8], address: u64) -> usize {
     len
 }
 
-/// Returns whether control can reach the next instruction.
 pub(crate) fn falls_through(instruction: &Instruction) -> bool {
     use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
     !matches!(
@@ -107,15 +103,13 @@ pub(crate) fn falls_through(instruction: &Instruction) -> bool {
     )
 }
 
-/// The result of one linear pass over the whole function.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Targets of the function's own direct branches and calls, sorted.
+    /// Targets of its direct branches and calls, sorted.
     targets: Vec<u64>,
-    /// Whether the last instruction ends exactly at the function's end, and control does not
-    /// continue after it.
+    /// Whether control does not continue after the last instruction, which ends the function.
     ends: bool,
-    /// Addresses of system calls that may run from a copy, sorted.
+    /// System calls that may run from a copy, sorted.
     movable: Vec<u64>,
 }
 
@@ -146,17 +140,15 @@ impl Survey {
         survey
     }
 
-    /// Returns whether the system call at `address` may run from a copy.
     pub(crate) fn is_movable(&self, address: u64) -> bool {
         self.movable.binary_search(&address).is_ok()
     }
 
-    /// Returns whether a direct branch or call of the function leads to `address`.
     pub(crate) fn is_target(&self, address: u64) -> bool {
         self.targets.binary_search(&address).is_ok()
     }
 
-    /// Returns how many bytes of filler follow the function; 0 if control may reach them.
+    /// Returns how many bytes of filler follow, unless control may reach them.
     pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
         let body = function.body().len();
         let end = function.address + body as u64;
@@ -173,7 +165,6 @@ impl Survey {
     }
 }
 
-/// Returns the target of a direct near branch or call.
 pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     use FlowControl::{Call, ConditionalBranch, UnconditionalBranch};
     let direct = match instruction.flow_control() {
@@ -185,8 +176,8 @@ pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
-/// Fails unless an instruction of the function begins at `offset`. Decodes from the first byte, as
-/// code of 64 or 32 `bits`.
+/// Fails unless an instruction begins at `offset`, decoded from the first byte as code of 64 or 32
+/// `bits`.
 pub fn check_boundary(function: &FunctionCode, offset: usize, bits: u32) -> Result<(), Refusal> {
     let size = function.body().len();
     if offset >= size {

@@ -1,46 +1,42 @@
 //! Chooses displacements that put a trap byte on every instruction head they cover.
 //!
 //! The four bytes of a `jmp rel32` replace bytes at which instructions began. A byte on such a head
-//! must fault when executed, whatever follows it. 19 bytes raise SIGILL and leave the instruction
-//! pointer at the byte.
+//! must fault, whatever follows. 19 bytes raise SIGILL and leave the instruction pointer there.
 //!
 //! Two one-byte traps are unusable:
-//! - `F1` (`int1`) leaves the pointer after the byte, but under KVM on AMD at the byte. If two of
-//!   them are adjacent, the handler could not know which one ran.
-//! - `CC` (`int3`) belongs to the kernel's uprobes. If a uprobe is on such a head in any process,
-//!   the kernel takes ours for its own when the uprobe is removed. It then writes the file's byte
-//!   into the displacement, in all processes that have uprobes in that file.
+//! - `F1` (`int1`) leaves the pointer after the byte, but under KVM on AMD at the byte. Of two
+//!   adjacent ones the handler could not know which ran.
+//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any
+//!   process, the kernel takes ours for its own, and writes the file's byte into the displacement,
+//!   in all processes with uprobes in that file.
 //!
-//! If the last head's instruction is longer than a byte, the patch may write one byte more. `FF`
-//! after one of five first bytes faults, so these two bytes trap together.
+//! If the last head's instruction is longer than a byte, the patch may write one more: `FF` after
+//! one of five first bytes faults, so the two trap together.
 
-/// Bytes that raise SIGILL in 64-bit mode and begin no instruction.
+/// Bytes that raise SIGILL and begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
     0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x82, 0x9a, 0xce,
     0xd4, 0xd6, 0xea,
 ];
 
-/// Bytes that raise SIGILL if [`SECOND`] follows, because the operand does not exist.
+/// Bytes that raise SIGILL if [`SECOND`] follows: an operand that does not exist.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
-/// The byte after one of [`FIRSTS`].
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes in the order in which their 16 MiB bands are tried: below the site, then above it from
-/// the top down, because the heap grows directly above a program. Bands of two-byte traps are last,
-/// nearest first.
+/// Top bytes of the 16 MiB bands, in the order tried: below the site, then above it from the top
+/// down, because the heap grows above a program. Bands of two-byte traps are last, nearest first.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// How many of the first [`BANDS`] are below the site; all of these trap with one byte.
+/// How many of the first [`BANDS`] are below the site; all trap with one byte.
 pub(crate) const BELOW: usize = 6;
 
-/// The length of a line of the instruction cache.
+/// An instruction cache line.
 const LINE: u64 = 64;
 
-/// A set of byte values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ByteSet([u64; 4]);
 
@@ -51,12 +47,10 @@ impl ByteSet {
     /// The trap bytes, and those that trap if [`SECOND`] follows.
     pub(crate) const PAIRS: ByteSet = ByteSet::TRAPS.with(FIRSTS);
 
-    /// Returns the set of one value.
     pub(crate) const fn only(byte: u8) -> ByteSet {
         ByteSet::NONE.with(&[byte])
     }
 
-    /// Returns the set of values that satisfy a condition.
     pub(crate) fn filter(condition: impl Fn(u8) -> bool) -> ByteSet {
         let all = (0..=u8::MAX).filter(|&byte| condition(byte));
         all.fold(ByteSet::NONE, |set, byte| set.with(&[byte]))
@@ -71,7 +65,6 @@ impl ByteSet {
         self
     }
 
-    /// Returns the intersection.
     pub(crate) fn and(self, other: ByteSet) -> ByteSet {
         ByteSet(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
@@ -80,7 +73,6 @@ impl ByteSet {
         self.0[byte as usize / 64] >> (byte % 64) & 1 == 1
     }
 
-    /// Returns the smallest member that is not below `byte`.
     fn at_or_after(self, byte: u8) -> Option<u8> {
         let first = byte as usize / 64;
         (first..4).find_map(|word| {
@@ -95,7 +87,7 @@ impl ByteSet {
     }
 }
 
-/// Returns whether `byte` may cover a head: it traps when executed, whatever follows it.
+/// Returns whether `byte` may cover a head: it traps whatever follows.
 pub fn is_trap_byte(byte: u8) -> bool {
     ByteSet::TRAPS.contains(byte)
 }
@@ -106,8 +98,8 @@ pub(crate) fn needs_second(byte: u8) -> bool {
 }
 
 /// Returns whether `now` is an inner head of a patch over an instruction that began with
-/// `original`. A trap byte covers each inner head. The first byte of a patch, or of another tool's,
-/// is not an inner head: it is `int3`, a jump or a call, and none of these covers an inner head.
+/// `original`: it has a trap byte. The first byte of a patch, or of another tool's, is no inner
+/// head: it is `int3`, a jump or a call, none of which covers one.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;
@@ -115,12 +107,12 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     pair || first != original[0] && !FIRSTS_OF_PATCHES.contains(&first)
 }
 
-/// The allowed displacements, byte by byte, lowest first.
+/// Allowed displacements, byte by byte, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {
-    /// Returns the displacements of a `jmp rel32` with a byte of `traps` on each head (1 to 4).
+    /// Returns the displacements of a `jmp rel32` with one of `traps` on each head (1 to 4).
     pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
         let mut bytes = [ByteSet::ALL; 4];
         for &head in heads {
@@ -129,14 +121,14 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Keeps the displacements from `origin` at which `len` bytes touch the fewest cache lines;
-    /// keeps all if there is none.
+    /// Keeps the displacements from `origin` at which `len` bytes touch the fewest cache lines, if
+    /// any.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;
             start + len <= len.next_multiple_of(LINE).max(LINE)
         };
-        // 256 is a multiple of the line's length, so the lowest byte decides.
+        // 256 is a multiple of the line, so the lowest byte decides.
         let few = self.0[0].and(ByteSet::filter(fits));
         if few != ByteSet::NONE {
             self.0[0] = few;
@@ -144,7 +136,6 @@ impl Displacement {
         self
     }
 
-    /// Returns the smallest allowed displacement, as unsigned, that is not below `from`.
     pub(crate) fn at_or_after(&self, from: u32) -> Option<u32> {
         let mut value = from;
         'carried: loop {
@@ -170,7 +161,7 @@ impl Displacement {
 mod tests {
     use super::*;
 
-    /// The kernel was asked for a probe inside another tiptoe's jump.
+    /// Once the kernel was asked for a probe inside another tiptoe's jump.
     #[test]
     fn inner_heads_are_known_by_their_bytes() {
         let pushes = [0x55, 0x48];

@@ -1,10 +1,10 @@
 //! Chooses where a function's entry is patched: at its first instruction, or a later one.
 //!
-//! The site moves past an `endbr64`, past a five-byte no-operation (a kernel uprobe replaces all
-//! five bytes with a call), and past instructions at which no jump could be guarded (see `guard`).
-//! Every caller must execute the skipped instructions exactly once; otherwise hits would be lost or
-//! counted twice. If a skipped instruction overwrites an argument that a filter needs, the site
-//! stays at the first. What the hit may destroy depends on the skipped instructions:
+//! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe replaces with a
+//! call), and instructions at which no jump could be guarded (see `guard`). Every caller must execute
+//! the skipped instructions exactly once; otherwise hits would be lost or counted twice. If one
+//! overwrites an argument that a filter needs, the site stays at the first. What the hit may destroy
+//! depends on them:
 //!
 //! | skipped | dead at the site |
 //! | --- | --- |
@@ -13,8 +13,7 @@
 //! | another that sets status flags or the direction flag | neither |
 //! | a store through the stack pointer, or a copy of it | neither |
 //!
-//! Trampolines preserve everything else: the x87 stack and its condition codes, vector registers,
-//! MXCSR.
+//! Trampolines preserve everything else: the x87 stack and its condition codes, vector registers, MXCSR.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -30,11 +29,10 @@ use crate::shape::{Kind, Shape, Strategy, shape_in};
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// The length of the no-operation that a kernel uprobe replaces with a call.
+/// The no-operation that a kernel uprobe replaces with a call.
 const PAD: usize = 5;
-/// The most instructions to skip.
 const MOST: usize = 4;
-/// The arguments that filters compare, in order.
+/// Arguments that filters compare, in order.
 const ARGUMENTS: [Register; 6] = [
     Register::RDI,
     Register::RSI,
@@ -44,7 +42,6 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// Returns the shape of a function's entry.
 pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
     let start = after_mark(function, survey);
     let kind = if reads_flags(function, start) {
@@ -66,7 +63,7 @@ pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, R
     }
 }
 
-/// Returns how tightly a jump at the site restricts its trampoline's address; 0 is best.
+/// Returns how tightly a jump at the site restricts its trampoline; 0 is best.
 fn rank(shape: &Shape) -> u8 {
     let best = &shape.windows[0];
     match best.strategy {
@@ -76,7 +73,6 @@ fn rank(shape: &Shape) -> u8 {
     }
 }
 
-/// Returns the shapes at the instructions after the first, nearest first.
 fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -> Vec<Shape> {
     let mut factory = InstructionInfoFactory::new();
     let mut decoder = function.decoder(start);
@@ -117,13 +113,13 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     shapes
 }
 
-/// Returns whether control continues with the next instruction and the same stack pointer.
+/// Returns whether control continues after it with the same stack pointer.
 fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let straight = !instruction.is_invalid() && instruction.flow_control() == FlowControl::Next;
     straight && !sets(factory, instruction, Register::RSP)
 }
 
-/// Returns the arguments that it overwrites, a bit each.
+/// The arguments that it overwrites, a bit each.
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
     let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
     (0..ARGUMENTS.len())
@@ -137,8 +133,8 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
         .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
-/// Returns whether the instruction leaves something for later ones that a hit would overwrite:
-/// flags, or bytes of the red zone.
+/// Returns whether the instruction leaves flags or bytes of the red zone, which a hit would
+/// overwrite.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
@@ -164,7 +160,7 @@ fn writes(access: OpAccess) -> bool {
 }
 
 /// Returns the offset after the marks at the beginning. A mark stays if a loop goes back to its
-/// end, because a jump there is not a call.
+/// end: a jump there is not a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -177,7 +173,6 @@ fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     start
 }
 
-/// Returns the length of an `endbr64` or a five-byte no-operation at the beginning.
 fn mark(code: &[u8]) -> Option<usize> {
     if code.starts_with(&ENDBR64) {
         return Some(ENDBR64.len());
@@ -188,8 +183,7 @@ fn mark(code: &[u8]) -> Option<usize> {
 }
 
 /// Returns whether the code reads flags that it has not set. Then other code jumps to it with flags
-/// set, so that it is no function's entry, whatever the symbol says. A system call only passes the
-/// flags on.
+/// set: no function's entry, whatever the symbol says. A system call only passes flags on.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);
@@ -212,7 +206,7 @@ mod tests {
     use super::*;
     use crate::shape::shape;
 
-    /// Checks the site's offset, whether it is an entry, and the best strategy there.
+    /// Checks the site's offset, whether it is an entry, and the best strategy.
     fn check(bytes: &[u8], site: u64, entry: bool, strategy: Strategy) {
         let function = FunctionCode {
             address: 0x1000,
@@ -258,8 +252,7 @@ mod tests {
         check(&[0x83, 0xff, 1], 3);
         check(&[0x83, 0x7c, 0x24, 8, 1], 5);
         check(&[0x83, 0x7c, 0x24, 0xf8, 1], 0);
-        // cmpl $1,(%rsp): reads the return address, which is another one while the call is
-        // followed.
+        // cmpl $1,(%rsp) reads the return address, which a followed call changes.
         check(&[0x83, 0x3c, 0x24, 1], 0);
         check(&[0xdb, 0x6c, 0x24, 8], 0);
     }

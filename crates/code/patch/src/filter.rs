@@ -7,8 +7,8 @@ use crate::code::{Ahead, Code};
 /// The hardware numbers of rdi, rsi, rdx, rcx, r8, r9.
 pub(crate) const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
-/// Appends code that continues if the filter passes, and otherwise takes one of the returned jumps.
-/// Preserves every register, but not the flags.
+/// Appends code that continues if the filter passes, or takes one of the returned jumps. Preserves
+/// every register, not the flags.
 pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<Ahead> {
     let all = filter.join() == Join::All;
     let (last, others) = filter
@@ -27,10 +27,10 @@ pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<Ahead> {
     missed
 }
 
-/// Appends a jump that is taken if the comparison's outcome is `holds`; `None` if it never is.
+/// Appends a jump for the outcome `holds`, unless it is impossible.
 fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<Ahead> {
     if let Some(known) = constant(comparison) {
-        // `cmp %al,%al` sets the zero flag, so that the jump is always taken.
+        // `cmp %al,%al` sets the zero flag, so the jump is always taken.
         return (known == holds).then(|| code.put(&[0x38, 0xc0]).jump_ahead(EQUAL, true));
     }
     compare(code, comparison);
@@ -40,7 +40,7 @@ fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<A
 
 const EQUAL: u8 = crate::code::IF_EQUAL;
 
-/// Returns the outcome, if the constant is outside the range of the width.
+/// Returns the outcome if the constant is outside the width's range.
 fn constant(comparison: &Comparison) -> Option<bool> {
     let value = comparison.value;
     let in_range = match comparison.width {
@@ -55,7 +55,6 @@ fn constant(comparison: &Comparison) -> Option<bool> {
     (!in_range).then(|| comparison.holds(0))
 }
 
-/// Appends `cmp $value,%register` at the comparison's width.
 fn compare(code: &mut Code, comparison: &Comparison) {
     let register = REGISTERS[usize::from(comparison.arg)];
     let extended = register >> 3;
@@ -76,15 +75,14 @@ fn compare(code: &mut Code, comparison: &Comparison) {
     };
 }
 
-/// Compares through %rax, which is saved and restored; `pop` leaves the flags alone.
+/// Compares through a saved %rax; `pop` leaves the flags alone.
 fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     let operand = 0xc0 | register & 7;
     code.put(&[0x50, 0x48, 0xb8]).put(&value.to_le_bytes());
     code.put(&[0x48 | register >> 3, 0x39, operand, 0x58])
 }
 
-/// Returns the condition code for "the relation holds" after the compare. Its lowest bit negates
-/// it.
+/// The lowest bit negates it.
 fn condition(comparison: &Comparison) -> u8 {
     let signed = comparison.width.signed();
     match comparison.operator {

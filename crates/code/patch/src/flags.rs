@@ -1,9 +1,8 @@
-//! Flags that one instruction leaves for another. The decoder also reports C0 to C3 of the x87 unit
-//! and the interrupt flags as flags, but trampolines do not change these.
+//! Flags that one instruction leaves for another. The decoder also reports x87's C0 to C3 and the
+//! interrupt flag, but trampolines do not change these.
 
 use iced_x86::{Instruction, RflagsBits};
 
-/// The arithmetic status flags.
 pub(crate) const STATUS: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -11,12 +10,11 @@ pub(crate) const STATUS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// Returns the status flags that an instruction reads.
 pub(crate) fn read(instruction: &Instruction) -> u32 {
     instruction.rflags_read() & STATUS
 }
 
-/// Returns the status flags that an instruction changes or leaves undefined.
+/// Changed or left undefined.
 pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }

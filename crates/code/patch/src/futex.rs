@@ -1,10 +1,9 @@
-//! Finds the futex system calls of a library by their number. In these, threads wait for a lock in
-//! the kernel, or wake a waiting thread.
+//! Finds a library's futex system calls by their number.
 //!
 //! Each call is made at its own address, because a thread that sleeps in it can be cancelled, and
-//! may sleep on after the patch is removed. So each call has two patches: one on the `mov
-//! $202,%eax` before it, and one on the instructions after the `syscall`. Neither may touch the two
-//! bytes of the call, because the kernel returns to them to restart it after a signal.
+//! may sleep on after the patch is removed. So it has two patches: on the `mov $202,%eax` before
+//! it, and on the instructions after the `syscall`. Neither may touch the call's two bytes, to
+//! which the kernel returns to restart it after a signal.
 //!
 //! ```text
 //! before:   what the program does between the `mov` and the `syscall`
@@ -17,12 +16,12 @@
 //! after:    cmp  $129,%esi and $1; je on, only if the call may be a wake
 //!           the same notice, then the displaced instructions
 //! ```
-//! The flags are free at both sites, because code reads only the call's result.
+//! The flags are free at both sites: code reads only the result.
 //!
-//! From version 2.41 on, glibc makes all calls that can be cancelled in one function. Its addresses
-//! show the library whether a thread can be cancelled. The caller pushes the number and calls that
-//! function. The patch before is then on the `push $202`, which also has five bytes. The patch
-//! after is where the way back leads, most often after a plain call.
+//! From version 2.41 on, glibc makes all calls that can be cancelled in one function, whose
+//! addresses show whether a thread can be. The caller pushes the number and calls it. The patch
+//! before is then on the `push $202`, also five bytes; the patch after is where the way back leads,
+//! most often after a plain call.
 
 use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, RULE, RWLOCK, UNTIMED};
@@ -35,25 +34,24 @@ use crate::shape::{Kind, Shape, Strategy, shape_in};
 use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, sets, syscall_sites};
 use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
 
-/// The number of the system call.
 const FUTEX: u32 = 202;
-/// The operation that wakes. Its return needs no notice.
+/// The operation that wakes, whose return needs no notice.
 const WAKE: u32 = 1;
 /// Flags of an operation: for one process; with another clock.
 const PRIVATE: u32 = 0x80;
 const FLAGS: u32 = 0x100 | PRIVATE;
 
-/// The notice that the agent gets at one site.
+/// What the agent is notified of at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     known: i32,
-    /// The operation is still in `%esi`, and wakes give no notice.
+    /// The operation is still in `%esi`; wakes give no notice.
     but_wakes: bool,
 }
 
 impl Notice {
-    /// Returns the notice before a call. Its function is left by `rule` (`tiptoe_stack::Rule`, as a
-    /// number). `timed` means that a patch after the call exists.
+    /// Returns the notice before a call in a function that `rule` leaves (a `tiptoe_stack::Rule`).
+    /// `timed`: a patch after the call exists.
     pub fn before(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
@@ -65,7 +63,7 @@ impl Notice {
         Notice::of(self.known | RWLOCK)
     }
 
-    /// Returns the notice after a call; `rule` is as before the call.
+    /// Returns the notice after a call; `rule` as before it.
     pub fn behind(site: &FutexSite, rule: u32) -> Notice {
         Notice {
             known: rule as i32 & RULE | AFTER,
@@ -79,7 +77,7 @@ impl Notice {
     }
 
     /// Returns the notice at the entry of a function that does `turn` with a lock
-    /// ([`tiptoe_wire::futex::hold`]), and is left by `rule`.
+    /// ([`tiptoe_wire::futex::hold`]), left by `rule`.
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
@@ -95,14 +93,14 @@ impl Notice {
 pub struct FutexSite {
     /// The site before the call.
     pub call: SyscallSite,
-    /// The shape after the call; `None` if no jump fits, or the call cannot wait.
+    /// The shape after the call, unless no jump fits or the call cannot wait.
     pub behind: Option<Shape>,
-    /// Whether the call may be a wake, whose operation is still in `%esi` after it.
+    /// Whether it may be a wake, with the operation still in `%esi` after it.
     may_wake: bool,
 }
 
-/// Finds the futex calls of a function. `other` reads the function at an address, because another
-/// function may make the call.
+/// Finds a function's futex calls. `other` reads the function at an address, which may make the
+/// call.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -120,7 +118,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the call of a function that makes any system call; it may be a futex call.
+/// Returns the call of a function that makes any system call.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }
@@ -138,7 +136,7 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// Returns the operation, if a constant that leads straight to the call sets it.
+/// Returns the operation, if a constant straight before the call sets it.
 fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u32> {
     let mut factory = InstructionInfoFactory::new();
     let mut held = None;
@@ -162,8 +160,8 @@ fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u
     None
 }
 
-/// Returns the site of a pushed call. Reuses the shape after one of the `plain` calls if the way
-/// back leads there, because two patches must not overlap.
+/// Returns a pushed call's site. Reuses the shape after a `plain` call to which the way back leads,
+/// because patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
@@ -194,7 +192,6 @@ fn behind(function: &FunctionCode, survey: &Survey, offset: usize) -> Result<Sha
     }
 }
 
-/// Appends the notice.
 pub(crate) fn notify(code: &mut Code, notice: Notice) {
     let wakes = notice.but_wakes.then(|| {
         [WAKE | PRIVATE, WAKE].map(|operation| {
@@ -212,7 +209,7 @@ pub(crate) fn notify(code: &mut Code, notice: Notice) {
     }
 }
 
-/// Appends the notice of the call before `behind`, if its number is that of futex calls.
+/// Appends the notice of the call before `behind`, if its number is futex's.
 pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, behind: u64) {
     let Some(notice) = notice else { return };
     code.put(&[0x3d]).put32(FUTEX as i32); // cmp $202,%eax
@@ -282,8 +279,8 @@ mod tests {
         check(&[0x74, 0x07], true, false);
     }
 
-    /// Two ways to a call, and one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret;
-    /// push $202; call; pop %rdx; pop %rcx; jmp to the test.
+    /// Two ways to a call, one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret; push
+    /// $202; call; pop %rdx; pop %rcx; jmp to the test.
     #[test]
     fn a_pushed_call_shares_the_patch_after_the_plain_one() {
         let bytes = [

@@ -1,9 +1,9 @@
 //! Keeps a site safe when another tool restores its first byte.
 //!
-//! A breakpoint of another tool may be set on a patched instruction and removed again; a kernel
-//! uprobe does so for every process that has the file mapped. The removal writes the *file's* first
-//! byte before our displacement `d0 d1 d2 d3`. The result must trap at once, or be the original
-//! instruction followed by a head, which traps. By the first byte:
+//! Another tool's breakpoint may be set on a patched instruction and removed; a kernel uprobe's is in
+//! every process that maps the file. The removal writes the *file's* first byte before our displacement
+//! `d0 d1 d2 d3`. The result must trap at once, or be the original instruction before a head, which
+//! traps. By the first byte:
 //!
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
@@ -17,40 +17,43 @@
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | no guard: the strategy is not offered |
 //!
-//! After a prefix `int3` would not be safe. In a process with uprobes the kernel may find that the
-//! `int3` which a thread hit was removed. It then makes the thread run the bytes at that address:
-//! the instruction without its prefix.
+//! After a prefix `int3` would not be safe. If the kernel finds that the `int3` which a thread hit was
+//! removed, it makes the thread run the bytes there: the instruction without its prefix.
 //!
-//! The breakpoint may be removed at any moment, also while the patch is being written or removed.
-//! So the guarding trap byte or operand must be written first, with the heads, and restored last
-//! ([`Guard::offset`]). If the site's own opcode is a jump or a call, there is no such byte. Then
-//! only one byte of the displacement changes, so each moment has either the old target or the new
-//! one.
+//! The breakpoint may be removed at any moment, also while the patch is written or removed. So the
+//! guarding byte must be written first, with the heads, and restored last ([`Guard::offset`]). A site
+//! that is a jump or a call has no such byte. Then only one byte of the displacement changes, so each
+//! moment has the old target or the new.
 //!
-//! Both makers' manuals list the invalid operands as #UD. `tests/foreign` runs each of them.
+//! Both makers' manuals list the invalid operands as #UD. `tests/foreign` runs each.
 
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
 
-/// The constraint on the displacement, besides the trap bytes on heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// No constraint.
     Free,
-    /// The first three bytes stay. The patch has a call's opcode, so the trampoline finds the
-    /// return address on the stack.
-    Call { held: [u8; 3] },
+    /// The first three bytes stay. The patch is a call, so the trampoline finds the return address
+    /// on the stack.
+    Call {
+        held: [u8; 3],
+    },
     /// A trap byte follows the prefix.
     Prefix,
     /// `d[at]` is one of `bytes`, which makes the instruction invalid.
-    Invalid { at: usize, bytes: ByteSet },
+    Invalid {
+        at: usize,
+        bytes: ByteSet,
+    },
     /// The first instruction stays: `len` bytes of `held`.
-    Keep { len: usize, held: [u8; 3] },
+    Keep {
+        len: usize,
+        held: [u8; 3],
+    },
 }
 
 impl Guard {
-    /// Returns the guard of a site whose first instruction is the first `len` of `bytes`. `None` if
-    /// nothing can guard it.
+    /// Returns the guard of a site with `len` bytes of first instruction, if one exists.
     pub(crate) fn of(bytes: &[u8; 8], len: usize, strategy: Strategy) -> Option<Guard> {
         let opcode = bytes[0];
         if strategy == Strategy::Trap {
@@ -73,18 +76,16 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The next head must be covered too, except after a two-byte instruction under a short
-        // jump, where the following bytes are unchanged.
+        // The next head must be covered, except after a two-byte instruction under a short jump,
+        // where the following bytes are unchanged.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, held })
     }
 
-    /// Returns whether so few displacements remain that each needs an arena of its own.
     pub(crate) fn is_tight(&self) -> bool {
         matches!(self, Guard::Keep { len: 2.., .. } | Guard::Call { .. })
     }
 
-    /// Narrows the displacements; `traps` are the acceptable trap bytes.
     pub(crate) fn narrow(&self, allowed: &mut Displacement, traps: ByteSet) {
         let bytes = &mut allowed.0;
         match *self {
@@ -96,9 +97,8 @@ impl Guard {
         }
     }
 
-    /// Returns the offset of the guarding byte, which traps whatever follows it. While it is in
-    /// place, the bytes after it do not matter. So it is treated as a head: written before the
-    /// others, restored after them.
+    /// Returns the offset of the guarding byte, after which bytes do not matter. So it is treated
+    /// as a head: written before the others, restored after them.
     pub(crate) fn offset(&self) -> Option<u8> {
         match *self {
             Guard::Prefix => Some(1),
@@ -107,7 +107,7 @@ impl Guard {
         }
     }
 
-    /// Returns whether `patched` with its first byte restored raises SIGILL at the site.
+    /// Returns whether `patched` raises SIGILL once its first byte is restored.
     pub(crate) fn raises_sigill(&self, patched: &[u8]) -> bool {
         match self {
             Guard::Prefix => is_trap_byte(patched[1]),
@@ -122,12 +122,11 @@ fn keep(bytes: &mut [ByteSet; 4], held: &[u8]) {
     pairs.for_each(|(set, &byte)| *set = ByteSet::only(byte));
 }
 
-/// Returns whether a byte is a REX, operand size, address size, repeat or segment prefix.
 fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
 }
 
-/// Returns, for an opcode, the index of a following byte and the values that make it invalid.
+/// Returns the index of a byte after the opcode, and the values that make it invalid.
 fn invalid(opcode: u8) -> Option<(usize, ByteSet)> {
     let operand = |wanted: &dyn Fn(u8) -> bool| ByteSet::filter(|b| wanted(b >> 3 & 7));
     let set = match opcode {

@@ -1,7 +1,7 @@
 //! Which hits of a probe count.
 //!
-//! In a hot loop a hit outside the gate costs 1.0 ns. A hit inside it costs 0.8 ns, as much as a
-//! hit without a gate (`tiptoe-dev bench uprobe`: `not_under`, `under`, `count`).
+//! In a hot loop a hit outside the gate costs 1.0 ns; inside 0.8 ns, as without a gate (`tiptoe-dev
+//! bench uprobe`: `not_under`, `under`, `count`).
 
 use tiptoe_event::Filter;
 
@@ -16,12 +16,11 @@ use crate::filter::{self, REGISTERS};
 pub enum GroupValue {
     /// The value of this argument.
     Argument(u8),
-    /// The node of scopes that the thread is in.
+    /// The thread's scope node.
     Scope,
 }
 
 impl GroupValue {
-    /// Loads the value to %rcx, with the thread's counters at %rax.
     pub(crate) fn load(self, code: &mut Code) {
         match self {
             GroupValue::Argument(arg) => {
@@ -36,19 +35,19 @@ impl GroupValue {
     }
 }
 
-/// Which hits count: those that meet all of these conditions.
+/// Which hits count: those that meet all conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     /// The condition on the arguments.
     pub filter: Option<Filter>,
-    /// Whether the thread must be inside a call that [`crate::Body::Gate`] follows.
+    /// Whether the thread must be inside a [`crate::Body::Gate`]'s call.
     pub under: bool,
     /// The value by which they are grouped.
     pub by: Option<GroupValue>,
 }
 
 impl Hits {
-    /// Returns the hits that pass a filter; all if there is none.
+    /// Returns the hits that pass a filter, if any.
     pub fn filtered(filter: Option<Filter>) -> Hits {
         Hits {
             filter,
@@ -56,27 +55,24 @@ impl Hits {
         }
     }
 
-    /// Returns the flags for the cold entry.
     pub(crate) fn flags(&self) -> i32 {
         let under = if self.under { UNDER } else { 0 };
         under | self.by.map_or(0, |_| VALUED)
     }
 
-    /// Returns whether the code reads argument `arg`.
     pub(crate) fn look_at(&self, arg: u8) -> bool {
         let filter = self.filter.as_ref();
         let filtered = |filter: &Filter| filter.comparisons().iter().any(|c| c.arg == arg);
         self.by == Some(GroupValue::Argument(arg)) || filter.is_some_and(filtered)
     }
 
-    /// Appends the filter. Returns the jumps that are taken if it does not pass.
+    /// Returns the jumps of hits that fail.
     pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<Ahead> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
-    /// Appends the test of the thread's counters, at %rax. The jump, far or near, is taken if the
-    /// thread is outside the gate.
+    /// Jumps, far or near, outside the gate.
     pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<Ahead> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {

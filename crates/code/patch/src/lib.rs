@@ -1,9 +1,9 @@
 //! Live patching of x86-64 functions, bytes in and bytes out.
 //!
 //! # What this removes
-//! A breakpoint enters the kernel on each hit, and other patchers stop every thread of the target
-//! while they write. A jump to a trampoline needs neither: a hit costs two jumps and an increment,
-//! and the patch can be written while threads run the function.
+//! A breakpoint enters the kernel on each hit, and other patchers stop every thread while they
+//! write. A jump to a trampoline needs neither: a hit costs two jumps and an increment, and threads
+//! may run the function while it is patched.
 //!
 //! # How
 //! ```text
@@ -13,37 +13,34 @@
 //! rest: <───────────────────────────  jmp rest
 //! ```
 //! [`shape`] reads a function and returns what fits at a site. [`Planner::place`] finds room for
-//! the trampoline and returns a [`Patch`]: every byte that must be written, and where. Nothing here
-//! touches memory or the operating system.
+//! the trampoline and returns a [`Patch`]: every byte to write, and where. Nothing here touches
+//! memory or the operating system.
 //!
 //! # Invariants
-//! 1. Each instruction head that a patch covers holds a byte that traps ([`Head`]). A thread that
-//!    was preempted there, or jumps there later, faults at that byte and is sent to the relocated
-//!    copy. So the displacement cannot be chosen freely, and the trampoline's address follows from
-//!    it.
+//! 1. Each instruction head that a patch covers holds a byte that traps ([`Head`]). A thread
+//!    preempted there, or that jumps there, faults and is sent to the relocated copy. So the
+//!    displacement, and the trampoline's address, cannot be chosen freely.
 //! 2. A trampoline preserves every register except the flags. At sites that are not a function's
 //!    entry it also preserves the flags and the 128 bytes below the stack pointer.
 //! 3. A displaced call pushes the original call's return address, so that unwinders and the callee
 //!    see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
-//! 5. A jump survives another tool's breakpoint on its site. Removing that breakpoint writes the
-//!    file's first byte before our displacement; the result must trap, or be the original
-//!    instruction. If no displacement gives that at a function's entry, the site is a later
-//!    instruction. Jumps over the `mov` of a system call's number are excepted: after such a
-//!    removal the call fails with ENOSYS.
+//! 5. A jump survives another tool's breakpoint on its site. Its removal writes the file's first
+//!    byte before our displacement, which must trap or be the original instruction. If no
+//!    displacement at an entry does, the site is a later instruction. Jumps over a system call
+//!    number's `mov` are excepted: after such a removal the call fails with ENOSYS.
 //!
 //! Not supported: under a hardware shadow stack a displaced call, which pushes and jumps, would
 //! fault on its return.
 //!
 //! # Duties of the caller
-//! - The bytes given must be those in memory, and [`Space`] must list only ranges that are free to
-//!   map.
-//! - The trap handler must know [`Patch::heads`] as long as a thread may be inside the window. It
-//!   must handle the signals that [`Patch::needs_sigill`] names.
+//! - The bytes must be those in memory, and [`Space`]'s ranges free to map.
+//! - The trap handler must know [`Patch::heads`] as long as a thread may be inside the window, and
+//!   handle the signals that [`Patch::needs_sigill`] names.
 //! - A fragment into which other functions jump (gcc's `.cold` parts) is not an entry: see
 //!   [`Shape::preserving_everything`].
 //!
-//! Instruction punning had the idea of displacement bytes that trap (Chamith et al., PLDI 2017,
+//! Displacement bytes that trap are instruction punning's idea (Chamith et al., PLDI 2017,
 //! "Instruction Punning: Lightweight Instrumentation for x86-64").
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -13,12 +13,12 @@ use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Body, Trampoline, build};
 use crate::unwind::UnwindInfo;
 
-/// A byte of the window that traps, and where the thread that trapped resumes.
+/// A byte of the window that traps, and where its thread resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The byte's offset from the site.
     pub offset: u8,
-    /// The offset in [`Patch::code`] where the thread resumes.
+    /// The offset in [`Patch::code`] to resume at.
     pub resume: u16,
 }
 
@@ -27,22 +27,22 @@ pub struct Head {
 pub struct Island {
     /// The address of the padding.
     pub address: u64,
-    /// The bytes of the padding before the patch.
+    /// The padding's bytes before.
     pub original: [u8; 5],
     /// The jump.
     pub patched: [u8; 5],
 }
 
-/// Unwind information of a trampoline.
+/// A trampoline's unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindBytes {
-    /// The address to write it at, in the trampoline's arena.
+    /// Where to write it, in the trampoline's arena.
     pub address: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A patch whose trampoline has no address yet.
+/// A patch without a trampoline's address yet.
 struct Draft<'a> {
     shape: &'a Shape,
     window: &'a Window,
@@ -72,23 +72,23 @@ impl Draft<'_> {
     }
 }
 
-/// All bytes that must be written for one site.
+/// All bytes to write for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The address of the first patched byte. It is the shape's site, or the entry's first
-    /// instruction if a filter needs an argument that is overwritten between the two.
+    /// The first patched byte: the shape's site, or the entry's first instruction if a filter needs
+    /// an argument overwritten in between.
     pub site: u64,
     /// The strategy that found room.
     pub strategy: Strategy,
-    /// The number of bytes written at the site: 1, 2, 5, or 6 if the last two trap only together.
+    /// Bytes written at the site: 1, 2, 5, or 6 if the last two trap only together.
     pub len: u8,
-    /// The length of the displaced instructions; the copy continues after them.
+    /// Length of the displaced instructions, after which the copy continues.
     pub displaced: u8,
-    /// The length of the compares before the site that the copy executes again.
+    /// Length of the compares before the site that the copy repeats.
     pub repeated: u8,
-    /// The bytes at the site; disarming restores the first `len`.
+    /// The site's bytes; disarming restores the first `len`.
     pub original: [u8; 8],
-    /// The patched bytes, of which the first `len` are written.
+    /// The patched bytes; the first `len` are written.
     pub patched: [u8; 8],
     /// The trampoline's address.
     pub trampoline: u64,
@@ -102,19 +102,19 @@ pub struct Patch {
     /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
     /// counted.
     pub copy: u16,
-    /// Every byte that traps; the first is the site itself. A head that resumes at `copy` is a
-    /// guard, not an instruction's head. A thread traps on it when another tool has restored the
-    /// site's first byte. It must be written with the heads and restored with them.
+    /// Every byte that traps, the site first. A head that resumes at `copy` is a guard, on which a
+    /// thread traps when another tool has restored the site's first byte. It must be written and
+    /// restored with the heads.
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site would if only its first byte were restored.
-    /// SIGTRAP is always needed.
+    /// Whether a head raises SIGILL, or the site with only its first byte restored. SIGTRAP is
+    /// always needed.
     pub needs_sigill: bool,
 }
 
 impl Patch {
-    /// Returns whether the byte at `offset` traps, whatever bytes follow the patch.
+    /// Returns whether the byte at `offset` traps, whatever follows the patch.
     pub fn traps_at(&self, offset: u8) -> bool {
         let at = usize::from(offset);
         let pair = || needs_second(self.patched[at]) && self.patched[at + 1] == SECOND;
@@ -122,12 +122,12 @@ impl Patch {
     }
 }
 
-/// Plans patches one after the other, so that no two overlap.
+/// Plans patches that never overlap.
 #[derive(Debug)]
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// For each patch, the first byte that it displaces or covers, and the end.
+    /// For each patch its first byte, and the end.
     claims: BTreeMap<u64, u64>,
 }
 
@@ -141,8 +141,8 @@ impl Planner {
         }
     }
 
-    /// Plans the patch of a site by the best strategy that finds room. `islands` finds padding near
-    /// the site. It is called only if no jump fits, because it is slow.
+    /// Plans a site's patch by the best strategy with room. `islands` finds padding near the site;
+    /// it is slow, so it is called only if no jump fits.
     pub fn place(
         &mut self,
         shape: &Shape,
@@ -193,7 +193,6 @@ impl Planner {
         self.arenas.take_fresh(&self.abi)
     }
 
-    /// Returns the patch that owns a byte of a range.
     fn claimed(&self, start: u64, end: u64) -> Option<u64> {
         let (&other, &until) = self.claims.range(..end).next_back()?;
         (until > start).then_some(other)
@@ -225,8 +224,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns five bytes of unclaimed padding within a short jump's reach. Searches from the end,
-    /// so that the function before the padding can still use its beginning.
+    /// Returns five bytes of unclaimed padding within a short jump's reach, from the end, so that
+    /// the function before it can use the beginning.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();
@@ -260,7 +259,7 @@ impl Planner {
     }
 }
 
-/// Encodes `jmp to` or `call to` at `from`, which must be within reach.
+/// Encodes `jmp to` or `call to` at `from`, which must be in reach.
 fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
     [opcode, a, b, c, d]

@@ -1,8 +1,8 @@
-//! Finds system calls that one function of the library makes for others, which push the number:
-//! `push $nr; …; call MAKER`.
+//! Finds system calls that a function makes for others, which push the number: `push $nr; …; call
+//! MAKER`.
 //!
-//! From version 2.41 on, glibc makes the calls at which a thread can be cancelled so. The address
-//! of that one `syscall` shows whether the thread is before the call or after it.
+//! From version 2.41 on, glibc makes calls at which a thread can be cancelled so: that one
+//! `syscall`'s address shows whether the thread is before or after it.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
@@ -11,21 +11,18 @@ use crate::flags;
 use crate::shape::{Kind, shape_in};
 use crate::syscall::{SyscallSite, known_calls, sets};
 
-/// The most instructions to read between the call's return and the use of its result.
+/// Most instructions between the return and the use of the result.
 const WAY_BACK: usize = 8;
 
-/// A `push $nr` that leads straight to a call.
 #[derive(Clone, Debug)]
 pub(crate) struct PushedNumber {
-    /// The site; [`SyscallSite::syscall`] is the address of the call of the maker.
+    /// The site, whose [`SyscallSite::syscall`] is the call of the maker.
     pub(crate) site: SyscallSite,
-    /// The address of the function that makes the call.
     pub(crate) maker: u64,
-    /// Offsets of the instructions between the return and the use of the result.
+    /// Offsets of the instructions from the return to the use of the result.
     pub(crate) way_back: Vec<usize>,
 }
 
-/// Returns whether a function makes a call whose number is on the stack.
 pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     let loaded = |instruction: &Instruction| {
         let loads = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_r32_rm32)
@@ -37,8 +34,7 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     !known_calls(function, &Survey::new(function), loaded).is_empty()
 }
 
-/// Finds the places where `nr` is pushed before a call of a function. The caller must check that
-/// the function is a maker.
+/// Finds where `nr` is pushed before a call. The caller must check that the callee is a maker.
 pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
@@ -81,15 +77,15 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     found
 }
 
-/// Returns whether a patch before the instruction would be wrong: the instruction still sets an
-/// argument, or reads the flags, which the patch does not preserve.
+/// Returns whether a patch before the instruction would be wrong: it still sets an argument, or
+/// reads the flags, which the patch does not preserve.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let arguments = [Register::RDI, Register::RSI];
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets of the instructions that follow a return to `offset`, as far as control
-/// surely reaches them with the result unread in %rax.
+/// Returns the offsets after a return to `offset`, while control surely reaches them with the
+/// result unread in %rax.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();
@@ -127,10 +123,9 @@ mod tests {
     }
 
     const PUSH: [u8; 5] = [0x68, 0xca, 0, 0, 0];
-    /// The call that follows the push.
     const CALL: [u8; 5] = [0xe8, 0xfb, 0x0f, 0, 0];
 
-    /// Checks the sites, each with its maker and the way back.
+    /// Checks the sites, each with its maker and way back.
     fn check(parts: &[&[u8]], want: &[(u64, u64, &[usize])]) {
         let bytes = parts.concat();
         let found = pushed(&code(&bytes), 202);

@@ -1,7 +1,7 @@
 //! Trampolines that write a record of each call to the thread's ring.
 //!
-//! They follow the steps of [`tiptoe_wire::ring`]. The thread's counters, which are also its ring's
-//! words, are in %rcx:
+//! They follow [`tiptoe_wire::ring`]'s steps. The thread's counters, also its ring's words, are in
+//! %rcx:
 //! ```text
 //!         credit left? no: incq only counted; out
 //!         push %rcx; push %rdx; push %r11
@@ -14,9 +14,9 @@
 //!         the cell: time, arguments; last the slot and the position
 //! done:   pop %r11; pop %rdx; pop %rcx
 //! ```
-//! The time is read first, so that records of a handler that interrupts later have later times. The
-//! cell's address follows from the counters' address and from no stored pointer. So a thread that
-//! sleeps past the end of its session still writes to the agent's memory.
+//! The time is read first, so that a handler that interrupts later records later times. The cell's
+//! address follows from the counters', not from a stored pointer, so that a thread that sleeps past
+//! its session's end still writes to the agent's memory.
 //!
 //! Cost in a hot loop: 10 ns, including the `rdtsc`.
 
@@ -25,7 +25,7 @@ use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 use crate::code::{Ahead, Code, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// The rare jumps, which [`RareJumps::otherwise`] binds.
+/// Rare jumps, bound by [`RareJumps::otherwise`].
 pub(crate) struct RareJumps {
     slot: u32,
     broke: Ahead,
@@ -34,8 +34,7 @@ pub(crate) struct RareJumps {
 }
 
 impl RareJumps {
-    /// Writes a record to the ring `ring` bytes after the thread's counters, which are in %rax.
-    /// Destroys %rax.
+    /// Writes a record to the ring `ring` bytes after the counters in %rax, which it destroys.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);
@@ -57,7 +56,6 @@ impl RareJumps {
         }
     }
 
-    /// Appends the paths of a hit without credit and of a full ring; continues at `out`.
     pub(crate) fn otherwise(self, code: &mut Code, out: usize) {
         code.bind(self.broke);
         counters::increment(code, cell(self.slot + words::ONLY_COUNTED));
@@ -69,7 +67,7 @@ impl RareJumps {
     }
 }
 
-/// Leaves the position in %rax and the next one in %r11; the jump is taken if the ring is full.
+/// Leaves the position in %rax and the next in %r11; jumps if the ring is full.
 fn reserve(code: &mut Code) -> Ahead {
     let again = code.len();
     code.put(&[0x48, 0x8b, 0x41, byte(slab::HEAD)]); // mov head(%rcx),%rax
@@ -83,7 +81,7 @@ fn reserve(code: &mut Code) -> Ahead {
     full
 }
 
-/// Writes the cell of the position in %rax, with the next position in %r11 and the time in %rdx.
+/// Writes the cell of the position in %rax; the next is in %r11, the time in %rdx.
 fn write(code: &mut Code, slot: u32, ring: u32) {
     const SHIFT: u8 = (CELL_WORDS * 8).trailing_zeros() as u8;
     code.put(&[0x25]).put32(CELLS as i32 - 1); // and $CELLS-1,%eax
@@ -97,12 +95,10 @@ fn write(code: &mut Code, slot: u32, ring: u32) {
     code.put(&[0x4c, 0x89, 0x58, 8]); // mov %r11,8(%rax): last
 }
 
-/// Returns the displacement of one of the slab's first words.
 const fn byte(word: usize) -> u8 {
     (word * 8) as u8
 }
 
-/// Returns the displacement of a counter.
 fn cell(word: u32) -> i32 {
     word as i32 * 8
 }

@@ -1,6 +1,6 @@
 //! Reasons why a site cannot be patched.
 
-/// The reason why a function cannot be patched at the requested offset, in one line.
+/// Why a function cannot be patched at an offset, in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -24,8 +24,7 @@ pub enum Refusal {
         /// The address of these bytes.
         address: u64,
     },
-    /// The function is the signal return code. Unwinders recognise it by its bytes, so they must
-    /// stay.
+    /// The signal return code, which unwinders recognise by its bytes.
     #[error("it is the signal return code, which unwinders recognise by its bytes")]
     SignalReturn,
     /// The system call must run at its own address.
@@ -34,7 +33,7 @@ pub enum Refusal {
         /// The address of the call.
         address: u64,
     },
-    /// A copy at another address would not do what the instruction does.
+    /// A copy elsewhere would not do what the instruction does.
     #[error("the {what} at {address:#x} cannot run from another address")]
     Unrelocatable {
         /// The address of the instruction.
@@ -45,22 +44,22 @@ pub enum Refusal {
     /// Another patch already covers or displaces these bytes.
     #[error("another patch, at {other:#x}, already covers these bytes")]
     Overlaps {
-        /// The first byte that the other patch owns.
+        /// The first byte of the other patch.
         other: u64,
     },
-    /// No free memory for a trampoline within reach.
+    /// No free memory for a trampoline in reach.
     #[error("no free memory for a trampoline within 2 GiB of the function")]
     NoRoom,
-    /// The counter's index is more than an instruction can hold.
+    /// The counter's index exceeds an instruction's.
     #[error("counter {slot} is out of range")]
     Slot {
         /// The requested index.
         slot: u32,
     },
-    /// The site is not a function's entry, so the return address is not at a known place.
+    /// Not a function's entry, so the return address is at no known place.
     #[error("the return address is at no known place there")]
     NotEntry,
-    /// A system call hook was requested for a site that `syscall_sites` did not return.
+    /// A hook was requested for a site that `syscall_sites` did not return.
     #[error("there is no system call here to hook")]
     NotSyscall,
 }

@@ -1,4 +1,4 @@
-//! Makes copies of instructions that do at any address what the originals do at theirs.
+//! Copies instructions so that they do anywhere what the originals do.
 //!
 //! | original | copy |
 //! | --- | --- |
@@ -15,7 +15,6 @@ use iced_x86::{Code as Op, ConstantOffsets, FlowControl, Instruction, Register};
 use crate::Refusal;
 use crate::code::{Code, LinkTarget};
 
-/// Returns the copy of an instruction whose bytes are `bytes`.
 pub(crate) fn relocate(
     instruction: &Instruction,
     bytes: &[u8],
@@ -66,7 +65,7 @@ fn refuse(instruction: &Instruction) -> Refusal {
     }
 }
 
-/// Copies the bytes. A displacement relative to the instruction pointer becomes a link.
+/// Copies the bytes, with a displacement relative to the instruction pointer as a link.
 fn verbatim(
     copy: &mut Code,
     instruction: &Instruction,
@@ -106,8 +105,7 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Returns whether a branch has an operand size prefix, which Intel and AMD processors interpret
-/// differently.
+/// Returns whether a branch has an operand size prefix, on which Intel and AMD disagree.
 fn narrows(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -125,7 +123,6 @@ pub(crate) fn push_return(copy: &mut Code, address: u64) {
     }
 }
 
-/// Returns the bytes of an indirect call as a jump to the same target.
 fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
     let on_stack = [
         instruction.op0_register(),
@@ -133,7 +130,7 @@ fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> 
         instruction.memory_index(),
     ];
     if on_stack.iter().any(|r| r.full_register() == Register::RSP) {
-        // The pushed return address moves the stack pointer through which the operand is read.
+        // The pushed return address moves the stack pointer of the operand.
         return Err(unrelocatable(instruction, "call through the stack pointer"));
     }
     let prefix =

@@ -1,9 +1,8 @@
-//! Functions that read a return address: their own, or that of a frame further up.
+//! Functions that read a return address: their own, or one further up.
 //!
-//! While a call is followed, its return address is a thunk's. A function that reads it (for
-//! `dladdr`, a log, a plugin's owner, `setjmp`) must not find the thunk, so calls whose return
-//! address is read must not be followed. This module finds the reads in a function's own
-//! instructions:
+//! A followed call's return address is a thunk's. A function that reads it (for `dladdr`, a log, a
+//! plugin's owner, `setjmp`) must not find the thunk, so such calls must not be followed. Reads are
+//! found in a function's own instructions:
 //!
 //! | what | how it is found |
 //! |---|---|
@@ -12,25 +11,24 @@
 //! | level 1: its caller's, by a chain of frame pointers | `mov (%rbp),%rax; mov 8(%rax),%rax` |
 //! | level N | one more `mov (%rax),%rax` for each |
 //!
-//! Unwind information gives the CFA (the stack pointer before the call). Otherwise the function's
-//! first instructions give it, or a `push %rbp; mov %rsp,%rbp`.
+//! Unwind information gives the CFA (the stack pointer before the call), or else the first
+//! instructions, or a `push %rbp; mov %rsp,%rbp`.
 //!
-//! Not found: an address that is computed (`lea`, a loop over frames), and a return address read by
-//! a function that got a pointer to it.
+//! Not found: a computed address (`lea`, a loop over frames), and a read by a function that got a
+//! pointer to it.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use crate::decode::{FunctionCode, direct_target};
 
-/// The canonical frame address, as a number of bytes above a register. The return address is the
-/// word below it.
+/// The canonical frame address, in bytes above a register. The return address is the word below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cfa {
     /// Above the stack pointer.
     AboveSp(i64),
     /// Above %rbp.
     AboveBp(i64),
-    /// No CFA exists, because the code is entered without a call.
+    /// No CFA: the code is entered without a call.
     Nowhere,
 }
 
@@ -39,28 +37,26 @@ pub enum Cfa {
 pub enum Callee {
     /// The code at this address.
     Code(u64),
-    /// The code whose address is in the word at this address.
+    /// The code whose address is in this word.
     Slot(u64),
 }
 
-/// The return addresses that a function reads, and the functions to which it leads.
+/// The return addresses that a function reads, and where it leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
-    /// Bit N: the return address of the Nth frame above its own.
+    /// Bit N: the return address of the Nth frame above.
     pub levels: u8,
-    /// Targets of jumps out of the function. A target reads the same return address as its own.
+    /// Targets of jumps out of the function, which read the same return address.
     pub jumps: Vec<Callee>,
     /// Targets of its calls.
     pub calls: Vec<Callee>,
 }
 
-/// The highest level that has a bit.
 const MOST_LEVELS: u8 = 7;
 const WORD: i64 = 8;
-/// The CFA of a function with a frame pointer.
 const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 
-/// Finds the reads of a function; `cfa` returns the unwind information at an instruction's address.
+/// Finds a function's reads; `cfa` returns the unwind information at an address.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
     let mut prologue = Prologue::default();
@@ -105,8 +101,8 @@ pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -
     reads
 }
 
-/// Returns the word through which a stub of a procedure linkage table jumps: `jmp *SLOT(%rip)`,
-/// possibly after an `endbr64`.
+/// Returns the word through which a linkage table's stub jumps: `jmp *SLOT(%rip)`, perhaps after an
+/// `endbr64`.
 pub fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
     let stub = FunctionCode {
         address,
@@ -134,7 +130,7 @@ fn callee(instruction: &Instruction) -> Option<Callee> {
     }
 }
 
-/// Returns whether an instruction may use a frame, so that unwind information is needed.
+/// Returns whether an instruction may use a frame and so needs unwind information.
 fn touches_frame(instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     let moves_bp = instruction.mnemonic() == Mnemonic::Mov
@@ -145,7 +141,6 @@ fn touches_frame(instruction: &Instruction) -> bool {
         || instruction.mnemonic() == Mnemonic::Pop
 }
 
-/// Returns whether the instruction reads or writes the stack slot of the return address.
 fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     let (base, cfa) = match frame {
         Cfa::AboveSp(cfa) => (Register::RSP, cfa),
@@ -158,9 +153,8 @@ fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     overlaps(instruction, base, cfa - WORD) && !is_barrier
 }
 
-/// Returns whether a memory operand covers a byte of the word at this distance from a register.
 fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
-    // `lea` and no-operations access no memory: their operand has no size, or does not matter.
+    // `lea` and no-operations access no memory.
     let size = match instruction.mnemonic() {
         Mnemonic::Lea | Mnemonic::Nop => 0,
         _ => instruction.memory_size().size() as i64,
@@ -172,7 +166,7 @@ fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
     is_base && plain && size > 0 && at < word + WORD && at + size > word
 }
 
-/// The CFA according to the function's first instructions.
+/// The CFA by the first instructions.
 struct Prologue {
     /// Bytes between the stack pointer and the CFA; `None` after the first branch.
     depth: Option<i64>,
@@ -218,7 +212,6 @@ impl Prologue {
     }
 }
 
-/// Returns by how many bytes an instruction moves the stack pointer down; `None` if unknown.
 fn moved(instruction: &Instruction) -> Option<i64> {
     let by_number = || instruction.try_immediate(1).ok().map(u64::cast_signed);
     let on_stack_pointer = instruction.op0_kind() == OpKind::Register
@@ -234,14 +227,13 @@ fn moved(instruction: &Instruction) -> Option<i64> {
     }
 }
 
-/// Registers that hold a frame pointer, and the frame's level: 0 for the function's own.
+/// Registers that hold a frame pointer, and its level, 0 for the function's own.
 #[derive(Default)]
 struct Chain {
     held: Vec<(Register, u8)>,
 }
 
 impl Chain {
-    /// Returns the levels that an instruction reads.
     fn step(&mut self, instruction: &Instruction, frame: Option<Cfa>) -> u8 {
         let base = instruction.memory_base();
         let held = |base| self.held.iter().find(|(held, _)| *held == base).copied();
@@ -272,7 +264,6 @@ impl Chain {
         read
     }
 
-    /// Drops the registers that an instruction overwrites.
     fn forget(&mut self, instruction: &Instruction) {
         if self.held.is_empty() {
             return;
@@ -311,7 +302,6 @@ mod tests {
         return_reads(&function, cfa)
     }
 
-    /// Checks the levels without unwind information.
     #[track_caller]
     fn check(bytes: &[u8], levels: u8) {
         assert_eq!(read_with(bytes, |_| None).levels, levels, "{bytes:x?}");

@@ -1,7 +1,7 @@
 //! Finds what can be patched at a site, independent of the trampoline's address.
 //!
-//! A site's *window* is the run of whole instructions that a patch displaces. In the order in which
-//! strategies are tried:
+//! A site's *window* is the run of whole instructions that a patch displaces. Strategies, in the
+//! order tried:
 //!
 //! | strategy | patch | window | needs |
 //! | --- | --- | --- | --- |
@@ -9,10 +9,9 @@
 //! | [`Strategy::Short`] | `jmp rel8` to an island | 2 bytes | padding nearby |
 //! | [`Strategy::Trap`] | `int3` | 1 byte | nothing |
 //!
-//! A head inside a window traps each time a thread reaches it. So a strategy is refused if the
-//! function's own branches, or the return of a displaced call, lead to such a head. It is also
-//! refused if nothing guards the site (see `guard`). An entry's site may be a later instruction
-//! (see `entry`).
+//! A head inside a window traps whenever a thread reaches it. So a strategy is refused if the
+//! function's branches, or a displaced call's return, lead to one, or if nothing guards the site
+//! (see `guard`). An entry's site may be a later instruction (see `entry`).
 
 use iced_x86::Instruction;
 
@@ -25,7 +24,7 @@ use crate::guard::Guard;
 use crate::relocate::relocate;
 use crate::trampoline::Body;
 
-/// The way in which a site is patched.
+/// How a site is patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// A 5-byte jump to the trampoline.
@@ -37,7 +36,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Returns the number of bytes written at the site.
+    /// Returns the bytes written at the site.
     pub const fn patch_len(self) -> u8 {
         match self {
             Strategy::Jump => 5,
@@ -47,14 +46,11 @@ impl Strategy {
     }
 }
 
-/// One displaced instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// Its offset in the window.
     pub(crate) offset: usize,
-    /// Its copy.
     pub(crate) copy: Code,
-    /// Whether control continues from the copy with the next instruction.
+    /// Whether control continues from the copy.
     pub(crate) falls_through: bool,
     /// The target of a direct call or branch.
     pub(crate) target: Option<u64>,
@@ -68,27 +64,21 @@ impl Step {
     }
 }
 
-/// The opcodes of `jmp rel32`, `jmp rel8` and `call rel32`.
 pub(crate) const JUMP: u8 = 0xe9;
 pub(crate) const SHORT_JUMP: u8 = 0xeb;
 pub(crate) const CALL: u8 = 0xe8;
 
-/// The window of one strategy.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) strategy: Strategy,
-    /// The number of displaced instructions.
     pub(crate) steps: usize,
-    /// Their length in bytes.
     pub(crate) displaced: usize,
     /// Heads inside the patch, except the first.
     pub(crate) heads: Vec<u8>,
-    /// The further constraint on the displacement.
     pub(crate) guard: Guard,
 }
 
 impl Window {
-    /// Returns the first byte of a five-byte patch.
     pub(crate) fn opcode(&self) -> u8 {
         match self.guard {
             Guard::Call { .. } => CALL,
@@ -96,7 +86,6 @@ impl Window {
         }
     }
 
-    /// Returns the allowed displacements, given the trap bytes `traps`.
     pub(crate) fn allowed(&self, traps: ByteSet) -> Displacement {
         let single = traps.and(ByteSet::TRAPS);
         let mut allowed = Displacement::over(&self.heads, single);
@@ -107,7 +96,7 @@ impl Window {
         allowed
     }
 
-    /// Returns the patch with the jump `bytes`, and the second byte if the last one needs it to
+    /// Returns the patch with the jump `bytes`, and the second byte that the last one may need to
     /// trap.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
@@ -115,7 +104,7 @@ impl Window {
     }
 }
 
-/// A site, and all its properties that do not depend on the trampoline's address.
+/// A site's properties that do not depend on the trampoline's address.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub(crate) site: u64,
@@ -123,20 +112,20 @@ pub struct Shape {
     pub(crate) original: [u8; 8],
     pub(crate) run: Vec<Step>,
     pub(crate) windows: Vec<Window>,
-    /// Copies of compares before the site. They are executed again before the displaced
-    /// instructions, because these read the flags.
+    /// Copies of compares before the site, repeated because the displaced instructions read the
+    /// flags.
     pub(crate) repeats: Code,
     /// The address after the system call to which the run leads.
     pub(crate) behind_syscall: Option<u64>,
-    /// Arguments that are overwritten between the entry and the site, a bit each.
+    /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,
-    /// The entry's first instruction, if the site is a later one.
+    /// The entry's first instruction, if the site is later.
     pub(crate) unmoved: Option<Box<Shape>>,
 }
 
 impl Shape {
-    /// Returns the address of the first patched byte. With a filter the patch may be at the entry's
-    /// first instruction instead, see [`Patch::site`](crate::Patch::site).
+    /// Returns the address of the first patched byte. A filter may need the entry's first
+    /// instruction instead, see [`Patch::site`](crate::Patch::site).
     pub fn site(&self) -> u64 {
         self.site
     }
@@ -146,7 +135,7 @@ impl Shape {
         self.original
     }
 
-    /// Returns whether this is a function's entry, where the flags and the bytes below the stack
+    /// Returns whether this is a function's entry, where flags and the bytes below the stack
     /// pointer are free.
     pub fn is_entry(&self) -> bool {
         self.entry
@@ -157,8 +146,8 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Treats the site as the middle of a function, so that flags and red zone are preserved.
-    /// Needed for fragments into which other functions jump, such as gcc's `.cold` parts.
+    /// Preserves flags and red zone, as in the middle of a function. Needed for fragments into
+    /// which other functions jump, such as gcc's `.cold` parts.
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -167,8 +156,8 @@ impl Shape {
         self
     }
 
-    /// Returns the shape to patch for `body`. It is the entry's first instruction if `body` reads
-    /// an argument that is overwritten before the site.
+    /// Returns the shape for `body`: the entry's first instruction if it reads an argument
+    /// overwritten before the site.
     pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
         let needs_argument =
             (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
@@ -180,7 +169,6 @@ impl Shape {
         }
     }
 
-    /// Returns the address after the displaced instructions.
     pub(crate) fn behind(&self, window: &Window) -> u64 {
         self.site + window.displaced as u64
     }
@@ -222,18 +210,15 @@ impl Shape {
     }
 }
 
-/// The kind of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A function's entry: flags and red zone are free.
     Entry,
-    /// Any other instruction.
     Inside,
     /// The `mov` before a system call.
     SystemCall,
 }
 
-/// The surroundings of a site.
 pub(crate) struct Scene<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) kind: Kind,
@@ -241,8 +226,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) padding: usize,
 }
 
-/// Returns the shape at an instruction of a function. For `offset` 0, the entry, the site may be a
-/// later instruction, for example after an `endbr64`.
+/// Returns the shape at an instruction. For `offset` 0, the entry, the site may be later, as after
+/// an `endbr64`.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset, 64)?;
     if signal_return(function).is_some() {
@@ -255,7 +240,6 @@ pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     }
 }
 
-/// Returns the shape of a site on a known boundary of a surveyed function.
 pub(crate) fn shape_in(
     function: &FunctionCode,
     survey: &Survey,
@@ -332,7 +316,7 @@ pub(crate) fn run(
 impl Step {
     fn new(instruction: &Instruction, offset: usize, copy: Code) -> Step {
         let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
-        // A copied call returns to the original code, not to the code after the copy.
+        // A copied call returns to the original code.
         let falls_through = falls_through(instruction) && !is_call;
         Step {
             offset,
@@ -346,8 +330,8 @@ impl Step {
 }
 
 /// Returns the start of a function that returns from a signal handler: `mov $15,%eax; syscall`
-/// (rt_sigreturn). It may be a few bytes after the symbol, because the unwind information starts
-/// early, in the padding.
+/// (rt_sigreturn). It may be a few bytes after the symbol, because the unwind information starts in
+/// the padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -375,7 +359,7 @@ mod tests {
         )
     }
 
-    /// Checks the site's offset and, for each strategy, the displaced length and its heads.
+    /// Checks the site's offset and, by strategy, displaced length and heads.
     fn check(bytes: &[u8], offset: usize, site: u64, want: &[(Strategy, usize, &[u8])]) {
         let shape = look(bytes, offset).expect("a shape");
         assert_eq!(shape.site, 0x1000 + site, "{bytes:x?}");
@@ -444,7 +428,7 @@ mod tests {
     fn the_signal_return_is_refused() {
         let code = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
         assert_eq!(look(&code, 0).err(), Some(Refusal::SignalReturn));
-        // glibc's unwind information begins one byte early, inside a no-operation.
+        // glibc's unwind information begins a byte early, inside a no-operation.
         assert_eq!(
             look(&[&[0][..], &code].concat(), 0).err(),
             Some(Refusal::SignalReturn)

@@ -1,8 +1,8 @@
-//! Finds Go's check, at a function's beginning, whether the stack has room for its frame.
+//! Finds Go's check at a function's beginning that the stack has room.
 //!
-//! If it has none, or if the scheduler preempts the goroutine, the function calls
-//! `runtime.morestack` and starts again. A probe at the first instruction would count that call
-//! twice, so the site must be after the check, which each call passes once.
+//! If it has none, or the goroutine is preempted, the function calls `runtime.morestack` and starts
+//! again. A probe at the first instruction would count that call twice, so the site must be after
+//! the check.
 //!
 //! ```text
 //! entry: lea -0x98(%rsp),%r12      only if the frame is large
@@ -18,14 +18,13 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::decode::FunctionCode;
 
-/// The most instructions of a check.
 const MOST: usize = 8;
-/// The most instructions on the way back to the entry, where arguments are stored and reloaded.
+/// Most instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
 /// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;
 
-/// Returns the offset after the stack check, if the function begins with one.
+/// Returns the offset after the function's stack check, if any.
 pub fn behind_stack_check(function: &FunctionCode) -> Option<usize> {
     let mut has_compared = false;
     for instruction in function.decoder(0).into_iter().take(MOST) {
@@ -51,13 +50,12 @@ fn is_with_limit(instruction: &Instruction) -> bool {
         && base != Register::RSP
 }
 
-/// Returns whether the first operand is a register that is free at a function's entry.
+/// Returns whether the first operand is free at a function's entry.
 fn is_scratch(instruction: &Instruction) -> bool {
     const SCRATCH: [Register; 3] = [Register::R12, Register::R13, Register::RCX];
     SCRATCH.contains(&instruction.op0_register())
 }
 
-/// Returns whether a branch leads to a call, and from there to the entry.
 fn begins_again(function: &FunctionCode, branch: &Instruction) -> bool {
     let target = branch.near_branch_target().wrapping_sub(function.address);
     let Some(target) = usize::try_from(target)

@@ -1,5 +1,5 @@
-//! Decodes the memory access of an instruction. A breakpoint reports an access only after it, so
-//! the value must be derived from the bytes.
+//! Decodes an instruction's memory access. A breakpoint reports it only afterwards, so the value
+//! must be derived from the bytes.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};
@@ -7,7 +7,7 @@ use tiptoe_event::store::{Source, Store};
 use crate::decode::FunctionCode;
 
 /// Returns the access of the instruction that ends at `end`. `None` if the value cannot be derived:
-/// the instruction computes with registers and memory, or takes the value from a vector.
+/// it computes with registers and memory, or stores a vector.
 pub fn store_before(function: &FunctionCode, end: u64) -> Option<Store> {
     let instructions = function.decoder(0).into_iter();
     let mut up_to = instructions.take_while(|instruction| instruction.next_ip() <= end);
@@ -40,8 +40,7 @@ fn store(instruction: &Instruction) -> Option<Store> {
     })
 }
 
-/// Returns the place of the value after the instruction, and the bit of a register at which it
-/// begins.
+/// Returns where the value is afterwards, and its first bit in a register.
 fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     let stores = instruction.op0_kind() == OpKind::Memory;
     let register = |op| match instruction.op_kind(op) {
@@ -69,7 +68,7 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     }
 }
 
-/// Returns a general register's number, and the bit at which the named part begins.
+/// Also returns the named part's first bit.
 fn general(register: Register) -> Option<(u8, u8)> {
     let shift = match register {
         Register::AH | Register::BH | Register::CH | Register::DH => 8,
@@ -95,7 +94,6 @@ mod tests {
             bytes: &code,
         };
         let end = AT + 1 + bytes.len() as u64;
-        // Addresses inside an instruction, or after another instruction, give `None`.
         assert_eq!(store_before(&function, end - 1), None);
         assert_eq!(store_before(&function, AT + 1), None);
         store_before(&function, end)

@@ -1,15 +1,14 @@
-//! Finds system calls as the C library makes them: `mov $nr,%eax; …; syscall`.
+//! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
-//! The `mov` is one instruction of five bytes, so that a jump fits on it with no head inside.
-//! Between it and the system call there must be no branch, no branch target and no other write to
-//! %eax. Otherwise a thread that passes the `mov` might not make that call.
+//! The `mov` has five bytes, so that a jump fits on it with no head inside. Between it and the
+//! system call must be no branch, branch target or other write to %eax. Otherwise a thread that
+//! passes the `mov` might not make that call.
 //!
-//! libc's function `syscall` has the number in a register. There the site is the last instruction
-//! before the call, if it has five bytes (it loads the sixth argument from the stack).
+//! libc's function `syscall` has the number in a register. Its site is the last instruction before
+//! the call, of five bytes (it loads the sixth argument).
 //!
-//! A patch may displace a call like any other instruction, if its number is known and [`stays`]
-//! does not name it. Many of libc's functions are only a call, and `read` has too few bytes before
-//! its call.
+//! A patch may displace a call whose number is known and not in [`stays`], because many of libc's
+//! functions are only a call, and `read` has too few bytes before its own.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -19,20 +18,20 @@ use crate::Refusal;
 use crate::decode::{FunctionCode, Survey};
 use crate::shape::{Kind, Shape, run, shape_in};
 
-/// A `mov $nr,%eax` that leads straight to a system call, or a `push` (see `pushed`).
+/// A `mov $nr,%eax`, or a `push` (see `pushed`), straight before a system call.
 #[derive(Clone, Debug)]
 pub struct SyscallSite {
     /// The address of the `mov` or `push`.
     pub address: u64,
-    /// The system call's number; `u32::MAX` if it is known only in %eax.
+    /// The number; `u32::MAX` if it is only in %eax.
     pub nr: u32,
-    /// The address of the `syscall` instruction, or of the call of the function that contains it.
+    /// The address of the `syscall`, or of the call of the function with it.
     pub syscall: u64,
     /// The shape before the call.
     pub shape: Shape,
 }
 
-/// Finds the system calls with one of these numbers.
+/// Finds the system calls of these numbers.
 pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
     let survey = Survey::new(function);
     let pairs = pairs(function, &survey, nrs);
@@ -42,9 +41,8 @@ pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
         .collect()
 }
 
-/// Finds the system calls to which a register leads that may hold `nr`. A loop copies it to %eax
-/// right before the call. The patch must compare %eax, because the register may hold another
-/// number.
+/// Finds the system calls before which a loop copies a register to %eax that may hold `nr`. The
+/// patch must compare %eax.
 pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite> {
     let held: Vec<Register> = function
         .decoder(0)
@@ -68,9 +66,9 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.filter_map(Result::ok).collect()
 }
 
-/// Finds the system call of a function like `syscall(3)`, whose argument is the number. `None` if
-/// the function has several. The site begins at the instruction before it, which must have five
-/// bytes, as a jump has. [`SyscallSite::nr`] is `u32::MAX`.
+/// Finds the only system call of a function like `syscall(3)`, whose argument is the number. The
+/// site begins at the instruction before it, which must have a jump's five bytes.
+/// [`SyscallSite::nr`] is `u32::MAX`.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();
@@ -93,14 +91,13 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     site(function, &survey, &found?).ok()
 }
 
-/// Offsets of a `mov` and its `syscall`.
 pub(crate) struct Pair {
     nr: u32,
     start: usize,
     syscall: usize,
 }
 
-/// Returns whether a call with this number must be made at its own address:
+/// Returns whether a call must be made at its own address:
 /// - calls that return twice, in another program, or never;
 /// - calls that the kernel may restart under another number, which it forgets if the thread traps
 ///   first;
@@ -118,15 +115,14 @@ pub fn stays(nr: u32) -> bool {
     STAY.contains(&nr)
 }
 
-/// System calls that change which signals a thread blocks.
 const MASKS: &[u32] = &[
     13, 14, 130, 270, 271, 281,
     441, // sigaction, sigprocmask, sigsuspend, pselect6, ppoll, epoll_pwait(2)
 ];
 
-/// Returns whether code may change which signals its thread blocks, by a system call of its own:
-/// one of these numbers, or an unknown one. A number is known if it leads straight to the call, or
-/// if a register holds it that is only set to constants.
+/// Returns whether code may change which signals its thread blocks, by a system call of one of
+/// these numbers or an unknown one. A number is known if it leads straight to the call, or if its
+/// register is only set to constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let survey = Survey::new(function);
     let known = known_calls(function, &survey, constant);
@@ -147,8 +143,7 @@ pub fn may_change_masks(function: &FunctionCode) -> bool {
         })
 }
 
-/// Returns the numbers that a call may have, by the register copied to %eax before it; `None` if
-/// unknown.
+/// Returns a call's possible numbers, by the register copied to %eax before it; `None` if unknown.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
     let before = code.get(..call)?.iter().rev();
@@ -173,7 +168,6 @@ fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     (!numbers.is_empty()).then_some(numbers)
 }
 
-/// Returns the addresses of the calls that a patch may displace, in order.
 pub(crate) fn movable(function: &FunctionCode, survey: &Survey) -> Vec<u64> {
     let makes_any = function.body().windows(2).any(|pair| pair == [0x0f, 0x05]);
     let known = makes_any.then(|| known_calls(function, survey, constant));
@@ -224,7 +218,6 @@ pub(crate) fn known_calls(
     pairs
 }
 
-/// Returns the constant of a five-byte `mov $nr,%eax`.
 fn number(instruction: &Instruction) -> Option<u32> {
     let fits = instruction.code() == Code::Mov_r32_imm32
         && instruction.op0_register() == Register::EAX
@@ -232,7 +225,6 @@ fn number(instruction: &Instruction) -> Option<u32> {
     fits.then(|| instruction.immediate32())
 }
 
-/// Returns the constant to which an instruction sets %eax.
 fn constant(instruction: &Instruction) -> Option<u32> {
     let is = |at| instruction.op_count() == 2 && instruction.op_register(at) == Register::EAX;
     let clears = instruction.mnemonic() == Mnemonic::Xor && is(0) && is(1);
@@ -242,7 +234,6 @@ fn constant(instruction: &Instruction) -> Option<u32> {
     }
 }
 
-/// Returns whether an instruction may change one of these registers.
 pub(crate) fn sets(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
@@ -305,11 +296,11 @@ mod tests {
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
         check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
-        // Another number, or an unknown one: poll, %edi, and a jump to in between.
+        // Another or unknown number: poll, %edi, and a jump to in between.
         check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0x89, 0xf8, 0x0f, 0x05], &[]);
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
-        // The first call's result is not a number for the second.
+        // The first call's result is not the second's number.
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x0f, 0x05], &[0x1002]);
     }
 
@@ -379,7 +370,7 @@ mod tests {
             any_syscall_site(&function).map(|site| (site.address, site.syscall))
         };
         assert_eq!(look(&bytes), Some((0x1003, 0x1008)));
-        // The last instruction must not set the number, and there must be only one call.
+        // The last instruction must not set the number, and the call must be the only one.
         assert_eq!(look(&[0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]), None);
         assert_eq!(look(&[&bytes[..10], &bytes[3..]].concat()), None);
     }

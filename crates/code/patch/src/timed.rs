@@ -1,8 +1,8 @@
 //! Trampolines that follow a call from its entry to its return.
 //!
 //! # The path of a call
-//! Calls from the first two callers are followed in the trampoline itself, before all this
-//! ([`by_itself`]). All others take this path, as do those of gates and `--by`:
+//! Calls from the first two callers are followed in the trampoline itself ([`by_itself`]). All others
+//! take this path, as do gates and `--by`:
 //! ```text
 //! entry:  [filter]
 //!         push %rax
@@ -30,38 +30,34 @@
 //!         ret
 //! ```
 //! # Invariants
-//! 1. Each `call` has its `ret`. The return predictor and a shadow stack see the function return to
-//!    the thunk, and then the thunk to the caller.
-//! 2. The thunk alone, or the trampoline's own word, determines where a call returns. Frames only
-//!    serve times and the count of calls that never return. A program that copies stacks, moves
-//!    them between threads or jumps out of them loses only a time.
+//! 1. Each `call` has its `ret`: the return predictor and a shadow stack see the function return to
+//!    the thunk, then the thunk to the caller.
+//! 2. The thunk, or the trampoline's word, alone determines where a call returns. Frames only serve
+//!    times and the count of calls that never return, so a program that copies, moves or leaves
+//!    stacks loses only a time.
 //! 3. A frame must be reserved before it is written, and its first word written last, because a
-//!    signal handler in between pushes after it and must leave it alone. On return the first word
-//!    must be cleared before the return is counted. Otherwise a handler that jumps away would have
-//!    it counted as left too.
-//! 4. The clock is read only after a frame was pushed or found, and on the return only if the thread
-//!    has counters. So a thread that may not read it (prctl PR_SET_TSC) never does, because the agent
-//!    hides its frames; nor does a forked child, or any thread after the session.
+//!    signal handler in between pushes after it. On return the first word must be cleared before the
+//!    return is counted; otherwise a handler that jumps away would have it counted as left too.
+//! 4. The clock is read only after a frame was pushed or found, and on the return only with counters.
+//!    So a thread that may not read it (prctl PR_SET_TSC), whose frames the agent hides, never does;
+//!    nor does a forked child, or any thread after the session.
 //!
-//! A *gate*, the function of `--under`, needs no credit. Beside its count it sets a word while the
-//! thread is inside the call; the return clears it. Its frame holds, in place of a time, the
-//! counters with that word, because the call may end on another thread or in a later session. If
-//! the uppermost frame is not above its own, that frame may have been left, and the agent checks.
-//! Both changes of the word are atomic. A call costs 7.5 ns in all, where one without a gate costs
-//! 6.8.
+//! A *gate*, the function of `--under`, needs no credit. It also sets a word while the thread is
+//! inside the call, atomically. Its frame holds, in place of a time, the counters with that word,
+//! because the call may end on another thread or in a later session. If the uppermost frame is not
+//! above its own, that frame may have been left, and the agent checks. A call costs 7.5 ns in all,
+//! 6.8 without a gate.
 //!
-//! With `--by` an argument's value selects the words in which a call is counted. The frame keeps
-//! the selection: [`timed_values`].
+//! With `--by` an argument's value selects the words that count a call, kept in the frame:
+//! [`timed_values`].
 //!
 //! Without credit a hit costs a count and a compare.
 //!
-//! Through a thunk, a call costs 6 ns more than a count in a hot loop, and 23 with times. Two
-//! `rdtsc` are 22 of these in a virtual machine, and overlap with the rest. Of the 6, any return
-//! probe pays 2: two jumps, a call and its ret (`tiptoe-dev bench uprobe`, row `bare_return`). 2 more
-//! are for three jumps over more than 2 GiB, because thunks are far from all code. On an AMD EPYC
-//! (Zen 3) a model of these instructions took 4.3 ns with nearby thunks and 6.5 with ours. The
-//! table, the frame and the counts mostly overlap. Over 256 functions, which evict each other's
-//! branch targets, a call costs 25 to 30 ns, of which any return probe pays 6.
+//! Through a thunk, a call costs 6 ns more than a count in a hot loop, and 23 with times, of which
+//! two `rdtsc` are 22 in a virtual machine, overlapping the rest. Of the 6, any return probe pays 2
+//! (`tiptoe-dev bench uprobe`, row `bare_return`). 2 more are for three jumps over more than 2 GiB,
+//! because thunks are far from all code. Over 256 functions, which evict each other's branch targets,
+//! a call costs 25 to 30 ns, of which any return probe pays 6.
 
 use crate::abi::Abi;
 use crate::by_itself;
@@ -77,26 +73,23 @@ use tiptoe_wire::calls::{
     UNCOUNTED, UNDER, words,
 };
 
-/// The parameters of a trampoline that follows calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     /// The first of the probe's words.
     pub(crate) slot: u32,
     /// The probe's number among those that follow calls.
     pub(crate) probe: u32,
-    /// Whether calls are timed.
     pub(crate) timed: bool,
     /// Whether the thread is marked as inside the call.
     pub(crate) gate: bool,
-    /// Which hits count.
     pub(crate) hits: Hits,
 }
 
-/// The offset of the return address above the three saved registers.
+/// Offset of the return address above the three saved registers.
 const SLOT: u8 = 24;
 
 impl Trampoline {
-    /// Appends the whole trampoline; `copy` holds the displaced instructions.
+    /// Appends the whole trampoline around the displaced instructions' `copy`.
     pub(crate) fn call(&mut self, call: &Call, abi: &Abi, copy: &Trampoline) {
         let missed = call.hits.emit_filter(&mut self.code);
         let (itself, missed) = match call.follows_by_itself() {
@@ -127,7 +120,7 @@ impl Trampoline {
         }
         let code = &mut self.code;
         code.bind(solvent);
-        // Saves the frame's last word, or the two registers that are not saved yet.
+        // Saves the frame's last word, or the two registers not yet saved.
         match call.by() {
             Some(_) => code.put(&[0x51]),
             None => code.put(&[0x51, 0x52]),
@@ -188,12 +181,10 @@ pub(crate) fn restore(code: &mut Code) {
     code.put(&[0x5a, 0x59, 0x58]);
 }
 
-/// Appends `incq` of one of the thread's words.
 pub(crate) fn count(code: &mut Code, word: u32) {
     counters::increment(code, word as i32 * 8);
 }
 
-/// Loads the end of the thread's uppermost frame to %rcx.
 fn frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x8b, 0x0c, 0x25]).put32(abi.frames);
 }
@@ -202,10 +193,10 @@ fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// Looks up the entry of the thunk for this probe and the return address on the stack, and leaves
-/// its address in %rax. The table has `key, thunk` pairs, searched from the hash on. Returns the
-/// jump that is taken if the first one has another key, and the offset that compares the next one.
-/// Over many functions each taken branch costs, so that nearly always none is taken.
+/// Looks up the thunk's entry for this probe and the return address on the stack, to %rax, in `key,
+/// thunk` pairs from the hash on. Returns the jump that is taken if the first has another key, and
+/// the offset that compares the next. Over many functions each taken branch costs, so nearly always
+/// none is taken.
 fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
@@ -221,7 +212,6 @@ fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     (code.jump_ahead(IF_NOT_EQUAL, true), look)
 }
 
-/// Appends the step to the next entry of the table. The jump is taken at a free one.
 fn next_entry(code: &mut Code, look: usize) -> Ahead {
     code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax)
     let absent = code.jump_ahead(IF_EQUAL, false);
@@ -230,7 +220,7 @@ fn next_entry(code: &mut Code, look: usize) -> Ahead {
     absent
 }
 
-/// Pushes the frame of the thunk whose entry is in %rax, and jumps to the thunk.
+/// Pushes the frame of the thunk whose entry is in %rax, and jumps there.
 fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
     code.put(&[0x48, 0x8b, 0x40, 8]); // mov 8(%rax),%rax
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
@@ -258,8 +248,7 @@ pub(crate) fn now(code: &mut Code) {
     code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
 }
 
-/// A call of the slow entry: its offset with the request pushed, and the two addresses that it
-/// passes.
+/// A slow entry's call: its offset with the request pushed, and the two addresses that it passes.
 struct SlowCall {
     again: usize,
     copy: Ahead,
@@ -267,7 +256,6 @@ struct SlowCall {
 }
 
 impl Call {
-    /// Returns a call that is neither timed nor a gate, for all hits.
     pub(crate) fn new(slot: u32, probe: u32) -> Result<Call, Refusal> {
         let end = slot.checked_add(words::ALL);
         match end.is_some_and(|end| end < MAX_SLOT) && probe < MAX_PROBES {
@@ -282,7 +270,6 @@ impl Call {
         }
     }
 
-    /// Returns the argument of the slow entry.
     pub(crate) fn slow_argument(&self, more: i32) -> i32 {
         let flags = [
             (self.timed, TIMED),
@@ -295,18 +282,16 @@ impl Call {
         })
     }
 
-    /// Returns whether the trampoline itself follows the calls from its first two callers.
+    /// Returns whether the trampoline follows the first two callers' calls.
     fn follows_by_itself(&self) -> bool {
         !self.gate && self.by().is_none()
     }
 
-    /// Returns the value by which its calls are grouped.
     fn by(&self) -> Option<GroupValue> {
         self.hits.by.filter(|_| self.timed)
     }
 
-    /// Appends a jump that is taken if the call can be followed; otherwise it is only counted. A
-    /// gate needs no credit.
+    /// Jumps if the call can be followed, which a gate always can; otherwise it is only counted.
     fn solvent(&self, code: &mut Code) -> Ahead {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
@@ -323,7 +308,6 @@ impl Call {
         solvent
     }
 
-    /// Counts a call that will be followed.
     pub(crate) fn enter(&self, code: &mut Code) {
         match self.gate {
             true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
@@ -336,8 +320,8 @@ impl Call {
         }
     }
 
-    /// Ends a gate's call. The jumps are taken if the agent must end it, because the call may have
-    /// begun on another thread or in an earlier session.
+    /// Ends a gate's call. Jumps if the agent must, because the call may have begun on another
+    /// thread or in an earlier session.
     fn ends(&self, code: &mut Code, abi: &Abi) -> [Ahead; 2] {
         let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
@@ -349,11 +333,11 @@ impl Call {
     }
 }
 
-/// The offset in its counters of the word that marks a thread as inside a call.
+/// The word that marks a thread as inside a call.
 const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
 
-/// Jumps if the uppermost frame may have been left, which is so if it is not above this call's.
-/// Otherwise a frame that was left would keep its gate open.
+/// Jumps if the uppermost frame may have been left: it is not above this call's. Otherwise a left
+/// frame would keep its gate open.
 fn stale(code: &mut Code) -> Ahead {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: no frame is above all
@@ -362,9 +346,9 @@ fn stale(code: &mut Code) -> Ahead {
     code.jump_ahead(IF_BELOW, true)
 }
 
-/// Has the agent push the frame. Passes the copy in %rax and the exit in %rdx. In %rcx it passes
-/// the probe's number, and above it the frame's last word. The agent returns in %rax the thunk; or
-/// 0; or that the trampoline follows the call by itself, at `gone`.
+/// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, and in %rcx the probe's
+/// number with the frame's last word above. The agent returns in %rax the thunk, 0, or that the
+/// trampoline follows the call by itself, at `gone`.
 fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {
@@ -396,13 +380,13 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     SlowCall { again, copy, exit }
 }
 
-/// Removes the uppermost frame. This must be before anything is counted, and after the last jump to
-/// code in which the agent looks for that frame.
+/// Removes the uppermost frame: before anything is counted, and after the last jump to code in
+/// which the agent looks for it.
 fn clear(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
 
-/// Appends the exit, with the return address already on the stack.
+/// Appends the exit, with the return address on the stack.
 pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     if !call.timed && !call.gate {
         return by_itself::leave(code, call, abi);

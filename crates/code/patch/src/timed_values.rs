@@ -1,4 +1,4 @@
-//! Follows calls by the value of an argument, or by scope. The thread's words are those of
+//! Follows calls by an argument's value, or by scope. The thread's words are
 //! [`tiptoe_wire::timed_values`].
 //!
 //! ```text
@@ -23,8 +23,8 @@
 //! found: add  $FIRST,%edx
 //! done:  [the set's number in %edx]
 //! ```
-//! The frame keeps the set's number in its last byte, because the value may have changed when the
-//! call ends. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe-dev bench uprobe`,
+//! The frame keeps the set's number in its last byte, because the value may have changed at the
+//! end. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe-dev bench uprobe`,
 //! `latency` and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
@@ -33,13 +33,12 @@ use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER};
 use crate::hits::GroupValue;
 
-/// The bytes of a set.
 const SET: i32 = words::ALL as i32 * 8;
-/// The bit in a frame's last word at which its set's number begins.
+/// The set's number's first bit in a frame's last word.
 pub(crate) const PART: u8 = 56;
 
-/// Finds the set of a call's `by` value, and leaves its number in %edx. The probe's words begin
-/// `cell` bytes after %rax. Destroys %rcx.
+/// Leaves the number of the `by` value's set in %edx. The probe's words begin `cell` bytes after
+/// %rax. Destroys %rcx.
 fn find(code: &mut Code, by: GroupValue, cell: i32) {
     let keys = cell + KEYS as i32 * 8;
     by.load(code);
@@ -72,9 +71,9 @@ fn find(code: &mut Code, by: GroupValue, cell: i32) {
     code.bind(full);
 }
 
-/// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. The jump is
-/// taken if credit is left, with the frame's last word in %rcx and the set's offset in %rdx.
-/// Otherwise the call is only counted.
+/// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. Jumps if credit
+/// is left, with the frame's last word in %rcx and the set's offset in %rdx. Otherwise the call is
+/// only counted.
 pub(crate) fn solvent(code: &mut Code, by: GroupValue, slot: u32) -> Ahead {
     find(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
@@ -86,13 +85,12 @@ pub(crate) fn solvent(code: &mut Code, by: GroupValue, slot: u32) -> Ahead {
     solvent
 }
 
-/// Adds one to a word of the set %rdx.
 pub(crate) fn count(code: &mut Code, word: u32) {
     code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
 }
 
-/// Loads the byte offset of the set of a returning call, whose frame ends at %rcx, to %edx. Removes
-/// the set's number from the frame's last word, which then is the callees' time.
+/// Loads the set's byte offset of a returning call, whose frame ends at %rcx, to %edx, and removes
+/// its number from the frame's last word, which then is the callees' time.
 pub(crate) fn of_frame(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)

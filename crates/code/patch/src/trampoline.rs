@@ -21,14 +21,14 @@
 //!         call COLD                  returns by `ret $8`
 //!         jmp  out
 //! ```
-//! If the window starts with a call, the patch is a call of the trampoline. The return address is
-//! then on the stack already, and `pass` is a `jmp` to the callee. A second entry at the end pushes
-//! the return address for threads that have not made the call.
+//! If the window starts with a call, the patch calls the trampoline. The return address is then on
+//! the stack, and `pass` is a `jmp` to the callee. A second entry at the end pushes it for threads
+//! that have not made the call.
 //!
-//! Anywhere else the trampoline first steps over the red zone and saves the flags, and restores
-//! both before the displaced instructions.
+//! Elsewhere the trampoline first steps over the red zone and saves the flags, and restores both
+//! before the displaced instructions.
 //!
-//! A system call. The flags are free, because code after a call reads only the result:
+//! A system call, where the flags are free, because code after it reads only the result:
 //! ```text
 //!         what the program does between the `mov` and the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
@@ -64,7 +64,7 @@ use crate::shape::{Shape, Step, Window};
 use crate::timed::Call;
 use crate::values;
 
-/// The purpose of a patch.
+/// What a patch does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Adds one to the thread's counter `slot`.
@@ -74,18 +74,18 @@ pub enum Body {
         /// Which hits count.
         hits: Hits,
     },
-    /// Writes a record of each hit, with the first two arguments, to the thread's ring. The
-    /// counters are those of [`tiptoe_wire::ring::words`], from `slot` on.
+    /// Writes a record of each hit, with the first two arguments, to the thread's ring. Counters
+    /// are [`tiptoe_wire::ring::words`], from `slot` on.
     Record {
         /// The first counter's index.
         slot: u32,
-        /// The ring's offset from the thread's counters, in bytes.
+        /// The ring's distance from the thread's counters, in bytes.
         ring: u32,
         /// Which hits are recorded.
         hits: Hits,
     },
-    /// Follows each call to its return: counts both, and times the call if `timed`. The counters
-    /// are those of [`tiptoe_wire::calls::words`], from `slot` on.
+    /// Follows each call to its return: counts both, and times it if `timed`. Counters are
+    /// [`tiptoe_wire::calls::words`], from `slot` on.
     Call {
         /// The first counter's index.
         slot: u32,
@@ -96,44 +96,43 @@ pub enum Body {
         /// Which hits count.
         hits: Hits,
     },
-    /// Follows each call to its return, and marks the thread as inside it. Hits of other probes can
-    /// depend on that mark.
+    /// Follows each call to its return, and marks the thread as inside, for hits of other probes.
     Gate {
         /// The first counter's index.
         slot: u32,
         /// The probe's number, as in [`Body::Call`].
         probe: u32,
     },
-    /// Calls the hook with `what` at a function's entry. Returns to the caller at once if the hook
-    /// sets the zero flag.
+    /// Calls the hook with `what` at a function's entry. Returns to the caller if the hook sets the
+    /// zero flag.
     Intercept {
         /// One of [`tiptoe_wire::calls::intercepted`].
         what: u32,
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call. The call is then made at its own address,
-    /// unless the hook made it and left the result in %rax.
+    /// Calls the hook with `nr` before a system call, which is then made at its own address, unless
+    /// the hook made it and left the result in %rax.
     Syscall {
         /// The system call's number.
         nr: u32,
-        /// The %fs offset of the word that sends the thread to the hook again.
+        /// %fs offset of the word that sends the thread to the hook again.
         recall: i32,
     },
-    /// Does as [`Body::Syscall`] for a call whose number is known only in %eax. Calls the hook with
-    /// -1, for the numbers below 512 whose bits are set.
+    /// The same for a call whose number is only in %eax. Calls the hook with -1, for the numbers
+    /// below 512 whose bits are set.
     SyscallAny {
         /// A bit for each number.
         numbers: [u64; 8],
-        /// The %fs offset of the word that sends the thread to the hook again.
+        /// %fs offset of the word that sends the thread to the hook again.
         recall: i32,
-        /// If set, also notifies the agent of futex calls, as [`Body::Futex`] does.
+        /// Also notifies the agent of futex calls, as [`Body::Futex`] does.
         futex: Option<Notice>,
     },
-    /// Notifies the agent of a futex call, before its system call or after it, and of no other
-    /// call. The call is made at its own address.
+    /// Notifies the agent of a futex call, before or after its system call, which is made at its
+    /// own address.
     Futex(Notice),
-    /// Notifies the agent at a function's entry of the calls that pass the filter.
+    /// Notifies the agent at a function's entry of calls that pass the filter.
     Hold {
         /// The notice.
         notice: Notice,
@@ -143,7 +142,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns whether the body needs a function's return address on the stack.
+    /// Returns whether the body needs the return address on the stack.
     pub(crate) fn is_entry_only(&self) -> bool {
         matches!(
             self,
@@ -151,7 +150,6 @@ impl Body {
         )
     }
 
-    /// Returns whether the body reads argument `arg` of a hit.
     pub(crate) fn looks_at(&self, arg: u8) -> bool {
         match self {
             Body::Count { hits, .. } | Body::Call { hits, .. } => hits.look_at(arg),
@@ -162,19 +160,17 @@ impl Body {
     }
 }
 
-/// A trampoline that has no address yet.
 #[derive(Debug, Default)]
 pub(crate) struct Trampoline {
     pub(crate) code: Code,
-    /// Offset where a thread that trapped at the site resumes.
+    /// Where a thread that trapped at the site resumes.
     pub(crate) trapped: usize,
-    /// Offset of the displaced instructions' copy.
     pub(crate) copy: usize,
-    /// The number of first bytes that most hits run.
+    /// First bytes that most hits run.
     pub(crate) hot: usize,
-    /// Bytes of the compares before the site; the copy repeats them, because a hit changes flags.
+    /// Bytes of the compares before the site, which the copy repeats, because a hit changes flags.
     pub(crate) repeated: usize,
-    /// Each inner head, and the offset of its instruction's copy.
+    /// Each inner head, and its copy's offset.
     pub(crate) heads: Vec<(u8, usize)>,
 }
 
@@ -185,7 +181,6 @@ const POP_FLAGS: u8 = 0x9d;
 pub(crate) const PUSH_RAX: u8 = 0x50;
 pub(crate) const POP_RAX: u8 = 0x58;
 
-/// Returns the trampoline of a window of `shape` that does `body`.
 pub(crate) fn build(
     shape: &Shape,
     window: &Window,
@@ -285,8 +280,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry; the hook itself preserves the flags. Exactly 14 bytes must
-/// be between the hook's return and the copy, because the agent calls the copy itself.
+/// Calls the hook at a function's entry; the hook preserves the flags. Exactly 14 bytes must be
+/// between its return and the copy, which the agent calls itself.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -295,7 +290,7 @@ fn intercept(code: &mut Code, what: u32) {
         .put(&STEP_BACK);
 }
 
-/// Appends what the program does on its way to the call. Returns the address after the call.
+/// Appends what the program does before the call. Returns the address after it.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
         code.stand(step.offset, 0).append(&step.copy);
@@ -305,7 +300,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.behind_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// Appends the code from `again` to the jump after the call, as in the module's text.
+/// Appends the code from `again` on, as in the module's text.
 fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
@@ -321,11 +316,9 @@ fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     code.relative(&[0xe9], LinkTarget::Address(behind), &[]);
 }
 
-/// What a trampoline that does not follow calls does on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HitAction {
     Count,
-    /// Counts in groups by a value.
     ByValue(GroupValue),
     /// Writes a record to a ring `ring` bytes after the counters.
     Record {
@@ -333,7 +326,6 @@ enum HitAction {
     },
 }
 
-/// The hit of a trampoline that does not follow calls.
 struct Hit {
     what: HitAction,
     slot: u32,
@@ -346,7 +338,6 @@ impl Hit {
         hit.ok_or(Refusal::Slot { slot })
     }
 
-    /// Returns the argument of the cold entry.
     fn cold_argument(&self) -> i32 {
         let records = match self.what {
             HitAction::Record { .. } => RECORDS,
@@ -355,8 +346,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// Appends the action, with the thread's counters in %rax. A returned rest must be emitted
-    /// later.
+    /// Appends the action; counters are in %rax. A returned rest must be emitted later.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {
@@ -369,8 +359,8 @@ impl Hit {
 }
 
 impl Trampoline {
-    /// Appends the copies of the displaced instructions, after the compares that must be repeated,
-    /// then the jump to the next instruction.
+    /// Appends repeated compares, the displaced instructions' copies, and the jump to the next
+    /// instruction.
     fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();
@@ -396,7 +386,6 @@ impl Trampoline {
         }
     }
 
-    /// Appends the entries for a thread that is at the site and has not made the call.
     fn uncalled(&mut self, call: &Step, behind: u64) {
         self.copy = self.code.len();
         self.code.stand(0, 0).append(&call.copy);
@@ -406,7 +395,6 @@ impl Trampoline {
         self.code.jump_back(None, 0);
     }
 
-    /// Appends the displaced instructions' `copy`, and records its offsets.
     pub(crate) fn embed(&mut self, copy: &Trampoline) {
         let base = self.code.len();
         self.code.append(&copy.code);
@@ -416,7 +404,6 @@ impl Trampoline {
         self.heads = heads.map(|&(head, at)| (head, base + at)).collect();
     }
 
-    /// Counts or records each hit.
     fn hit(&mut self, hit: &Hit, shape: &Shape, window: &Window, abi: &Abi) {
         let first = &shape.run[0];
         let called = first
@@ -436,7 +423,6 @@ impl Trampoline {
         }
     }
 
-    /// Appends the `copy` and all code around it.
     fn around(&mut self, hit: &Hit, entry: bool, abi: &Abi, copy: &Trampoline) {
         let code = &mut self.code;
         if !entry {

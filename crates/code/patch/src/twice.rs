@@ -1,33 +1,28 @@
 //! Lists the instructions that may be executed twice.
 //!
-//! A skipped instruction before a site has been executed when the hit begins. If it changes only
-//! flags, which the hit overwrites, the trampoline executes it again after the hit. That is allowed
-//! for
+//! An instruction before a site has run when the hit begins. If it changes only flags, which the hit overwrites,
+//! the trampoline runs it again after the hit. That is allowed for
 //!
 //! | instruction | operands |
 //! | --- | --- |
 //! | `cmp`, `test` | general registers, immediates, memory |
 //! | `bt` | the same, but memory only with an immediate, because a register reaches beyond the operand |
 //!
-//! and nothing else: each changes only the six status flags, and these depend only on its operands. A list of
-//! what must not be repeated would miss something: `fld` and `fcomip` move the x87 stack, MMX marks the registers
-//! that it shares with x87 as used, `comiss` sets bits in MXCSR and may raise a signal, `cmc` undoes itself,
-//! `xtest`, `verw` and `rdrand` depend on more than their operands.
+//! and nothing else: these change only the six status flags, which depend only on the operands. A list of what
+//! must not be repeated would miss something: `fld` and `fcomip` move the x87 stack, MMX marks x87's registers as
+//! used, `comiss` sets bits in MXCSR and may raise a signal, `cmc` undoes itself, `xtest`, `verw` and `rdrand`
+//! depend on more than their operands.
 //!
-//! Memory must hold the same at both executions. The hit writes below the stack pointer, and a
-//! followed call has another return address. So memory reached through the stack pointer must be
-//! above the return address. Other memory is the program's, and another thread may change it
-//! between the executions. Only the second one's flags are used, as if the thread had been
-//! preempted before the instruction. The same holds for a page that faults: only the program's own
-//! handler could notice two faults. Only a watch of that memory, or a device, would notice two
-//! reads.
+//! Memory must hold the same both times. The hit writes below the stack pointer, and a followed call has another
+//! return address, so memory at the stack pointer must be above the return address. Other memory another thread
+//! may change in between. Only the second run's flags are used, as if the thread had been preempted before the
+//! instruction. Only the program's fault handler, a watch of that memory, or a device would notice two reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-/// The bytes that the return address takes.
 const RETURN_ADDRESS: u64 = 8;
 
-/// Returns whether a second execution has the same result as the first, if a hit runs between them.
+/// Returns whether a second execution, after a hit, has the same result.
 pub(crate) fn may_be_repeated(instruction: &Instruction) -> bool {
     let operands = |memory: fn(&Instruction) -> bool| {
         (0..instruction.op_count()).all(|op| match instruction.op_kind(op) {
@@ -60,7 +55,6 @@ fn is_immediate(kind: OpKind) -> bool {
     )
 }
 
-/// Returns whether a hit leaves the memory operand unchanged.
 fn is_kept(instruction: &Instruction) -> bool {
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
     // Only a base can be the stack pointer.

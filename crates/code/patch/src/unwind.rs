@@ -1,18 +1,17 @@
 //! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's
-//! signal, an asynchronous cancellation) sees the program as if it were not traced.
+//! signal, an asynchronous cancellation) sees the program as if untraced.
 //!
-//! At each instruction of a trampoline the thread corresponds to an address in the program's code,
-//! with some bytes of ours on its stack: the site before the displaced instructions, each of them
-//! in its copy, the next one on the way back. So a trampoline is described as a frame on top of the
-//! program's, like a signal's. Its caller is *that instruction* of the program, and its registers
-//! are unchanged. Only the stack pointer is off by those bytes. Everything else is in the program's
-//! own unwind information.
+//! At each instruction of a trampoline the thread is at an address of the program, with some bytes
+//! of ours on its stack: at the site before the displaced instructions, at each of them in its
+//! copy, at the next one on the way back. So a trampoline is a frame on top of the program's, like
+//! a signal's. Its caller is *that instruction* with unchanged registers, but for the stack
+//! pointer. Everything else is in the program's unwind information.
 //!
-//! Decoding gives the position of each instruction: the walk follows pushes and pops along each way
-//! that control takes, from the points that the trampoline declares ([`Code::stand`]).
+//! The positions come from decoding: the walk follows pushes and pops along each way of control,
+//! from the points that the trampoline declares ([`Code::stand`]).
 //!
 //! After a call that the trampoline follows by itself there is no frame; the return address is in
-//! the trampoline's word.
+//! its word.
 //!
 //! No frame of the program has this frame's canonical address, because libgcc identifies frames by
 //! it.
@@ -25,7 +24,6 @@ use tiptoe_wire::arena::{UNIT, unwind_info};
 
 use crate::code::{Code, LinkTarget, Stand};
 
-/// Returns the position at each instruction of a trampoline where it changes.
 fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
     let mut walk = Walk {
         code,
@@ -78,7 +76,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns by how much an instruction has moved the stack pointer when the next one runs.
+/// Returns how far an instruction has moved the stack pointer at the next.
 fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
         (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,
@@ -104,7 +102,6 @@ fn branches(instruction: &Instruction) -> bool {
     )
 }
 
-/// Unwind information of a range of code, independent of the addresses of both.
 #[derive(Clone, Debug)]
 pub(crate) struct UnwindInfo {
     /// Adjacent, from the beginning of the code.
@@ -113,22 +110,16 @@ pub(crate) struct UnwindInfo {
     slot: Option<u32>,
 }
 
-/// Unwind information of one part.
 #[derive(Clone, Debug)]
 struct UnwindPart {
     form: &'static Form,
-    /// The FDE's instructions.
     program: Vec<u8>,
-    /// For calls that the trampoline follows by itself: the index of the word with the return
-    /// address.
+    /// For calls that the trampoline follows by itself: the word with the return address.
     way: Option<usize>,
-    /// The part's offset.
     start: usize,
-    /// Its bytes of code.
     count: usize,
 }
 
-/// The contents of a CIE.
 #[derive(Debug, PartialEq, Eq)]
 struct Form {
     augmentation: &'static [u8],
@@ -138,42 +129,38 @@ struct Form {
 
 const STACK_POINTER: u8 = 7;
 const RETURN_ADDRESS: u8 = 16;
-/// DW_EH_PE_pcrel with four bytes: addresses are relative to their own.
+/// DW_EH_PE_pcrel, four bytes: addresses are relative to their own.
 const RELATIVE: u8 = 0x1b;
-/// The length of a CIE.
 const CIE: u64 = 24;
 
-/// The form of a trampoline: a signal's frame, because the caller's address must be looked up
-/// unchanged. The CFA is -4(%rsp) (def_cfa_sf), and %rsp is the CFA plus 4 (val_offset_sf).
+/// A trampoline is a signal's frame, because the caller's address must be looked up unchanged. The
+/// CFA is -4(%rsp) (def_cfa_sf), and %rsp is the CFA plus 4 (val_offset_sf).
 static TRAMPOLINE: Form = Form {
     augmentation: b"zRS\0",
     data_factor: 0x7c,
     program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
 };
 
-/// The form of code that is called and pushes nothing: def_cfa 8(%rsp); the return address below.
+/// Code that is called and pushes nothing: def_cfa 8(%rsp); the return address below.
 static CALLED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// The form of the return point of a call that a trampoline follows by itself. Like a return
-/// thunk, it must not count as a frame. So its CFA is -8(%rsp), which no function's frame has
-/// (def_cfa_sf), and the caller's %rsp is the CFA plus 8, that is unchanged (val_offset_sf).
+/// The return point of a call that a trampoline follows by itself must, like a return thunk, not
+/// count as a frame. So its CFA is -8(%rsp), which no function's frame has (def_cfa_sf), and the
+/// caller's %rsp is the CFA plus 8, unchanged (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
     program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
 };
 
-/// The lengths of a `call`, and of the `push` after it.
 const CALL: usize = 5;
 const PUSH: usize = 6;
 
 impl UnwindInfo {
-    /// Describes a trampoline for the site at an address, which begins with `depth` bytes on the
-    /// stack.
     pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> UnwindInfo {
         let rows = rows(code, Stand { offset: 0, depth });
         let part = |start: usize, end: usize| UnwindPart {
@@ -203,7 +190,6 @@ impl UnwindInfo {
         UnwindInfo { parts, slot }
     }
 
-    /// Describes code that is called and pushes nothing.
     pub(crate) fn called(count: usize) -> UnwindInfo {
         UnwindInfo {
             parts: vec![UnwindPart {
@@ -217,7 +203,7 @@ impl UnwindInfo {
         }
     }
 
-    /// Returns its length in bytes, a multiple of [`UNIT`].
+    /// Returns its length, a multiple of [`UNIT`].
     pub(crate) fn len(&self) -> u64 {
         self.at(0, 0, 0).len() as u64
     }
@@ -258,7 +244,6 @@ impl UnwindInfo {
         bytes
     }
 
-    /// Returns the forms of its parts, each once.
     fn forms(&self) -> Vec<&'static Form> {
         let mut forms: Vec<&Form> = Vec::new();
         for part in &self.parts {
@@ -306,7 +291,6 @@ impl UnwindPart {
     }
 }
 
-/// Returns the instructions for a range of a trampoline's code, from the positions of all of it.
 fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
     let mut program = Vec::new();
     let (mut last, mut emitted) = (range.start, None::<Stand>);
@@ -326,14 +310,13 @@ fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
     program
 }
 
-/// DW_CFA_nop, and each byte of the terminator.
+/// DW_CFA_nop, and the terminator's bytes.
 const NOTHING: u8 = 0;
 
 fn distance(to: u64, from: u64) -> [u8; 4] {
     (to.wrapping_sub(from) as u32).to_le_bytes()
 }
 
-/// Appends advance_loc, in the shortest form.
 fn advance(program: &mut Vec<u8>, by: usize) {
     match by {
         0 => {}
@@ -352,7 +335,7 @@ fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend(address.to_le_bytes());
 }
 
-/// Appends def_cfa_offset_sf, in units of -4 from -4 on: signed LEB128 of two bytes.
+/// Appends def_cfa_offset_sf, in units of -4 from -4 on: a signed LEB128 of two bytes.
 fn has_pushed(program: &mut Vec<u8>, depth: i64) {
     let units = 1 - depth / 4;
     program.extend([0x13, units as u8 | 0x80, (units >> 7) as u8 & 0x7f]);

@@ -1,5 +1,4 @@
-//! Counts by the value of an argument, or by scope. The thread's words are those of
-//! [`tiptoe_wire::values`].
+//! Counts by an argument's value, or by scope. The thread's words are [`tiptoe_wire::values`].
 //!
 //! ```text
 //!        [the thread's counters in %rax]
@@ -24,8 +23,8 @@
 //! found: incq 8(%rdx)
 //! out:   pop  %rdx; pop %rcx
 //! ```
-//! A hit costs 1.3 ns in a hot loop over up to 128 values, and 6 ns if the table is full. A hit
-//! that is only counted costs 0.95.
+//! A hit costs 1.3 ns in a hot loop over up to 128 values, 6 ns if the table is full, and 0.95 if
+//! only counted.
 
 use tiptoe_wire::calls::HASH;
 use tiptoe_wire::values::{BITS, ENTRIES, RUN, ZERO};
@@ -34,7 +33,7 @@ use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL};
 use crate::counters;
 use crate::hits::GroupValue;
 
-/// Counts a hit by its `by` value, in the words that begin `cell` bytes after %rax.
+/// Counts a hit by its `by` value, in the words `cell` bytes after %rax.
 pub(crate) fn emit(code: &mut Code, by: GroupValue, cell: i32) {
     let word = |word: u32| cell + word as i32 * 8;
     counters::increment(code, cell);

@@ -1,4 +1,4 @@
-//! Any bytes give either a refusal or a patch that keeps the promises.
+//! Any bytes give a refusal or a patch that keeps the promises.
 
 use proptest::prelude::*;
 use tiptoe_patch::{
@@ -35,7 +35,6 @@ fn planner(low: u64, high: u64) -> Planner {
     )
 }
 
-/// Returns all hits, or hits grouped by an argument's value or by scope.
 fn by(slot: u32) -> Hits {
     let by = (slot & 4 != 0).then_some(match (slot >> 3) as u8 % 7 {
         6 => GroupValue::Scope,
@@ -68,8 +67,8 @@ proptest! {
                 _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: by(slot) },
             };
             if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
-                // A head that resumes at the copy is a guard: no instruction's head, but an operand byte that makes
-                // the site's instruction invalid. It needs no trap byte.
+                // A head that resumes at the copy is a guard: an operand byte that makes the site's instruction
+                // invalid. It needs no trap byte.
                 let mut inner = patch.heads[1..].iter().filter(|h| h.resume != patch.copy);
                 let trapped = inner.all(|h| patch.traps_at(h.offset));
                 prop_assert!(trapped, "a head without a trap byte");

@@ -1,7 +1,7 @@
 //! Every function of real programs: nothing panics, nearly all take a jump.
 //!
-//! `cargo test -p tiptoe-patch --release --test coverage -- --nocapture` prints the
-//! share of each strategy, the reasons of the refusals, and the time.
+//! `cargo test -p tiptoe-patch --release --test coverage -- --nocapture` prints each strategy's
+//! share, the reasons of refusals, and the time.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -28,11 +28,10 @@ const PROGRAMS: &[&str] = &[
     "/usr/bin/sqlite3",
 ];
 
-/// The address at which a position-independent program is assumed to be loaded.
+/// Where a position-independent program is assumed to be loaded.
 const LOADED: u64 = 0x7f12_3400_0000;
 const GIB: u64 = 1 << 30;
 
-/// A program's code as .eh_frame divides it.
 struct Program {
     image: Range<u64>,
     sections: Vec<(u64, Vec<u8>)>,
@@ -71,7 +70,6 @@ impl Program {
         })
     }
 
-    /// Returns the function, and the bytes up to the next one.
     fn function(&self, index: usize) -> FunctionCode<'_> {
         let (address, size) = self.functions[index];
         let (start, bytes) = self
@@ -142,7 +140,6 @@ fn planner(space: Space) -> Planner {
     )
 }
 
-/// Checks what every patch promises, whatever its purpose.
 fn check(shape: &Shape, patch: &Patch) {
     let jump = |from: u64, bytes: &[u8]| {
         let field = i32::from_le_bytes(bytes[1..5].try_into().expect("five bytes"));
@@ -160,14 +157,13 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // A jump or a call that stays one differs in one byte, so each moment has either the old or the
-    // new.
+    // A jump or call that stays one differs in one byte, so each moment has the old or the new.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }
     for head in &patch.heads[1..] {
         assert!(head.offset < patch.len && usize::from(head.resume) < patch.code.len());
-        // A guard may be an operand, which makes the first instruction invalid.
+        // A guard may be an operand that makes the first instruction invalid.
         let operand = head.resume == patch.copy && patch.needs_sigill;
         assert!(operand || patch.traps_at(head.offset));
     }
@@ -191,7 +187,6 @@ impl Tally {
         }
     }
 
-    /// Returns the share of patches without a trap, in percent.
     fn share(&self) -> f64 {
         let refused: usize = self.refusals.values().sum();
         let all = self.strategies.iter().sum::<usize>() + refused;
@@ -199,7 +194,6 @@ impl Tally {
     }
 }
 
-/// Returns the reason without the addresses.
 fn kind(refusal: &Refusal) -> String {
     let text = refusal.to_string();
     let words = text
@@ -264,7 +258,7 @@ fn nearly_every_function_takes_a_jump() {
     }
 }
 
-/// Plans every instruction of libc, with one planner for each function; no offset may panic.
+/// With a planner for each function.
 #[test]
 fn every_instruction_is_patched_or_refused() {
     let Some(program) = Program::read(PROGRAMS[0]) else {

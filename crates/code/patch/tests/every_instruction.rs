@@ -25,15 +25,14 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// Instructions without effect at which a jump can be guarded. There are many, so that no flags are
-/// read soon: a function that reads its caller's flags is not an entry.
+/// Instructions without effect that a jump can be guarded at. They are 12 bytes, so that no flags
+/// are read soon: a function that reads its caller's flags is not an entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];
 
 impl Encoding {
-    /// Returns whether the instruction has the same effect each time, and the thread can continue
-    /// after it.
+    /// Returns whether the instruction has the same effect each time, and the thread can continue.
     fn is_plain(&self, factory: &mut InstructionInfoFactory) -> bool {
         use Mnemonic::{
             Cpuid, Rdpid, Rdpmc, Rdpru, Rdrand, Rdseed, Rdtsc, Rdtscp, Wrfsbase, Wrpkru,
@@ -64,12 +63,11 @@ impl Encoding {
         })
     }
 
-    /// Returns the status flags that depend on it alone.
     fn defines(&self) -> u64 {
         let instruction = &self.instruction;
         let mut defined = instruction.rflags_modified() & !instruction.rflags_undefined();
         if instruction.mnemonic() == Mnemonic::Imul {
-            // Intel and AMD processors disagree.
+            // Intel and AMD disagree.
             defined &= !RflagsBits::SF;
         }
         // The decoder's bits are the processor's only by name.
@@ -85,8 +83,8 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the instruction changes what the decoder calls flags, and nothing else that
-    /// the decoder knows. Earlier versions executed such instructions twice.
+    /// Returns whether the decoder sees the instruction change only flags. Earlier versions
+    /// executed such ones twice.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -106,7 +104,6 @@ fn is_write(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Returns the state after parts of code that run one after the other.
 fn once(machine: &mut Machine, parts: &[&[u8]], flags: u64) -> State {
     let at = machine.room(0);
     let code = [
@@ -118,12 +115,10 @@ fn once(machine: &mut Machine, parts: &[&[u8]], flags: u64) -> State {
     run(machine, at, &registers(machine, flags))
 }
 
-/// Returns whether there is room for more functions.
 fn is_roomy(machine: &Machine) -> bool {
     machine.at + 8192 < machine.data.start
 }
 
-/// Returns a machine with room for more functions.
 fn roomy(machine: Option<Machine>) -> Machine {
     machine.filter(is_roomy).unwrap_or_else(|| {
         let machine = Machine::new();
@@ -134,8 +129,7 @@ fn roomy(machine: Option<Machine>) -> Machine {
 
 #[test]
 fn executing_a_repeatable_instruction_twice_changes_nothing() {
-    // push %rax; pushq $FLAGS; popfq; pop %rax: the effect of a hit on flags and on the stack
-    // below.
+    // push %rax; pushq $FLAGS; popfq; pop %rax: a hit's effect on flags and the stack below.
     const HIT: [u8; 8] = [0x50, 0x68, 0xd7, 0x0a, 0, 0, 0x9d, 0x58];
     let mut factory = InstructionInfoFactory::new();
     let (mut machine, mut allowed, mut wrong) = (None, BTreeSet::new(), BTreeSet::new());
@@ -170,11 +164,9 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }
 
-/// The kind of patch at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Count,
-    /// As the middle of a function.
     Inside,
     /// Counted, with calls followed to their returns.
     Followed,
@@ -215,7 +207,6 @@ impl Mode {
     }
 }
 
-/// Functions that begin with each instruction, and frames for followed calls.
 struct Entries {
     machine: Machine,
     frames: Vec<u64>,
@@ -226,7 +217,7 @@ impl Entries {
         (self.frames.as_ptr() as u64).next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Runs a function with and without a patch. Returns whether its site was moved.
+    /// Returns whether its site moved.
     fn check(&mut self, encoding: &Encoding, mode: Mode, flags: u64) -> bool {
         let at = self.machine.room(0);
         let mut code = [&encoding.bytes[..], &PLAIN].concat();
@@ -246,7 +237,7 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A call is followed from the first instruction if flags are still needed at a later one.
+        // A call is followed from the first instruction if flags are needed at a later one.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {

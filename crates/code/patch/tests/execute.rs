@@ -20,7 +20,6 @@ use tiptoe_patch::{
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::UNDER;
 
-/// A machine with the helper and a pointer to it.
 struct Bench {
     machine: Machine,
     random: Random,
@@ -74,7 +73,6 @@ impl Bench {
         (out, hasher.finish())
     }
 
-    /// Patches `code` at `offset` and compares it with the original.
     fn check(&mut self, at: u64, code: &[u8], filler: usize, offset: usize) -> Option<Patch> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + filler, 0xcc);
@@ -152,7 +150,7 @@ fn entries_keep_every_register() {
     assert!(used.iter().all(|&n| n > 0));
 }
 
-/// The range is as tight as beside a heap that begins right after its program.
+/// As tight as beside a heap that begins right after its program.
 #[test]
 fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();
@@ -455,7 +453,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
     }
 }
 
-/// Runs a call with and without its hook; `seen` is 0 if no hook is called.
+/// `seen` is 0 without a call of the hook.
 fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
     let mut registers = bench.random.registers(0);
     registers[2] = 0;
@@ -472,7 +470,7 @@ fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, s
         // The system call instruction overwrites these.
         (found[1], found[11]) = (expected[1], expected[11]);
     }
-    // At a system call the flags are free, and so is the kernel's copy of them.
+    // At a system call the flags are free, also the kernel's copy.
     found[11] = expected[11];
     found[16] = expected[16];
     assert_eq!(found, expected);

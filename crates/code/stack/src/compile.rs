@@ -1,6 +1,6 @@
 //! Compiles `.eh_frame` to a table, on the host.
 //!
-//! The bytes are hostile. No number in them may decide how much work is done or memory kept,
+//! The bytes are hostile: no number in them may decide how much work is done or memory kept,
 //! because a few bytes could otherwise demand hours or gigabytes.
 
 extern crate std;
@@ -17,12 +17,12 @@ use gimli::{
 
 use crate::{Base, Rule, find, row};
 
-/// Longest CIE whose functions are compiled. Each function runs its CIE's instructions again, so
-/// an unbounded CIE would make the work quadratic in the section's length.
+/// Longest CIE compiled. Each function runs its CIE again, so an unbounded one would make the work
+/// quadratic.
 pub const MAX_CIE: usize = 256;
 /// Most spans in one table; the rest of the code is unknown.
 const MAX_SPANS: usize = 8_000_000;
-/// Alignment of functions and of entries in a procedure linkage table. A shorter gap is padding.
+/// Alignment of functions and of linkage table entries. A shorter gap is padding.
 const ALIGNED: u32 = 16;
 
 /// The unwind section of one image.
@@ -33,18 +33,18 @@ pub struct Section<'d> {
     pub address: u64,
     /// The bytes of an address: 4 or 8.
     pub word: u8,
-    /// Whether the image is for x86-64, because register numbers depend on the instruction set.
+    /// Whether the image is for x86-64, which register numbers depend on.
     pub x86_64: bool,
 }
 
-/// The reader through which gimli reads a section.
+/// gimli's reader of a section.
 pub type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
 /// Sorted rows by link-time address.
 #[derive(Clone, Debug, Default)]
 pub struct Table(Vec<u64>);
 
-/// Calls `show` for each frame description, in the section's order; skips damaged ones.
+/// Calls `show` for each frame description in order, skipping damaged ones.
 pub fn each_description<'d>(
     section: &Section<'d>,
     mut show: impl FnMut(&FrameDescriptionEntry<Reader<'d>>, &EhFrame<Reader<'d>>, &BaseAddresses),
@@ -70,7 +70,7 @@ pub fn each_description<'d>(
 }
 
 impl Table {
-    /// Compiles a section. Returns an empty table unless the image is for x86-64.
+    /// Compiles a section; an empty table unless the image is for x86-64.
     pub fn compile(section: &Section<'_>) -> Table {
         let mut spans = Spans::default();
         if !section.x86_64 {
@@ -103,8 +103,8 @@ impl Table {
         &self.0
     }
 
-    /// Returns the rows that cover `ranges`; all other addresses are [`Rule::UNKNOWN`]. The ranges must
-    /// ascend and must not overlap.
+    /// Returns the rows that cover `ranges`, which must ascend without overlap; other addresses are
+    /// [`Rule::UNKNOWN`].
     pub fn rows_within(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<u64> {
         let mut rows: Vec<u64> = Vec::new();
         for range in ranges {
@@ -123,7 +123,6 @@ impl Table {
     }
 }
 
-/// Start, end and rule of each piece of code.
 #[derive(Default)]
 struct Spans(Vec<(u32, u32, Rule)>);
 
@@ -155,14 +154,14 @@ impl Spans {
     fn push(&mut self, start: u32, end: u32, rule: Rule) {
         let is_full = self.0.len() == MAX_SPANS;
         match self.0.last_mut() {
-            // Hostile bytes may describe a span that ends before its start.
+            // Hostile bytes may end a span before its start.
             _ if start >= end || is_full => {}
             Some(last) if last.1 == start && last.2 == rule => last.1 = end,
             _ => self.0.push((start, end, rule)),
         }
     }
 
-    /// Returns sorted rows. If two spans overlap, the one that starts later wins.
+    /// Returns sorted rows. Of overlapping spans the later start wins.
     fn rows(mut self) -> Vec<u64> {
         self.0.sort_by_key(|(start, ..)| *start);
         let mut rows: Vec<(u32, Rule)> = Vec::new();
@@ -210,9 +209,8 @@ fn known(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns the offset in each entry of a procedure linkage table from which the function's number
-/// is on the stack. `None` unless the expression is the one that linkers write for such a table:
-/// `rsp + 8 + ((rip & 15) >= turn) * 8`.
+/// Returns the offset in a linkage table's entries from which the function's number is on the
+/// stack, if the expression is the linkers': `rsp + 8 + ((rip & 15) >= turn) * 8`.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;
@@ -234,8 +232,8 @@ mod tests {
 
     const AT: u64 = 0x1000;
 
-    /// Returns a CIE (CFA = rsp+8, return address at CFA-8) and one FDE for each of `functions`, given
-    /// as start, length and instructions.
+    /// Returns a CIE (CFA = rsp+8, return address at CFA-8) and an FDE for each function: start,
+    /// length, instructions.
     fn eh_frame(functions: &[(u32, u32, &[u8])]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;
@@ -294,7 +292,7 @@ mod tests {
             (0x5018, saved(Base::Sp, 8)),
             (0x5020, Rule::UNKNOWN),
         ];
-        // The epilogue's row still has a slot for %rbp; `Rule::step` ignores a slot below the stack pointer.
+        // The epilogue's row still has %rbp's slot; `Rule::step` ignores one below the stack pointer.
         check(&[(0x5000, 0x20, &FRAMED)], &rows);
     }
 

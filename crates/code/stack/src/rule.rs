@@ -22,7 +22,7 @@ pub struct Rule(u32);
 /// The registers of a thread that a walk needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The instruction pointer: of a caller, its return address.
+    /// The instruction pointer; in a caller the return address.
     pub pc: u64,
     /// The stack pointer.
     pub sp: u64,
@@ -35,7 +35,7 @@ const CFA: u32 = 2;
 const SAVED: u32 = 15;
 const CFA_WORDS: u32 = (1 << (SAVED - CFA)) - 1;
 const SAVED_WORDS: u32 = (1 << (Rule::BITS - SAVED)) - 1;
-/// Largest frame in bytes; a larger distance is taken for a corrupt stack.
+/// Largest frame in bytes; beyond it the stack is corrupt.
 const FARTHEST: u64 = (CFA_WORDS * WORD) as u64;
 
 impl Rule {
@@ -43,11 +43,11 @@ impl Rule {
     pub const BITS: u32 = 26;
     /// No rule: a walk stops.
     pub const UNKNOWN: Rule = Rule(0);
-    /// The first function of a thread: a walk is complete.
+    /// A thread's first function: a walk is complete.
     pub const OUTERMOST: Rule = Rule(1);
 
-    /// Returns a rule: the CFA is `cfa` bytes above the register, and %rbp is saved `saved` bytes
-    /// below the CFA. `None` unless both are whole words that fit their fields.
+    /// Returns a rule: the CFA `cfa` bytes above the register, %rbp saved `saved` bytes below the
+    /// CFA. `None` unless whole words that fit.
     pub fn new(base: Base, cfa: u32, saved: Option<u32>) -> Option<Rule> {
         let words = |bytes: u32, most: u32| {
             let fits = bytes.is_multiple_of(WORD) && (1..=most).contains(&(bytes / WORD));
@@ -76,8 +76,8 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA, which is the same at all instructions of one activation. `None` if the rule
-    /// has none, or if the CFA is not above the stack pointer, too far above it, or misaligned to it.
+    /// Returns the CFA, the same throughout an activation. `None` without a rule, or if it is not
+    /// above the stack pointer, too far above, or misaligned.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -89,20 +89,19 @@ impl Rule {
         }
         let cfa = frame.bp.wrapping_add(above);
         let above = cfa.checked_sub(frame.sp)?;
-        // The subtraction wraps 0 and the rotation moves misaligned low bits to the top, so that
-        // one comparison refuses these too.
+        // The subtraction wraps 0, and the rotation moves misaligned bits to the top, so that one
+        // comparison refuses these too.
         let is_near = above.wrapping_sub(8).rotate_right(3) < FARTHEST / 8;
         is_near.then_some(cfa)
     }
 
-    /// Returns the caller's frame. `read` reads a word of the stack. `None` if there is no CFA or a
-    /// read fails.
+    /// Returns the caller's frame, unless there is no CFA or `read`, of a stack word, fails.
     #[inline]
     pub fn step(self, frame: &Frame, read: impl Fn(u64) -> Option<u64>) -> Option<Frame> {
         let cfa = self.cfa(frame)?;
         let saved = u64::from(self.0 >> SAVED & SAVED_WORDS) * 8;
-        // A slot below the stack pointer was popped, so that %rbp already is the caller's. The slot
-        // must not be read, because its old value may be overwritten.
+        // A slot below the stack pointer was popped, so %rbp is already the caller's. The slot must
+        // not be read, because it may be overwritten.
         let bp = match saved {
             1.. if saved <= cfa - frame.sp => read(cfa - saved)?,
             _ => frame.bp,

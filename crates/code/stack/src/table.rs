@@ -1,15 +1,15 @@
-//! Rows sorted by address. A row's rule is valid up to the next row.
+//! Rows sorted by address, each valid up to the next.
 
 use crate::Rule;
 
-/// Returns a row of a rule and its address, relative to the file's load address.
+/// Returns a row: a rule and its address, relative to the load address.
 #[inline]
 pub const fn row(start: u32, rule: Rule) -> u64 {
     (start as u64) << 32 | rule.bits() as u64
 }
 
-/// Returns the rule at an address; `row` returns one of `len` rows. Unsorted rows give an arbitrary
-/// one of their rules or [`Rule::UNKNOWN`], so that a corrupt table cannot do more harm.
+/// Returns the rule at an address, in `len` rows. A corrupt table gives an arbitrary one of its
+/// rules or [`Rule::UNKNOWN`].
 #[inline]
 pub fn find(len: u32, row: impl Fn(u32) -> u64, at: u32) -> Rule {
     let (mut first, mut left) = (0, len);
@@ -55,7 +55,6 @@ mod tests {
         assert_eq!((find(2, u32::MAX).bits(), find(0, 10)), (2, Rule::UNKNOWN));
     }
 
-    /// Compares each length and address with a linear search.
     #[test]
     fn binary_search_agrees_with_a_linear_one() {
         for len in 0..20u32 {

@@ -104,7 +104,6 @@ fn start(flags: &[&str]) -> (tempfile::TempDir, Program) {
     (folder, Program(child))
 }
 
-/// The executable mappings, for our tables and for framehop.
 struct Mapped {
     unwinder: UnwinderX86_64<Vec<u8>>,
     tables: BTreeMap<u64, (u64, u64, Table)>,

@@ -1,9 +1,8 @@
-//! The content of a file, read piece by piece into memory of our own.
+//! The content of a file, read piece by piece into our memory.
 //!
-//! A mapped file may change while it is parsed. Its owner may truncate it, which raises SIGBUS, or write to it, which
+//! A mapped file may change while it is parsed: its owner may truncate it, which raises SIGBUS, or write to it, which
 //! makes every `&[u8]` over it undefined behaviour. So each piece (a table, a section) is read once and kept until
-//! the [`Content`] is dropped. A file's own claims must not size what is kept: all pieces of one content share a
-//! budget.
+//! the [`Content`] is dropped. A file's own claims must not size what is kept: all pieces share a budget.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -13,18 +12,18 @@ use std::rc::Rc;
 
 use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
-/// The budget of one content, in bytes.
+/// A content's budget in bytes.
 const MOST_KEPT: u64 = 384 << 20;
 
 /// The source of a file's bytes.
 pub trait Pieces {
-    /// Returns the length of the file, which may have changed when it is read.
+    /// Returns the file's length, which may have changed when it is read.
     fn size(&self) -> u64;
 
-    /// Fills `piece` with the bytes from `at` on; `None` if the file does not have all of them.
+    /// Fills `piece` with the bytes from `at` on, if the file has all.
     fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
 
-    /// Returns whether there is memory for that many more bytes.
+    /// Returns whether there is memory for this many more bytes.
     fn has_room(&self, _bytes: u64) -> bool {
         true
     }
@@ -45,20 +44,20 @@ impl Pieces for Vec<u8> {
 /// The content of a file.
 pub struct Content {
     file: Rc<Budgeted>,
-    cache: ReadCache<Cursor>,
-    /// The start and size of each piece that the budget has paid for.
+    cache: ReadCache<ContentCursor>,
+    /// Pieces that the budget paid for.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
 impl Content {
-    /// Returns the content of what is read from `pieces`.
+    /// Returns the content of `pieces`.
     pub fn new(pieces: impl Pieces + 'static) -> Content {
         let file = Rc::new(Budgeted {
             pieces: Box::new(pieces),
             left: Cell::new(MOST_KEPT),
             exceeded: Cell::new(false),
         });
-        let cursor = Cursor {
+        let cursor = ContentCursor {
             file: Rc::clone(&file),
             at: 0,
         };
@@ -74,18 +73,17 @@ impl Content {
         self.file.exceeded.get()
     }
 
-    /// Returns the bytes of a range; `None` if the file does not have all of them.
+    /// Returns a range's bytes, if the file has all.
     pub fn get(&self, range: Range<u64>) -> Option<&[u8]> {
         let size = range.end.checked_sub(range.start)?;
         self.read_bytes_at(range.start, size).ok()
     }
 
-    /// Fills a piece with the bytes from `at` on, without keeping them.
+    /// Fills a piece from `at` on, without keeping it.
     pub(crate) fn fill(&self, at: u64, piece: &mut [u8]) -> Option<()> {
         self.file.pieces.read(at, piece)
     }
 
-    /// Records that something was not read.
     pub(crate) fn leave_out(&self) {
         self.file.exceeded.set(true);
     }
@@ -99,7 +97,7 @@ impl Content {
         self.file.spend(bytes)
     }
 
-    /// Shows all bytes in order, in bounded parts, without keeping them. `None` if they cannot be read, or are more
+    /// Shows all bytes in order, in bounded parts, without keeping them. `None` if they are unreadable, or more
     /// than `most`.
     pub(crate) fn stream(&self, most: u64, mut show: impl FnMut(&[u8])) -> Option<()> {
         const PART: usize = 1 << 16;
@@ -120,7 +118,6 @@ impl Content {
     }
 }
 
-/// A content without any bytes.
 impl Default for Content {
     fn default() -> Content {
         Content::new(Vec::new())
@@ -158,7 +155,6 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 }
 
-/// A file, and what is left of its budget.
 struct Budgeted {
     pieces: Box<dyn Pieces>,
     left: Cell<u64>,
@@ -177,13 +173,12 @@ impl Budgeted {
     }
 }
 
-/// The cursor through which the cache reads.
-struct Cursor {
+struct ContentCursor {
     file: Rc<Budgeted>,
     at: u64,
 }
 
-impl ReadCacheOps for Cursor {
+impl ReadCacheOps for ContentCursor {
     fn len(&mut self) -> Result<u64, ()> {
         Ok(self.file.pieces.size())
     }
@@ -227,7 +222,6 @@ mod tests {
         }
     }
 
-    /// A file that is truncated after it was opened.
     struct Truncated;
 
     impl Pieces for Truncated {
@@ -240,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Regression: reading such a file as mapped memory raised SIGBUS.
+    /// Read as mapped memory, such a file raised SIGBUS.
     #[test]
     fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
         let content = Content::new(Truncated);

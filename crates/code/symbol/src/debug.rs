@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use crate::content::Content;
 
-/// The longest file whose check sum is computed, because users would wait for it.
+/// The longest file whose check sum is computed while users wait.
 const MOST_SUMMED: u64 = 1 << 30;
 
 /// Fetches separate debug files. This crate opens nothing itself, because the caller decides whose file system to use
-/// (a container's, for example), and a test can supply its own.
+/// (a container's, a test's).
 pub trait DebugSource {
-    /// Returns the image's own path, links followed; a debug file may be in the same folder.
+    /// Returns the image's path, links followed; a debug file may be beside it.
     fn image_path(&self) -> Option<&Path>;
 
-    /// Returns the content of a regular file; `None` if it cannot be read.
+    /// Returns a regular file's content, if readable.
     fn read(&self, path: &Path) -> Option<Content>;
 
     /// Returns directories with a `.build-id` tree and mirrored paths.
@@ -21,14 +21,14 @@ pub trait DebugSource {
         vec![PathBuf::from("/usr/lib/debug")]
     }
 
-    /// Returns the cache of debuginfod's client, if it may be used.
+    /// Returns debuginfod's client cache, if it may be used.
     fn debuginfod_cache(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Asks a debuginfod server for the debug information with this build-id, in hexadecimal digits. Returns the file's
-    /// path and content. The answer may take as long as the network does, so a server is asked only about files without
-    /// which a question has no answer.
+    /// Asks a debuginfod server for the debug information of this build-id, in hexadecimal digits. Returns path and
+    /// content. It may take as long as the network does, so only files are requested without which a question has no
+    /// answer.
     fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
         None
     }
@@ -48,7 +48,7 @@ impl DebugSource for NoDebugFiles {
     }
 }
 
-/// The `.gnu_debuglink` of a file: its debug file's name and check sum.
+/// A file's `.gnu_debuglink`: its debug file's name and check sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugLink {
     /// A file name without a folder.
@@ -57,7 +57,7 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// Returns the paths where a debug file with this build-id may be, most likely first.
+/// Most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// Returns the paths of a debug link: beside the image, in `.debug`, and in the mirrored directory of each root.
+/// Returns a debug link's paths: beside the image, in `.debug`, and mirrored in each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {
@@ -89,12 +89,11 @@ pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf
     paths
 }
 
-/// Returns bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the CRC-32 of debug links (IEEE 802.3, reflected); `None` if the file is too long or cannot be read.
+/// Returns the CRC-32 of debug links (IEEE 802.3, reflected), unless the file is too long or unreadable.
 pub(crate) fn crc32(content: &Content) -> Option<u32> {
     const TABLE: [u32; 256] = crc_table();
     let step = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);

@@ -1,7 +1,7 @@
 //! Demangles C++ and Rust names, within bounds.
 //!
-//! A mangled name may refer back to its own parts, so that a short one may expand to exponential length. So output
-//! has a limit, and a name that exceeds it stays mangled.
+//! A mangled name may refer back to its parts, so a short one may expand exponentially. One that exceeds a limit
+//! stays mangled.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -10,12 +10,12 @@ use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
 /// The longest name that is demangled.
 const MAX_MANGLED: usize = 8 << 10;
-/// The longest demangled name; a name that exceeds it stays mangled.
+/// The longest demangled name; a longer one stays mangled.
 const MAX_TEXT: usize = 32 << 10;
-/// The deepest nesting of a name, because demangling recurses and must not overflow the stack.
+/// The deepest nesting, because demangling recurses and must not overflow the stack.
 const MAX_DEPTH: u32 = 96;
 
-/// A demangled name in the forms that users write.
+/// A demangled name as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demangled {
     /// `ns::f`: without parameters, return type, and Rust's hash.
@@ -24,7 +24,6 @@ pub(crate) struct Demangled {
     pub(crate) full: String,
 }
 
-/// Demangles a C++ or Rust name; `None` for other names.
 pub(crate) fn demangle(name: &str) -> Option<Demangled> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
@@ -32,12 +31,11 @@ pub(crate) fn demangle(name: &str) -> Option<Demangled> {
     rust(name).or_else(|| cpp(name))
 }
 
-/// Returns whether the name may be a mangled one.
 pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-/// Demangles a variable's name, without Rust's hash; `None` for names of neither language.
+/// Demangles a C++ or Rust variable's name, without Rust's hash.
 pub(crate) fn variable_name(name: &str) -> Option<String> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
@@ -47,7 +45,7 @@ pub(crate) fn variable_name(name: &str) -> Option<String> {
     rust_name(name).or_else(|| Some(cpp(name)?.full))
 }
 
-/// Demangles a name that is certainly Rust's: in the legacy form its hash distinguishes it from C++.
+/// Demangles a name that is certainly Rust's: a legacy one's hash distinguishes it from C++.
 pub(crate) fn rust_name(name: &str) -> Option<String> {
     const HASH: usize = "::h0123456789abcdef".len();
     let may_be = name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h");
@@ -67,7 +65,7 @@ fn rust(name: &str) -> Option<Demangled> {
     })
 }
 
-/// Demangles a C++ name. The compiler's copies of a function (`f.isra.0`) have the function's name.
+/// Compilers' copies (`f.isra.0`) have the function's name.
 fn cpp(name: &str) -> Option<Demangled> {
     let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
@@ -77,7 +75,7 @@ fn cpp(name: &str) -> Option<Demangled> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Only a lambda keeps its qualifier when its parameters are removed.
+    // Only a lambda keeps its qualifier without parameters.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }
@@ -87,7 +85,7 @@ fn cpp(name: &str) -> Option<Demangled> {
     })
 }
 
-/// Text that fails to grow beyond [`MAX_TEXT`].
+/// Cannot grow beyond [`MAX_TEXT`].
 #[derive(Default)]
 struct Bounded(String);
 
@@ -115,7 +113,7 @@ pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns `ns::f` for `ns::f<int>` or `ns::f::<int>`: without the last name's template arguments.
+/// Returns `ns::f` for `ns::f<int>` or `ns::f::<int>`.
 pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
     let mut depth = 0_i32;
     for (at, byte) in bare.bytes().enumerate().rev() {
@@ -125,7 +123,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
             _ => {}
         }
         if depth == 0 {
-            // Any other byte may be in the middle of a character.
+            // Any other byte may be inside a character.
             let name = (byte == b'<' && at > 0).then(|| &bare[..at])?;
             return Some(name.strip_suffix("::").unwrap_or(name));
         }
@@ -133,7 +131,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
     None
 }
 
-/// Returns `ns::f` for `ns::f[abi:cxx11]`: without ABI tags, which sources do not contain.
+/// Returns `ns::f` for `ns::f[abi:cxx11]`, whose ABI tags sources do not contain.
 pub(crate) fn without_tags(name: &str) -> Cow<'_, str> {
     const TAG: &str = "[abi:";
     let mut rest = name;
@@ -151,7 +149,7 @@ pub(crate) fn without_tags(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns `T::f(int)` for `T::f(int) const`: without qualifiers.
+/// Returns `T::f(int)` for `T::f(int) const`.
 fn without_qualifiers(full: &str) -> Option<&str> {
     let end = full.rfind(')')? + 1;
     (end < full.len()).then(|| &full[..end])
@@ -233,7 +231,7 @@ mod tests {
         assert_eq!(without_arguments("ns::operator>"), None);
     }
 
-    /// Regression: a function that returns `std::string`, and a lambda, had no name as written in a source.
+    /// Once a function that returns `std::string`, and a lambda, had no name as in a source.
     #[test]
     fn forms_are_without_tags_of_an_abi_and_qualifiers() {
         for (mangled, forms) in [

@@ -1,7 +1,7 @@
 //! Reads the loader's tables of a file (`PT_DYNAMIC`), which replace section headers.
 //!
-//! A program runs without section headers, and some are shipped so (`sstrip`, packers). The bytes are hostile: each
-//! table must end with its segment, and the hash table's claim is only an upper bound of the number of symbols.
+//! Some programs are shipped without section headers (`sstrip`, packers). The bytes are hostile: each table must
+//! end with its segment, and the hash table's claim is only an upper bound of symbols.
 
 use object::Endianness;
 use object::elf;
@@ -12,12 +12,11 @@ use crate::content::Content;
 use crate::elf::{Elf, File};
 use crate::layout::Layout;
 
-/// The most symbols that are read.
 const MOST_SYMBOLS: usize = 2_000_000;
 
 /// The tables that a loader uses.
 pub(crate) struct Dynamic<'d, E: Elf> {
-    /// All symbols, including the first, which is empty.
+    /// All symbols, the empty first included.
     pub(crate) symbols: &'d [E::Sym],
     /// Names, at the offsets that symbols have.
     pub(crate) strings: &'d [u8],
@@ -27,7 +26,7 @@ pub(crate) struct Dynamic<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Dynamic<'d, E> {
-    /// Returns the tables of a file without section headers; `None` if it has headers, or no tables for a loader.
+    /// Returns the tables of a file without section headers, if a loader has any.
     pub(crate) fn read(
         file: &File<'d, E>,
         layout: &Layout,
@@ -70,7 +69,6 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(found)
     }
 
-    /// Returns the value of the first entry of this kind.
     pub(crate) fn value(&self, tag: elf::DynamicTag) -> Option<u64> {
         let entries = self.entries.iter();
         let mut entries = entries.take_while(|entry| entry.d_tag(self.endian) != elf::DT_NULL);
@@ -78,7 +76,6 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(entry.d_val(self.endian).into())
     }
 
-    /// Returns a name.
     pub(crate) fn text(&self, at: u64) -> Option<&'d str> {
         let rest = self.strings.get(usize::try_from(at).ok()?..)?;
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -102,13 +99,13 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// Returns the number of symbols in a hash table, which is that of its chains.
+    /// Returns a hash table's number of symbols, which is that of its chains.
     fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))
     }
 
-    /// Returns the number of symbols in a GNU hash table: up to the end of the last chain.
+    /// Returns a GNU hash table's number of symbols: up to the end of the last chain.
     fn count_gnu(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let head = file_bytes.words(at, 4)?.first_chunk::<4>()?;
         let [buckets, first, bloom, _] =
@@ -132,20 +129,18 @@ impl<'d, E: Elf> Dynamic<'d, E> {
     }
 }
 
-/// Finds the file's bytes for a link-time address.
 struct FileBytes<'l, 'd> {
     layout: &'l Layout,
     bytes: &'d Content,
 }
 
 impl<'d> FileBytes<'_, 'd> {
-    /// Returns up to `most` bytes, fewer if the segment or the file ends before.
+    /// Returns up to `most` bytes, fewer at the end of segment or file.
     fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
         let (start, room) = self.room(address)?;
         self.bytes.get(start..start + room.min(most))
     }
 
-    /// Returns up to `most` entries.
     fn table<T: object::pod::Pod>(&self, address: u64, most: u64) -> Option<&'d [T]> {
         let (start, room) = self.room(address)?;
         let count = (room / size_of::<T>() as u64)
@@ -160,7 +155,7 @@ impl<'d> FileBytes<'_, 'd> {
         self.table(address, most)
     }
 
-    /// Returns the offset in the file, and how many bytes of the segment follow.
+    /// Returns the offset in the file, and the segment's bytes from there.
     fn room(&self, address: u64) -> Option<(u64, u64)> {
         let mut segments = self.layout.segments.iter();
         let (segment, start) = segments.find_map(|segment| {

@@ -1,7 +1,7 @@
 //! Reads one ELF file: header, layout, symbols, unwind section, slots.
 //!
-//! Everything here is generic over the word size and reads only through bounds-checked accessors. A [`Contents`]
-//! borrows the file; `build` copies what is kept longer.
+//! Everything is generic over the word size and reads through bounds-checked accessors. A [`Contents`] borrows
+//! the file; `build` copies what is kept.
 
 use object::Endianness;
 use object::elf;
@@ -19,13 +19,11 @@ use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
 use crate::variable::ThreadSegment;
 
-/// The most segments and executable sections that are kept; linkers make fewer.
+/// The most segments and executable sections kept; linkers make fewer.
 const MAX_SEGMENTS: usize = 256;
 const MAX_SECTIONS: usize = 4096;
-/// The longest unwind information that is read.
 const MAX_EH_FRAME: usize = 64 << 20;
 
-/// The parts of a parsed file that this crate needs.
 pub(crate) struct Contents<'d> {
     pub(crate) header: Header,
     pub(crate) layout: Layout,
@@ -37,21 +35,19 @@ pub(crate) struct Contents<'d> {
     pub(crate) thread_segment: Option<ThreadSegment>,
 }
 
-/// The file types of one word size.
 pub(crate) trait Elf: FileHeader<Endian = Endianness> {}
 impl<E: FileHeader<Endian = Endianness>> Elf for E {}
 
-/// A file that is read piece by piece.
 pub(crate) type File<'d, E> = ElfFile<'d, E, &'d Content>;
 
-/// The most segments and sections of a file, because each section is compared with each segment.
+/// The most segments and sections, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times the bytes of their names. Each lookup of a section compares all names, and each name may
-/// be as long as the table, so that a small file could otherwise demand hours.
+/// The most sections times the bytes of their names. Each lookup compares all names, each as long as the table, so
+/// a small file could otherwise demand hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
-/// Parses a file of either word size; `None` if it is not ELF, or has more headers than programs have.
+/// Parses a file of either word size, unless it is not ELF or has more headers than programs have.
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
     let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
     let is_bounded = match class {
@@ -61,7 +57,6 @@ pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>>
     is_bounded.then(|| object::read::File::parse(bytes).ok())?
 }
 
-/// Reads a file of either word size.
 pub(crate) fn read(bytes: &Content) -> Result<Contents<'_>, Error> {
     let (class, machine) = Header::identify(bytes.get(0..20).unwrap_or_default())?;
     match class {
@@ -172,7 +167,7 @@ fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     (soname, pie)
 }
 
-/// Returns the same for a file without section headers.
+/// Does so for a file without section headers.
 fn loaded_names<E: Elf>(loaded: &Dynamic<'_, E>) -> (Option<String>, bool) {
     let soname = loaded.value(elf::DT_SONAME).and_then(|at| loaded.text(at));
     let flags = loaded.value(elf::DT_FLAGS_1).unwrap_or(0);
@@ -245,7 +240,6 @@ fn segment<E: Elf>(header: &E::ProgramHeader, endian: Endianness) -> Segment {
     }
 }
 
-/// Returns a section's bytes and link-time address.
 fn section<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,
@@ -258,7 +252,6 @@ fn section<'d, E: Elf>(
     Some((data, header.sh_addr(file.endian()).into()))
 }
 
-/// Returns only the unwind section.
 pub(crate) fn read_eh_frame(bytes: &Content) -> Option<Section<'_>> {
     let (class, machine) = Header::identify(bytes.get(0..20)?).ok()?;
     match class {
@@ -272,7 +265,7 @@ fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Optio
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
-/// Finds the unwind section by name, or through its index if the file has no section headers.
+/// Finds the unwind section by name, or without section headers by its index.
 fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,
@@ -316,13 +309,11 @@ fn indexed_eh_frame<'d, E: Elf>(
     Some((bytes.get(start..end.min(bytes.size()))?, address))
 }
 
-/// Returns the build-id of a file; `None` if it has none or cannot be read.
 pub(crate) fn build_id(bytes: &Content) -> Option<Vec<u8>> {
     let file = parse(bytes)?;
     file.build_id().ok().flatten().map(<[u8]>::to_vec)
 }
 
-/// Returns whether a file has a symbol table or debug information.
 pub(crate) fn has_debug(bytes: &Content) -> bool {
     let Some(file) = parse(bytes) else {
         return false;
@@ -331,7 +322,6 @@ pub(crate) fn has_debug(bytes: &Content) -> bool {
     file.symbols().next().is_some() || has_section(".debug_info") || has_section(".zdebug_info")
 }
 
-/// Returns whether a section (by index) contains code.
 pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
     let section = file.elf_section_table().section(index);
     section.is_ok_and(|s| s.sh_flags(file.endian()).contains(elf::SHF_EXECINSTR))
@@ -341,7 +331,6 @@ pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns a file with this many sections and bytes of their names.
     fn file(sections: u16, names: u64) -> Content {
         let mut file = vec![0; 64 * (1 + usize::from(sections))];
         file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
@@ -355,7 +344,7 @@ mod tests {
         file.into()
     }
 
-    /// A lookup of one section in such a file of 5 MB compares up to 60 GB of names.
+    /// A lookup in such a file of 5 MB compares up to 60 GB of names.
     #[test]
     fn a_file_with_more_sections_and_names_than_a_program_has_is_refused() {
         assert!(read(&file(30, 1 << 20)).is_ok());

@@ -4,12 +4,12 @@ use thiserror::Error;
 
 /// The reason why an image could not be read, or a function not found in it.
 ///
-/// The text is one line. Parts that a caller may want to phrase differently (the nearest names, how
-/// to get symbols) are also fields.
+/// The text is one line. Parts that a caller may phrase differently (nearest names, how to get
+/// symbols) are also fields.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes do not begin like an ELF file.
+    /// The bytes do not begin as ELF.
     #[error("not an ELF file")]
     NotElf,
     /// The ELF file is for another processor.
@@ -18,7 +18,7 @@ pub enum Error {
         /// The other processor, by name if known.
         machine: String,
     },
-    /// The ELF file is neither a program nor a library but an object or a core file.
+    /// The ELF file is no program or library but an object or a core file.
     #[error("neither a program nor a shared library (ELF type {elf_type})")]
     NotLoadable {
         /// The header's `e_type`.
@@ -50,7 +50,7 @@ pub enum Error {
         /// The requested name.
         name: String,
     },
-    /// A `0x…` that is not a number, or not in an executable part of the file.
+    /// A `0x…` that is no number, or not in executable code.
     #[error("`{text}` is not an address in the executable part of the file")]
     BadAddress {
         /// The requested text.
@@ -66,7 +66,7 @@ fn suggestion(nearest: &[String]) -> String {
     }
 }
 
-/// Returns an error for `map_err`: the part `what` of the file cannot be read.
+/// Returns an error for `map_err`: `what` cannot be read.
 pub(crate) fn damaged(what: &str) -> impl FnOnce(object::read::Error) -> Error {
     move |error| Error::Damaged {
         what: format!("{what}: {error}"),

@@ -10,16 +10,16 @@ use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
 use crate::image::Image;
 
-/// The number of names that an error suggests.
+/// Names that an error suggests.
 pub(crate) const SUGGESTIONS: usize = 3;
-/// The longest name that is compared for similarity.
+/// The longest name compared for similarity.
 const MAX_ALIKE: usize = 256;
-/// The least similarity of a suggested name (1 is equal).
+/// The least similarity of a suggestion (1 is equal).
 const MIN_LIKENESS: f64 = 0.8;
-/// The most functions that may begin inside another; beyond these its end is not found.
+/// The most functions that may begin inside another, whose end is not found beyond.
 const MAX_NESTING: usize = 16;
 
-/// Names that C++ abbreviates, so that a mangled name may lack them.
+/// Names that C++ abbreviates, so a mangled name may lack them.
 const ABBREVIATED: [&str; 9] = [
     "std",
     "allocator",
@@ -37,11 +37,10 @@ impl Image {
     ///
     /// - `0xADDRESS`: the function at this link-time address, known or not;
     /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
-    ///   (`const`), and ABI tags. `*` matches `::`; nameless functions are matched by their address; split-off cold
-    ///   parts are excluded;
-    /// - otherwise a name: a symbol as it is, or if there is none a demangled C++ or Rust name, with or without these
-    ///   and template arguments. Several functions may share one: local functions, overloads, and the compiler's
-    ///   copies (`f.isra.0` is found as `f` if there is no `f`).
+    ///   (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are excluded;
+    /// - otherwise a symbol, or else a demangled C++ or Rust name, with or without these and template arguments.
+    ///   Several functions may share one: local functions, overloads, and compilers' copies (`f.isra.0` is `f` if
+    ///   there is no `f`).
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -65,8 +64,7 @@ impl Image {
         }
     }
 
-    /// Returns the function whose code covers a link-time address. A function of unknown size extends to the next
-    /// one.
+    /// Returns the function that covers a link-time address. One of unknown size extends to the next.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
         let behind = self.functions.partition_point(|f| f.address <= address);
         let before = self.functions[..behind].iter().rev().take(MAX_NESTING);
@@ -80,13 +78,13 @@ impl Image {
             .map(|(_, function)| function)
     }
 
-    /// Returns the first function that begins after a link-time address.
+    /// Returns the first function after a link-time address.
     pub fn next_function_after(&self, address: u64) -> Option<&Function> {
         self.functions
             .get(self.functions.partition_point(|f| f.address <= address))
     }
 
-    /// Returns up to `count` similar names, the best first.
+    /// Returns up to `count` similar names, best first.
     pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
         let entries = self.functions.iter().filter(|f| !f.is_cold);
         let shown = entries
@@ -98,7 +96,6 @@ impl Image {
         alike(name, shown, count)
     }
 
-    /// Returns the functions with exactly this name.
     fn named(&self, name: &str) -> Vec<&Function> {
         for found in [self.with_symbol(name), self.copies(name)] {
             if !found.is_empty() {
@@ -129,7 +126,7 @@ impl Image {
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
     }
 
-    /// Returns the compiler's copies of a function that has no symbol of its own.
+    /// Returns the compilers' copies of a function without its own symbol.
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
         let start = self
@@ -227,7 +224,7 @@ impl Image {
     }
 }
 
-/// Returns up to `count` of the names that are similar, the best first.
+/// Best first.
 pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usize) -> Vec<String> {
     if name.len() > MAX_ALIKE {
         return Vec::new();
@@ -255,7 +252,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
         .collect()
 }
 
-/// Returns whether the user's text, given without spaces, names a demangled function.
+/// Returns whether the user's text, without spaces, names a demangled function.
 fn is_called(form: &Demangled, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);
@@ -264,7 +261,7 @@ fn is_called(form: &Demangled, wanted: &str) -> bool {
         || is_wanted(&without_tags(&form.bare))
 }
 
-/// Returns a part of the name that its mangled form must contain: the last identifier, unless C++ abbreviates it.
+/// Returns what a mangled name must contain: the last identifier, unless C++ abbreviates it.
 fn required_part(name: &str) -> Option<&str> {
     let part = last_part(name.split(['(', '<']).next()?);
     let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');

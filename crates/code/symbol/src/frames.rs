@@ -1,8 +1,7 @@
-//! Finds functions without names: the pieces of code that `.eh_frame` describes.
+//! Finds nameless functions: pieces of code that `.eh_frame` describes.
 //!
-//! Each frame description (FDE) covers a function, a function's split-off cold part, a procedure linkage table, or a
-//! signal trampoline. The first rule shows which: at a function's entry the CFA is one word above the stack pointer,
-//! in the middle of one it is not.
+//! Each frame description (FDE) covers a function, a cold part, a procedure linkage table, or a signal trampoline.
+//! The first rule shows which: at an entry the CFA is one word above the stack pointer, in the middle it is not.
 
 use std::ops::Range;
 
@@ -12,26 +11,24 @@ use gimli::{
 };
 use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 
-/// One described piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// A signal trampoline, whose description starts one byte early.
+    /// A signal trampoline, whose description starts a byte early.
     pub(crate) signal: bool,
-    /// The first rule is not that of a function's entry.
+    /// The first rule is not an entry's.
     pub(crate) inside: bool,
-    /// It saves the registers in which exception handlers get their arguments.
+    /// It saves the registers in which handlers get their arguments.
     pub(crate) unwinder: bool,
-    /// It has no caller.
     pub(crate) outermost: bool,
 }
 
-/// The longest gap without a description that still belongs to the code around it: padding, a routine in assembly.
+/// The longest undescribed gap that belongs to the code around: padding, a routine in assembly.
 const GAP: u64 = 1 << 16;
 
-/// Returns the disjoint, ascending ranges of described code. Returns all code if most of a file is not described. The
-/// rest of other files is generated code that was linked in, such as the built-in functions of JavaScript.
+/// Returns the disjoint, ascending ranges of described code; all code if most of a file is described. Other files
+/// contain generated code, such as JavaScript's built-in functions.
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
@@ -51,7 +48,7 @@ pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Rang
     }
 }
 
-/// Returns all pieces, in the section's order; skips damaged entries.
+/// Returns all pieces in order; skips damaged entries.
 pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();
@@ -81,9 +78,9 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     found
 }
 
-/// Returns whether the piece saves %rax and %rdx, in which handlers find their exception. Only code that continues in
-/// a handler does (`__builtin_eh_return`): the entries of an unwinder. Also returns whether unwinding ends there, as
-/// in the first function of a thread or context.
+/// Returns whether the piece saves %rax and %rdx, in which handlers find their exception: only an unwinder's entries,
+/// which continue in a handler (`__builtin_eh_return`), do. Also returns whether unwinding ends there, as in a
+/// thread's first function.
 fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,
@@ -110,7 +107,7 @@ fn rules(
     [saved == [true; 2], outermost]
 }
 
-/// Returns whether a first rule is not that of a function's entry.
+/// Returns whether a first rule is not an entry's.
 fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     let stack_pointer = if section.x86_64 {
         X86_64::RSP
@@ -124,7 +121,7 @@ fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     }
 }
 
-/// Returns the start of `.eh_frame` according to its index (`.eh_frame_hdr`).
+/// Returns where `.eh_frame` starts by its index (`.eh_frame_hdr`).
 pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u64> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let index = gimli::EhFrameHdr::new(index, LittleEndian)
@@ -171,7 +168,7 @@ mod tests {
         );
     }
 
-    /// Returns a CIE with the `common` instructions and one FDE with its `own`, of 16 bytes at 0x5000.
+    /// Returns a CIE with the `common` instructions and an FDE with its `own`, of 16 bytes at 0x5000.
     fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;
@@ -210,8 +207,8 @@ mod tests {
         assert_eq!(frames(&section), [expected]);
     }
 
-    /// Regression: assemblers move a function's first instructions into the CIE. `_start` of a stripped program was
-    /// followed to a return that it does not have.
+    /// Assemblers move a function's first instructions into the CIE. A stripped program's `_start` was followed to
+    /// a return that it does not have.
     #[test]
     fn an_outermost_function_is_marked_in_its_cie_or_fde() {
         check(&CALLED, &[], false);

@@ -4,54 +4,54 @@ use std::borrow::Cow;
 
 use crate::demangle::demangle;
 
-/// The source of a function. Earlier ones are trusted more.
+/// A function's source; earlier ones are trusted more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The file's own symbol table.
     Symtab,
-    /// The dynamic symbol table, which has exported functions.
+    /// The dynamic symbol table, of exported functions.
     Dynsym,
     /// A separate debug file.
     DebugFile,
-    /// MiniDebugInfo: a compressed symbol table inside the file.
+    /// MiniDebugInfo: a compressed symbol table in the file.
     MiniDebugInfo,
-    /// Unwind information: an address and a size, no name.
+    /// Unwind information: address and size, no name.
     EhFrame,
     /// Only the requested address.
     Address,
 }
 
-/// The kind of code. Only plain functions can be probed normally.
+/// The kind of code; only plain functions can be probed normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An ordinary function.
     Plain,
-    /// The procedure linkage table: stubs of lazy binding, not functions.
+    /// A procedure linkage table: stubs, not functions.
     Plt,
     /// A trampoline to which signal handlers return.
     SignalReturn,
 }
 
-/// A function, or a nameless piece of code that unwind information describes.
+/// A function, or a nameless piece of code with unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its link-time address.
     pub address: u64,
-    /// The offset of its first byte in the file.
+    /// The file offset of its first byte.
     pub offset_in_file: u64,
-    /// Its length in bytes, 0 if unknown.
+    /// Its length in bytes, or 0.
     pub size: u64,
-    /// All its linker names without symbol versions, the best to show first; empty if it has none.
+    /// Its linker names without versions, the best to show first.
     pub names: Vec<Box<str>>,
-    /// Whether the address is a resolver's, which selects the real function once (see
+    /// Whether it is a resolver, which selects the real function once (see
     /// [`Image::ifunc_slots`](crate::Image::ifunc_slots)).
     pub is_ifunc: bool,
-    /// Whether it is a part split off because it rarely runs (`f.cold`). It is reached by a jump,
-    /// never by a call, so globs exclude it.
+    /// Whether it is a rarely run part (`f.cold`), reached by a jump, never by a call, so globs
+    /// exclude it.
     pub is_cold: bool,
-    /// Whether it is an unwinder's entry, which reads its callers' frames.
+    /// Whether it is an unwinder's entry, which reads callers' frames.
     pub is_unwinder: bool,
-    /// Whether unwinding ends there, so that it may be entered without a call.
+    /// Whether unwinding ends there, so it may be entered without a call.
     pub is_outermost: bool,
     /// The most trusted source that has it.
     pub source: Source,
@@ -60,8 +60,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Returns the name to show: demangled, without parameters; `0x…` (the link-time address) if it
-    /// has no name.
+    /// Returns the name to show: demangled, without parameters; else the link-time address `0x…`.
     pub fn display_name(&self) -> Cow<'_, str> {
         match self.names.first() {
             None => Cow::Owned(self.hex()),
@@ -72,8 +71,7 @@ impl Function {
         }
     }
 
-    /// Returns the name that is unique among overloads: `ns::f(int)` in C++, with the hash in Rust;
-    /// `None` for other names.
+    /// Returns the name that is unique among overloads: `ns::f(int)` in C++, with the hash in Rust.
     pub fn full_name(&self) -> Option<String> {
         self.names
             .iter()
@@ -91,13 +89,11 @@ impl Function {
     }
 }
 
-/// Returns whether a symbol's name marks a split-off cold part.
 pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Returns whether a symbol names a whole function, or the compiler's copy of one (`f.isra.0`,
-/// `f.constprop.1`), but not a part of one.
+/// Not a part, but perhaps a copy (`f.isra.0`, `f.constprop.1`).
 pub(crate) fn is_whole(name: &str) -> bool {
     let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
     !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())

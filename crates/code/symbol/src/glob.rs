@@ -2,12 +2,12 @@
 
 pub use tiptoe_event::is_glob;
 
-/// Returns whether the pattern matches the whole text, a name or the bytes of one that is not UTF-8. Takes at most
-/// the product of the two lengths in time, and constant memory.
+/// Returns whether the pattern matches the whole text, in UTF-8 or not. Takes at most the product of the lengths
+/// in time, and constant memory.
 pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_ref());
     let (mut p, mut t) = (0, 0);
-    // Where to retry when a literal does not match: after the last star, with one more byte given to that star.
+    // Where to retry: after the last star, with one more byte for it.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -38,7 +38,6 @@ pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// Returns whether a byte of UTF-8 is not the first of its character.
 fn is_inside(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }

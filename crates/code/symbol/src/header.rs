@@ -1,4 +1,4 @@
-//! The properties of an image: word size, processor, program or library, identity.
+//! An image's properties: word size, processor, program or library, identity.
 
 use crate::debug::DebugLink;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::error::Error;
 /// The word size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// 32-bit: i386, or x32 when the machine is x86-64.
+    /// 32-bit: i386, or x32 on x86-64.
     Elf32,
     /// 64-bit.
     Elf64,
@@ -30,13 +30,13 @@ pub struct Header {
     pub machine: Machine,
     /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// Whether it is a program. A library with an interpreter, such as libc, is both.
+    /// Whether it is a program. A library with an interpreter, as libc, is both.
     pub program: bool,
     /// The dynamic loader that it requests.
     pub interpreter: Option<String>,
     /// A library's own name.
     pub soname: Option<String>,
-    /// The linker's unique id of the file, the key to its debug file.
+    /// The linker's unique id, the key to its debug file.
     pub build_id: Option<Vec<u8>>,
     /// The name of its debug file.
     pub debug_link: Option<DebugLink>,
@@ -48,7 +48,7 @@ const TYPE: usize = 16;
 const MACHINE: usize = 18;
 
 impl Header {
-    /// Reads class and machine, and refuses files that cannot be traced.
+    /// Reads class and machine; refuses files that cannot be traced.
     pub(crate) fn identify(bytes: &[u8]) -> Result<(Class, Machine), Error> {
         let start: &[u8; 20] = bytes.first_chunk().ok_or(Error::NotElf)?;
         if !start.starts_with(b"\x7fELF") {
@@ -73,13 +73,13 @@ impl Header {
         }
     }
 
-    /// Returns whether the file is a program, not a library, and has no dynamic loader.
+    /// Returns whether it is a program without a dynamic loader.
     pub fn is_static_program(&self) -> bool {
         self.program && self.interpreter.is_none()
     }
 
-    /// Returns why no agent can be injected into a process of this image; `None` if it can. The
-    /// kernel can still probe it.
+    /// Returns why no agent can be injected into a process of this image, if so. The kernel can
+    /// still probe it.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
             (Machine::X86, _) => Some("32-bit program"),

@@ -1,4 +1,4 @@
-//! Hints how to get the symbols and the debug information that a file lacks.
+//! Hints how to get the symbols and debug information that a file lacks.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,8 +8,7 @@ use tiptoe_event::{Printable, ShellWord};
 use crate::debug::hex;
 use crate::image::Image;
 
-/// glibc's own libraries, whose symbols Debian has in a differently named package of its main
-/// archive.
+/// glibc's libraries, whose symbols Debian has in its main archive, in a differently named package.
 const GLIBC: [&str; 7] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -20,18 +19,16 @@ const GLIBC: [&str; 7] = [
     "libresolv.so.2",
 ];
 
-/// Debian's archive of debug packages.
 const ARCHIVE: &str = "the archive `deb http://deb.debian.org/debian-debug/ bookworm-debug main`";
 
 /// Where packages install programs and libraries.
 const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
 
-/// The longest name of a package.
 const MOST_LETTERS: usize = 100;
 
 impl Image {
-    /// Returns, for a stripped file, that it is stripped, and the commands that fetch its symbols.
-    /// `package` is the file's Debian package, if the caller knows it.
+    /// Returns that a file is stripped, and the commands that fetch its symbols, if so. `package`
+    /// is its Debian package, if known.
     pub fn symbols_hint(&self, path: &Path, package: Option<&str>) -> Option<String> {
         if !self.is_stripped() {
             return None;
@@ -51,7 +48,7 @@ impl Image {
         Some(text)
     }
 
-    /// Returns the commands that bring the debug information of a file that a package has installed.
+    /// Returns the commands that bring the debug information of a package's file.
     pub(crate) fn debug_hint(&self, path: &Path) -> Option<String> {
         let is_in = |folder: &&str| path.starts_with(folder);
         if !PACKAGED.iter().any(is_in) || path.starts_with("/usr/local") {
@@ -64,7 +61,6 @@ impl Image {
         Some(text)
     }
 
-    /// Returns the command that installs the symbols, and other debug information.
     fn install(&self, path: &Path, package: Option<&str>) -> String {
         let soname = self.header().soname.as_deref().unwrap_or_default();
         let package = match package {
@@ -76,8 +72,8 @@ impl Image {
     }
 }
 
-/// Returns the commands that bring a file that dwz made. The name and the build-id are those in the file that refers
-/// to it. Debian names such a file after its package, `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
+/// Returns the commands that bring a file that dwz made, by the name and build-id in the file that refers to it.
+/// Debian names it after its package, `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
 pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
     let package = own.and_then(|own| own.split_once('/'));
@@ -99,14 +95,12 @@ pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     format!("{brings}, or {}", debuginfod(build_id))
 }
 
-/// Returns the command that fetches debug information by its build-id.
 fn debuginfod(build_id: &[u8]) -> String {
     let id = hex(build_id);
     format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
-/// Returns the command that names a file's package. dpkg knows the file by the package's path,
-/// `/lib/x` or `/usr/lib/x`. Both have the same end, and are now one file.
+/// dpkg knows it as `/lib/x` or `/usr/lib/x`, which now are one file.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);
@@ -143,7 +137,7 @@ mod tests {
                 "{hint}"
             );
         }
-        // Those of RPM packages have the package's version in their name, and are found by their build-id.
+        // RPM packages' have the version in their name, and are found by build-id.
         let rpm = found("../../../.dwz/sqlite-3.40.1-2.fc38.x86_64");
         assert!(
             rpm.contains("install /usr/lib/debug/.build-id/ab/cd01.debug`"),
@@ -161,7 +155,7 @@ mod tests {
         assert!(!shared_file(&long, &[]).contains("apt install"));
     }
 
-    /// The traced program chose the path, and a user pastes the command, so it must be one word.
+    /// The traced program chose the path, and a user pastes the command.
     #[test]
     fn a_path_is_one_word_of_the_command() {
         for (path, word) in [

@@ -18,18 +18,18 @@ use crate::tables::{Datum, Symbol, Symbols};
 use crate::variable::ThreadSegment;
 use crate::xz;
 
-/// The most bytes to which MiniDebugInfo may unpack.
+/// The most bytes that MiniDebugInfo may unpack.
 const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
 
 /// A program or shared library, with its functions.
 ///
-/// It owns its data: the file's content is not needed after [`parse`](Image::parse).
+/// It owns its data: the content is not needed after [`parse`](Image::parse).
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,
     layout: Layout,
     pub(crate) functions: Vec<Function>,
-    /// (function, name) by index, ordered by the name's text.
+    /// (function, name) by index, ordered by name.
     pub(crate) by_name: Vec<(u32, u32)>,
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
@@ -43,8 +43,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a file. Symbols come from the first of: the file's own table, a separate debug file, MiniDebugInfo; and
-    /// always from the dynamic table and the unwind information.
+    /// Reads a file. Symbols come from the first of: its own table, a separate debug file, MiniDebugInfo; and always
+    /// from the dynamic table and unwind information.
     pub fn parse(content: &Content, debug: &dyn DebugSource) -> Result<Image, Error> {
         let contents = elf::read(content)?;
         let own = !contents.symtab.functions.is_empty();
@@ -100,7 +100,7 @@ impl Image {
         &self.header
     }
 
-    /// Returns its segments, which translate between addresses and file offsets.
+    /// Returns its segments, which translate addresses and file offsets.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -110,13 +110,12 @@ impl Image {
         &self.functions
     }
 
-    /// Returns the disjoint, ascending link-time ranges of code that unwind information describes; of all code, if it
-    /// describes none. A program's own runtime may look for return addresses in the rest.
+    /// Returns the disjoint, ascending link-time ranges of code with unwind information, or all code if there is
+    /// none. A program's own runtime may look for return addresses in the rest.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
 
-    /// Returns the size of a pointer.
     pub(crate) fn word(&self) -> u8 {
         match self.header.class {
             Class::Elf32 => 4,
@@ -124,24 +123,23 @@ impl Image {
         }
     }
 
-    /// Returns the separate debug file that was used.
+    /// Returns the separate debug file in use.
     pub fn debug_file(&self) -> Option<&std::path::Path> {
         self.debug_file.as_deref()
     }
 
-    /// Returns whether local functions have no names, because no full symbol table was found: in the file, in a debug
-    /// file, or as MiniDebugInfo.
+    /// Returns whether local functions have no names, for lack of a full symbol table.
     pub fn is_stripped(&self) -> bool {
         !self.has_symbols
     }
 
-    /// Returns whether functions or variables may be missing, because the file or its debug file exceeds a limit.
+    /// Returns whether functions or variables may be missing, because a file exceeds a limit.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the variable at a link-time address, and the offset into it; the smallest one if several contain it.
-    /// The name is the linker's: [`variable_name`](crate::variable_name) demangles it.
+    /// Returns the smallest variable at a link-time address, and the offset into it. The name is the linker's:
+    /// [`variable_name`](crate::variable_name) demangles it.
     pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
         let here = self
             .data
@@ -151,8 +149,8 @@ impl Image {
         Some((&found.name, address - found.start()))
     }
 
-    /// Returns the link-time addresses of the variables with this name, the linker's or demangled. Static ones may
-    /// share a name.
+    /// Returns the link-time addresses of variables by the linker's or demangled name, which static ones may
+    /// share.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let first = self.data.partition_point(|v| *v.name < *name);
@@ -175,20 +173,17 @@ impl Image {
         all.filter(is_it).map(Variable::start).collect()
     }
 
-    /// Returns the link-time addresses of the words, in this image, in which the loader stored the choice of this
-    /// IFUNC's resolver.
+    /// Returns the link-time addresses of the words in which the loader stored this IFUNC resolver's choice.
     pub fn ifunc_slots(&self, resolver: &Function) -> Vec<u64> {
         self.slots.of_resolver(resolver.address).collect()
     }
 
-    /// Returns the functions that this image imports, each with the link-time address of the word through which it is
-    /// called.
+    /// Returns the imported functions, each with the link-time address of the word through which it is called.
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
 }
 
-/// The symbols of all tables, still borrowed from their files.
 #[derive(Default)]
 struct Tables<'d> {
     functions: Vec<(Source, Symbol<'d>)>,
@@ -203,11 +198,10 @@ impl<'d> Tables<'d> {
     }
 }
 
-/// A variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
-    /// Its link-time addresses; for a thread-local variable, its offsets in the thread's block.
+    /// Its link-time addresses, or offsets in a thread's block.
     range: Range<u64>,
     thread_local: bool,
 }
@@ -225,7 +219,7 @@ impl Variable {
         self.thread_local
     }
 
-    /// Returns the link-time addresses; empty for a thread-local variable.
+    /// None if thread-local.
     fn addresses(&self) -> Range<u64> {
         match self.thread_local {
             true => 0..0,
@@ -234,7 +228,6 @@ impl Variable {
     }
 }
 
-/// Returns all of them, each once, ordered.
 fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
     data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.thread_local));
     data.dedup_by_key(|datum| (datum.name, datum.address, datum.thread_local));
@@ -246,7 +239,6 @@ fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
     owned.collect()
 }
 
-/// Returns the index from names to functions.
 fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     let names_of = |(at, function): (usize, &Function)| {
         (0..function.names.len()).map(move |name| (at as u32, name as u32))
@@ -256,9 +248,8 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Returns the first separate debug file that belongs to the image. It has symbols or debug information, and the same
-/// build-id, or if found by its name the link's check sum. Also returns whether one was refused for exceeding a
-/// limit.
+/// Returns the first separate debug file of the image: it has symbols or debug information, and the same build-id, or
+/// if found by its name the link's check sum. Also returns whether one was refused for exceeding a limit.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,
@@ -276,8 +267,7 @@ pub(crate) fn debug_file(
         let link = header.debug_link.as_ref()?;
         let own = source.image_path();
         let others = debug::by_link(source, link).into_iter();
-        // A link may have the program's own name, and the program its own build-id, so the program itself must be
-        // excluded.
+        // The program itself may have the link's name and its own build-id, so it must be excluded.
         let mut others = others.filter(|path| Some(&**path) != own);
         others.find_map(|path| {
             let content = source.read(&path)?;

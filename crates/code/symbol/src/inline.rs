@@ -11,17 +11,17 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most functions inlined in each other that are reported.
+/// The most reported functions inlined in each other.
 const MOST: usize = 32;
-/// The number of a shared file's first section; one file has fewer.
+/// The number of a shared file's first section.
 const SHARED: u16 = 1 << 10;
 
 /// The source of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The functions inlined around it, innermost first.
+    /// The functions inlined there, innermost first.
     pub inlined: Vec<String>,
-    /// Its file's name, without folders, and its line.
+    /// Its file's name without folders, and its line.
     pub line: Option<(String, u32)>,
 }
 
@@ -29,8 +29,8 @@ pub struct Origin {
 pub struct Origins<'d>(Option<Context<SectionPart<'d>>>);
 
 impl Image {
-    /// Passes the origins of this image to `ask`; `bytes` must be those from which the image was read. Unpacked and
-    /// decoded data is kept for all lookups of `ask`.
+    /// Passes the image's origins to `ask`; `bytes` must be the image's. Unpacked and decoded data is kept for all
+    /// lookups of `ask`.
     pub fn origins<R>(
         &self,
         bytes: &Content,
@@ -51,7 +51,7 @@ impl Image {
 }
 
 impl Origins<'_> {
-    /// Returns the origin of the instruction at a link-time address; empty if unknown.
+    /// Returns an instruction's origin by link-time address, empty if unknown.
     pub fn of(&self, address: u64) -> Origin {
         self.find(address).unwrap_or_default()
     }
@@ -87,7 +87,6 @@ impl Origins<'_> {
     }
 }
 
-/// Returns the sections of a file, numbered from `first` on.
 pub(crate) fn dwarf(bytes: &Content, first: u16) -> Dwarf<SectionPart<'_>> {
     let file = elf::parse(bytes);
     let mut numbers = first..;

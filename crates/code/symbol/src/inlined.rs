@@ -1,4 +1,4 @@
-//! Counts how often each function was inlined: places that a probe of the function misses.
+//! Counts how often each function was inlined: places that its probe misses.
 
 use std::collections::HashMap;
 
@@ -14,19 +14,19 @@ use crate::inline::dwarf;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// The longest debug information that is searched, because users wait for it: it takes about 10 ns a byte.
+/// The longest debug information searched, at 10 ns a byte, while users wait.
 const MOST: u64 = 32 << 20;
 
 /// The most units times the bytes of all abbreviation tables, because each unit may have its own, and all may
 /// overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
-/// The entry to which all copies of a function refer: whether it is in the shared file, and its offset.
+/// The entry to which a function's copies refer: whether it is in the shared file, and its offset.
 type Abstract = (bool, usize);
 
 impl Image {
-    /// Returns in how many places each function was inlined, by its link-time address, without those with none. Empty
-    /// if there is no debug information, or too much.
+    /// Returns in how many places each function was inlined, by its link-time address. Empty without debug
+    /// information, or with too much.
     pub fn inlined_places(&self, bytes: &Content, source: &dyn DebugSource) -> HashMap<u64, u32> {
         let files = Files::find(bytes, source);
         let described = files.described(bytes);
@@ -52,12 +52,9 @@ impl Image {
     }
 }
 
-/// What the debug information says of functions and of their inlined copies.
 #[derive(Default)]
 struct InlineCounts {
-    /// The start of each function's own code.
     own: HashMap<Abstract, u64>,
-    /// How often each is inlined.
     inlined: HashMap<Abstract, u32>,
 }
 
@@ -107,7 +104,6 @@ impl InlineCounts {
     }
 }
 
-/// Returns the entry to which an attribute refers.
 fn referred<'d>(
     unit: &Unit<SectionPart<'d>>,
     value: &AttributeValue<SectionPart<'d>>,
@@ -120,7 +116,7 @@ fn referred<'d>(
     }
 }
 
-/// Returns the start of a function's code; `None` if it has none of its own.
+/// Returns where a function's own code starts, if it has any.
 fn start<'d>(
     dwarf: &gimli::Dwarf<SectionPart<'d>>,
     unit: &Unit<SectionPart<'d>>,

@@ -1,4 +1,4 @@
-//! The layout of the file in memory: segments, executable ranges, addresses.
+//! The file in memory: segments, executable ranges, addresses.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ pub struct Segment {
     pub memory_size: u64,
     /// The offset of its bytes in the file.
     pub offset: u64,
-    /// The segment's size in the file. The rest of its memory is zeros.
+    /// Its size in the file; the rest of its memory is zeros.
     pub file_size: u64,
     /// Whether it is mapped executable.
     pub executable: bool,
@@ -24,20 +24,20 @@ pub struct Segment {
 pub struct Layout {
     /// In the order of the program headers.
     pub segments: Vec<Segment>,
-    /// Link-time addresses of code, ascending: the executable sections, or the executable segments
-    /// of a file without sections.
+    /// Code's link-time addresses, ascending: executable sections, or without sections the
+    /// segments.
     pub executable: Vec<Range<u64>>,
     /// Link-time addresses of procedure linkage tables.
     pub plt: Vec<Range<u64>>,
 }
 
 impl Layout {
-    /// Translates a link-time address; `None` if the file has no byte for it.
+    /// Translates a link-time address, if the file has a byte for it.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
 
-    /// Returns whether a link-time address has memory when the file is loaded, zeros included.
+    /// Returns whether a link-time address has memory in a loaded file, zeros included.
     pub fn has_memory(&self, address: u64) -> bool {
         let holds = |s: &Segment| {
             address
@@ -47,8 +47,7 @@ impl Layout {
         self.segments.iter().any(holds)
     }
 
-    /// Translates a file offset into the link-time address at which it is mapped; prefers the
-    /// executable mapping if several segments share it.
+    /// Translates a file offset to a link-time address, preferably in an executable mapping.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let at = |executable| {
             let mut segments = self
@@ -60,7 +59,7 @@ impl Layout {
         at(true).or_else(|| at(false))
     }
 
-    /// Returns the executable segment that has this address in the file's bytes.
+    /// Returns the executable segment with this address in the file's bytes.
     pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
@@ -74,13 +73,13 @@ impl Layout {
 }
 
 impl Segment {
-    /// Returns the file offset of a link-time address in this segment.
+    /// Returns the file offset of a link-time address here.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.file_size).then(|| self.offset.checked_add(within))?
     }
 
-    /// Returns the link-time address of a file offset in this segment.
+    /// Returns the link-time address of a file offset here.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.file_size).then(|| self.address.checked_add(within))?

@@ -1,20 +1,19 @@
 //! Reads functions and variables, with their names, from the content of an ELF file.
 //!
-//! An [`Image`] is one program or library. Its functions come from four sources, because none has them all. Symbol
+//! An [`Image`] is one program or library. Its functions come from several sources, because none has them all. Symbol
 //! tables (the file's own, a separate debug file's, or MiniDebugInfo's) name local functions but are usually
-//! stripped. The dynamic table names exported functions. `.eh_frame` has the start and length of every compiled
-//! function, but no names. Merged by address they give one list: aliases are one function, and a function without a
-//! name is known by its address.
+//! stripped. The dynamic table names exported functions. `.eh_frame` has start and length of every compiled function,
+//! but no names. They are merged by address: aliases are one function, and a nameless one is known by its address.
 //!
-//! Three kinds of address must not be confused. A *link-time address* is one in the file's tables. An *offset* is a
-//! position in the file. Only the caller knows a process's *run-time addresses* (an offset plus a mapping's start).
+//! A *link-time address* is one in the file's tables, an *offset* a position in the file. Only the caller knows a
+//! process's *run-time addresses* (an offset plus a mapping's start).
 //!
 //! [`variable`] finds variables, and parts of what they hold or point to, by DWARF.
 //!
-//! This crate makes no system call: it takes a [`Content`], which is read piece by piece, and fetches separate debug
-//! files through a [`DebugSource`]. The bytes are hostile, because a traced process may map any file. So every read
-//! is checked, memory is proportional to the file (MiniDebugInfo: a fixed limit), no loop is bounded only by a number
-//! in the file, and the expansion of names is limited.
+//! This crate makes no system call: it reads a [`Content`] piece by piece, and separate debug files through a
+//! [`DebugSource`]. The bytes are hostile, because a traced process may map any file. So every read is checked,
+//! memory is proportional to the file (MiniDebugInfo: a fixed limit), no loop is bounded only by a number in the
+//! file, and the expansion of names is limited.
 //!
 //! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions): parsing 183 ms, a symbol by its name
 //! microseconds, a pattern or a name that must be compared demangled at most 0.5 s.
@@ -55,7 +54,7 @@ pub use inline::{Origin, Origins};
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 
-/// Returns a variable's name as in its source, if the linker's is a C++ or Rust one.
+/// Returns a C++ or Rust variable's name as in its source, others unchanged.
 pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
     match demangle::variable_name(name) {
         Some(found) => found.into(),
@@ -63,13 +62,13 @@ pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Returns the unwind table of a file by link-time address; empty if it has none.
+/// Returns a file's unwind table by link-time address.
 pub fn unwind_table(bytes: &Content) -> Table {
     let section = elf::read_eh_frame(bytes);
     section.map_or_else(Table::default, |section| Table::compile(&section))
 }
 
-/// Returns the link-time addresses of a mapped section; `None` if there is none of this name.
+/// Returns a mapped section's link-time addresses.
 pub fn section(bytes: &Content, name: &str) -> Option<std::ops::Range<u64>> {
     use object::{Object as _, ObjectSection as _};
     let file = elf::parse(bytes)?;

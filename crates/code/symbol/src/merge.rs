@@ -1,17 +1,16 @@
 //! Merges the functions of several tables into one list.
 //!
-//! Symbols at one address are aliases of one function, whatever their table. Unwind information
-//! then adds nameless functions, and sizes of functions without one.
+//! Symbols at one address are one function's aliases. Unwind information then adds nameless
+//! functions, and missing sizes.
 
 use crate::frames::Frame;
 use crate::function::{Function, Kind, Source, is_cold_name};
 use crate::layout::{Layout, Segment};
 use crate::tables::Symbol;
 
-/// The most frames that become functions.
 const MAX_FRAMES: usize = 1_000_000;
 
-/// Merges symbols and frames; the result ascends by address, each address once.
+/// Merges symbols and frames, ascending by address, each once.
 pub(crate) fn merge(
     mut symbols: Vec<(Source, Symbol<'_>)>,
     frames: &[Frame],
@@ -30,7 +29,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Makes functions of addresses; refuses those without code in the file.
+/// Refuses addresses without code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -45,7 +44,7 @@ impl FunctionBuilder<'_> {
         Some((segment, offset))
     }
 
-    /// Returns a function without names; its size ends with its segment.
+    /// No longer than its segment.
     fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
         let (segment, offset_in_file) = self.segment(address)?;
         let kind = if self.layout.in_plt(address) {
@@ -67,7 +66,6 @@ impl FunctionBuilder<'_> {
         })
     }
 
-    /// Returns the function of all the symbols at one address.
     fn named(&self, aliases: &[(Source, Symbol<'_>)]) -> Option<Function> {
         let (source, first) = aliases.first()?;
         let size = aliases
@@ -92,8 +90,7 @@ impl FunctionBuilder<'_> {
     }
 }
 
-/// Returns the distinct names, the best to show first: global before local, few leading
-/// underscores, short.
+/// Best to show first: global before local, few leading underscores, short.
 fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());
@@ -112,7 +109,6 @@ fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the frames that have no symbol, and sets unknown sizes.
 fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], builder: &FunctionBuilder<'_>) {
     let mut frames: Vec<&Frame> = frames.iter().filter(|frame| frame.size > 0).collect();
     frames.sort_by_key(|frame| frame.address);
@@ -139,8 +135,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// Returns whether a frame starts early. A signal trampoline's description begins one byte before
-/// it, because unwinders look up the byte before a return address.
+/// Returns whether a frame starts early. A signal trampoline's description begins a byte before it,
+/// because unwinders look up the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

@@ -1,7 +1,7 @@
-//! A section of a file. Only a window of it is in memory.
+//! A section of a file, with only a window in memory.
 //!
-//! Debug information may have more bytes than tiptoe may use, and few of them are needed. Only a compressed section
-//! is unpacked whole. The file's owner may change bytes between two reads, so each read must be checked by itself.
+//! Debug information may exceed tiptoe's memory, and little of it is needed. Only a compressed section is unpacked
+//! whole. The file's owner may change bytes between two reads, so each read must be checked by itself.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,19 +13,18 @@ use object::read::{CompressionFormat, Object as _, ObjectSection as _};
 
 use crate::content::Content;
 
-/// A section may unpack to this many times its size in the file, plus [`MAX_MORE`].
+/// A section may unpack to this many times its size, plus [`MAX_MORE`].
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
-/// The bytes of a window.
 const WINDOW: usize = 16 << 10;
-/// The largest section that is read, because each of its bytes may be searched.
+/// The largest section read, because each byte may be searched.
 const MOST: u64 = 1 << 30;
-/// The largest block or string that is made from a section.
+/// The largest block or string made from a section.
 const MOST_AT_ONCE: usize = 1 << 20;
-/// The bytes of a string that are read first; few are longer.
+/// A string's bytes that are read first; few are longer.
 const STRING: usize = 128;
 
-/// A section; without any bytes if its file has none.
+/// A section, empty if its file has none.
 pub(crate) struct Section<'d> {
     bytes: Bytes<'d>,
     len: usize,
@@ -40,7 +39,6 @@ enum Bytes<'d> {
     },
 }
 
-/// The bytes from an offset of the section on.
 #[derive(Default)]
 struct Window {
     at: usize,
@@ -54,7 +52,6 @@ impl Default for Section<'_> {
 }
 
 impl<'d> Section<'d> {
-    /// Returns the section with a name, of the file with this content.
     pub(crate) fn of(
         file: &object::read::File<'d, &'d Content>,
         content: &'d Content,
@@ -93,7 +90,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Fills a piece with the bytes from an offset on; `None` if the section does not have all of them.
+    /// Only if the section has all of it.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         let (content, start, window) = match &self.bytes {
@@ -125,7 +122,7 @@ impl<'d> Section<'d> {
         Some(())
     }
 
-    /// Returns the string at an offset, without its final zero; at most `most` bytes of it.
+    /// At most `most` bytes.
     pub(crate) fn string(&self, at: usize, most: usize) -> Option<Vec<u8>> {
         let most = most.min(self.len.checked_sub(at)?);
         let mut string = Vec::new();
@@ -140,7 +137,6 @@ impl<'d> Section<'d> {
         Some(string)
     }
 
-    /// Shows all readable bytes in order, a part at a time.
     pub(crate) fn each_part(&self, mut show: impl FnMut(&[u8])) {
         if let Bytes::Held(bytes) = &self.bytes {
             return show(bytes);
@@ -156,7 +152,7 @@ impl<'d> Section<'d> {
     }
 }
 
-/// Unpacks a section of a file with this content, within its budget; `None` if the budget is not enough.
+/// Unpacks a section of a file, within the content's budget.
 pub(crate) fn unpacked<'d>(
     file: &object::read::File<'d, &'d Content>,
     content: &Content,
@@ -165,25 +161,23 @@ pub(crate) fn unpacked<'d>(
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     if packed.format != CompressionFormat::None {
         let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
-        // A claim beyond all bounds must not fit the budget either.
+        // An absurd claim must not fit the budget.
         let claimed = packed.uncompressed_size;
         content.spend(if claimed <= most { claimed } else { u64::MAX })?;
     }
     packed.decompress().ok()
 }
 
-/// A part of a section, for gimli.
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// The number of its section among all that belong together.
+    /// Its section's number among all that belong together.
     number: u16,
     start: usize,
     len: usize,
 }
 
 impl<'d> SectionPart<'d> {
-    /// Returns all of a section with a number of its own.
     pub(crate) fn all(section: Section<'d>, number: u16) -> SectionPart<'d> {
         SectionPart {
             len: section.len,
@@ -210,7 +204,7 @@ impl fmt::Debug for SectionPart<'_> {
     }
 }
 
-/// The lowest bit of the section's number in an id. The bits below hold the offset.
+/// The lowest bit of the section's number in an id, above the offset.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {
@@ -309,7 +303,7 @@ impl Reader for SectionPart<'_> {
 mod tests {
     use super::*;
 
-    /// The section is a few windows long; each byte has its position as its value.
+    /// The section is a few windows long; each byte is its position.
     fn check(section: Section<'_>, bytes: &[u8]) {
         let mut all = Vec::new();
         section.each_part(|part| all.extend_from_slice(part));

@@ -1,9 +1,9 @@
-//! Slots: words that the loader fills by relocations. They hold the address of a function that was
-//! chosen at run time, or a number that leads to the image's thread-local variables.
+//! Slots: words that the loader fills by relocations with a function chosen at run time, or a number that leads to
+//! thread-local variables.
 //!
-//! An IFUNC symbol names a resolver. After the loader has run, the slots of its callers have the chosen function: in
-//! other images a slot per imported name, in the same image a slot per resolver. So any of these slots gives the
-//! choice to a reader of the process's memory.
+//! An IFUNC symbol names a resolver. The loader stores its choice in the callers' slots: in other images one per
+//! imported name, in the same image one per resolver. So any of these gives the choice to a reader of the process's
+//! memory.
 
 use object::elf;
 use object::read::elf::{Rela, SectionHeader as _, Sym};
@@ -14,24 +14,22 @@ use crate::dynamic::Dynamic;
 use crate::elf::{Elf, File};
 use crate::tables::Strings;
 
-/// The most relocations that are read. Sections may overlap, so that the file's size does not bound their sum.
+/// The most relocations read. Sections may overlap, so the file's size does not bound them.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
-/// The words of an image that the loader fills, by link-time address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// (resolver, slot), ascending.
     resolved: Vec<(u64, u64)>,
     /// (imported name, slot), ascending.
     imported: Vec<(Box<str>, u64)>,
-    /// Words that hold the image's number among those with thread-local variables.
+    /// Words with the image's number among those with thread-local variables.
     modules: Vec<u64>,
-    /// (word, offset in the image's block): the word holds the distance of that offset from the thread pointer.
+    /// (word, offset in the image's block): the word has that offset's distance from the thread pointer.
     thread_offsets: Vec<(u64, u64)>,
 }
 
 impl Slots {
-    /// Returns the slots with the choice of this resolver of the image.
     pub(crate) fn of_resolver(&self, resolver: u64) -> impl Iterator<Item = u64> + '_ {
         let start = self
             .resolved
@@ -48,20 +46,19 @@ impl Slots {
         self.modules.first().copied()
     }
 
-    /// Returns a word in which the loader stores the distance from the thread pointer of an offset in the image's
-    /// block, and that offset.
+    /// Returns a word in which the loader stores an offset's distance from the thread pointer, and that offset in
+    /// the image's block.
     pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
         self.thread_offsets.first().copied()
     }
 
-    /// Returns each imported name with a slot.
     pub(crate) fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         let imported = self.imported.iter();
         imported.map(|(name, slot)| (&**name, *slot))
     }
 }
 
-/// Collects the slots from the relocations of an x86-64 file; `loaded` are its tables if it has no section headers.
+/// Collects an x86-64 file's slots from its relocations; `loaded` are its tables without section headers.
 pub(crate) fn read<'d, E: Elf>(
     file: &File<'d, E>,
     loaded: Option<&Dynamic<'d, E>>,
@@ -96,7 +93,6 @@ pub(crate) fn read<'d, E: Elf>(
     slots
 }
 
-/// The symbols to which relocations refer.
 struct Names<'d, E: Elf> {
     symbols: &'d [E::Sym],
     strings: Strings<'d>,
@@ -104,7 +100,6 @@ struct Names<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Names<'d, E> {
-    /// Returns the symbol of a relocation; `None` if it has none.
     fn symbol(&self, relocation: &E::Rela) -> Option<&'d E::Sym> {
         let index = relocation.r_sym(self.endian, false) as usize;
         self.symbols.get(index).filter(|_| index != 0)
@@ -140,8 +135,8 @@ impl Slots {
     }
 }
 
-/// Returns the offset in the image's thread-local block of the symbol that a relocation names; 0
-/// if it names none. `None` if another image defines the symbol.
+/// Returns the thread-local offset of the symbol that a relocation names, 0 if none; `None` if
+/// another image defines it.
 fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = names.endian;
     if relocation.r_sym(endian, false) == 0 {

@@ -1,18 +1,18 @@
-//! Recognises functions of a standard library that was compiled into the program: C++ templates and inline functions,
-//! and all that Rust links statically, with parking_lot.
+//! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and all
+//! that Rust links statically, with parking_lot.
 //!
-//! C++ names are read mangled, because a large program has too many to demangle. Functions whose purpose is to call a
-//! function of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count.
-//! Compilers inline the called function into them, and they are then its only name.
+//! C++ names are read mangled, because a large program has too many to demangle. Functions made to call the program's
+//! (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count: compilers inline the
+//! called function into them, and they are then its only name.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
 
 /// C++'s abbreviations of `std` and its best-known members.
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
-/// Further namespaces of its implementations.
+/// More namespaces of implementations.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// Parts of the names of C++ functions that call a function of the program.
+/// In names of C++ functions that call the program's.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -27,10 +27,10 @@ const CALLS_BACK: [&str; 12] = [
     "__thread_proxy",
     "10__function",
 ];
-/// Rust's crates, besides those whose names begin with [`PARKING_LOT`].
+/// Rust's crates, besides [`PARKING_LOT`]'s.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// Parts of the names of Rust functions that call a function of the program.
+/// In names of Rust functions that call the program's.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",
@@ -41,8 +41,8 @@ const RUST_CALLS_BACK: [&str; 6] = [
 ];
 
 impl Function {
-    /// Returns whether the function belongs to a standard library of C++ or Rust, by its name, and does not stand in
-    /// for a function of the program that it calls.
+    /// Returns whether the function's name is a C++ or Rust standard library's, and does not stand in for a
+    /// function of the program that it calls.
     pub fn is_of_standard_library(&self) -> bool {
         let mut names = self.names.iter();
         names.any(|name| is_cpp(name) || is_rust(name))
@@ -53,7 +53,7 @@ fn is_cpp(name: &str) -> bool {
     let Some(name) = name.strip_prefix("_Z") else {
         return false;
     };
-    // A name inside a function begins with the function's name.
+    // A name inside a function begins with the function's.
     let name = name.trim_start_matches('Z');
     let begins = |with: &str| name.starts_with(with);
     let is_std = match name.strip_prefix('N') {
@@ -67,7 +67,7 @@ fn is_cpp(name: &str) -> bool {
     is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
 }
 
-/// Returns whether the function is a wrapper by which libstdc++'s headers call pthread functions.
+/// Returns whether libstdc++'s headers call pthread functions by it.
 fn is_of_threads(name: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit();
     let bare = name.trim_start_matches('L').trim_start_matches(digits);

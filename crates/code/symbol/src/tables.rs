@@ -10,16 +10,14 @@ use crate::dynamic::Dynamic;
 use crate::elf::{Elf, File, is_code};
 use crate::layout::Layout;
 
-/// The longest name that is kept.
 const MAX_NAME: usize = 16 << 10;
-/// The most bytes of all names of one table.
+/// The most bytes of a table's names.
 const MAX_NAMES: usize = 192 << 20;
-/// The most symbols of one table that are read.
+/// The most symbols read from a table.
 const MAX_SYMBOLS: usize = 2_000_000;
 
-/// One symbol of a function.
 pub(crate) struct Symbol<'d> {
-    /// Without version; `None` if it is empty, too long, or not UTF-8.
+    /// Without version; `None` if empty, too long, or not UTF-8.
     pub(crate) name: Option<&'d str>,
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -27,33 +25,29 @@ pub(crate) struct Symbol<'d> {
     pub(crate) ifunc: bool,
 }
 
-/// One symbol of a variable.
 pub(crate) struct Datum<'d> {
     pub(crate) name: &'d str,
-    /// Its address; for a thread-local variable, its offset in the thread's block.
+    /// Its address, or its offset in a thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) thread_local: bool,
 }
 
-/// The definitions of one table.
 #[derive(Default)]
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
     pub(crate) data: Vec<Datum<'d>>,
-    /// Whether there are more.
     pub(crate) cut: bool,
 }
 
-/// A table of names, read within a budget. Otherwise many symbols that point into one long name
-/// would cost more than the file's length.
+/// A table of names, read within a budget. Otherwise many symbols in one long name would cost more
+/// than the file's length.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,
 }
 
 impl<'d> Strings<'d> {
-    /// Returns the names of a symbol table.
     pub(crate) fn of<E: Elf>(
         file: &File<'d, E>,
         table: &SymbolTable<'d, E, &'d Content>,
@@ -66,7 +60,6 @@ impl<'d> Strings<'d> {
         Strings::new(strings)
     }
 
-    /// Returns a table of these bytes.
     pub(crate) fn new(bytes: &'d [u8]) -> Strings<'d> {
         Strings {
             bytes,
@@ -74,7 +67,7 @@ impl<'d> Strings<'d> {
         }
     }
 
-    /// Returns the name at an offset, without the version after `@`.
+    /// Without its version.
     pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
         let rest = self.bytes.get(offset as usize..)?;
         let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
@@ -86,7 +79,7 @@ impl<'d> Strings<'d> {
     }
 }
 
-/// Reads one table; skips symbols that define nothing here.
+/// Skips symbols that define nothing.
 pub(crate) fn symbols<'d, E: Elf>(
     file: &File<'d, E>,
     table: &SymbolTable<'d, E, &'d Content>,
@@ -101,7 +94,6 @@ pub(crate) fn symbols<'d, E: Elf>(
     collect::<E>(table.enumerate(), strings, file.endian(), is_in_code)
 }
 
-/// Reads the table of a file without section headers.
 pub(crate) fn loaded_symbols<'d, E: Elf>(
     loaded: &Dynamic<'d, E>,
     layout: &Layout,
@@ -157,8 +149,8 @@ fn collect<'d, E: Elf>(
     found
 }
 
-/// Returns whether a symbol is a function: by its type, or because it is a global label in code, as
-/// in hand-written assembly.
+/// Returns whether a symbol is a function, by its type or as a global label in code, as in
+/// hand-written assembly.
 fn is_function<E: Elf>(symbol: &E::Sym, is_in_code: impl Fn() -> bool) -> bool {
     match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,

@@ -1,7 +1,7 @@
 //! Unpacks MiniDebugInfo: an xz container with LZMA2 inside, within bounds.
 //!
-//! A few bytes of LZMA2 may expand to megabytes, so the output and the window have a limit. Check
-//! sums are not compared, because the output is parsed as hostile anyway.
+//! A few bytes of LZMA2 may expand to megabytes, so output and window have a limit. Check sums are
+//! not compared, because the output is hostile anyway.
 
 use std::io::Read;
 
@@ -10,8 +10,7 @@ use lzma_rust2::Lzma2Reader;
 const HEADER: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const LZMA2: u8 = 0x21;
 
-/// Returns the unpacked bytes; `None` if the container is damaged, uses another filter than LZMA2,
-/// or holds more than `limit` bytes.
+/// Returns the unpacked bytes; `None` if damaged, not LZMA2, or more than `limit`.
 pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = packed.strip_prefix(&HEADER)?;
     let check_size = match rest.get(1)? & 0xf {
@@ -26,7 +25,7 @@ pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(unpacked)
 }
 
-/// Unpacks one block. Returns the bytes after its padding.
+/// Returns the bytes after its padding.
 fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'p [u8]> {
     let header_size = (usize::from(*bytes.first()?) + 1) * 4;
     let window = window(bytes.get(1..header_size)?)?.min(limit as u64);
@@ -41,7 +40,7 @@ fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'
     rest.get((data.len() - rest.len()).wrapping_neg() & 3..)
 }
 
-/// Returns the LZMA2 window that a block header (after its size byte) requests.
+/// Returns the window that a block header (after its size byte) requests.
 fn window(header: &[u8]) -> Option<u64> {
     let (&flags, mut rest) = header.split_first()?;
     if flags & 0x3f != 0 {

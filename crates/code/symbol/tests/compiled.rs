@@ -137,7 +137,7 @@ fn aliases_ifuncs_and_cold_parts() {
     );
 }
 
-/// The symbols are in a separate file, found by link or by build-id.
+/// Found by link or by build-id.
 #[test]
 fn separate_debug_files() {
     let Some(program) = cpp() else { return };
@@ -189,7 +189,6 @@ fn stripped_functions_are_known_by_address() {
     );
 }
 
-/// Unwind information is found without section headers.
 #[test]
 fn without_section_headers() {
     let Some(program) = cpp() else { return };
@@ -245,7 +244,7 @@ fn rust_names() {
         }
         fn main() { std::process::exit(inner::work(std::env::args().count()) as i32) }
     "#;
-    // The compiler decides the default scheme; only v0 can always be requested.
+    // The compiler decides the default scheme; only v0 can be requested.
     for scheme in [&[][..], &["-Csymbol-mangling-version=v0"]] {
         let options = [&["--crate-name=prog", "-O"], scheme].concat();
         let Some(program) = compile("rustc", "prog.rs", source, &options) else {
@@ -307,7 +306,7 @@ fn other_files_are_refused() {
     assert_eq!(parse(&bytes), Error::NotLoadable { elf_type: 1 });
 }
 
-/// The program beside itself has the link's name and its own build-id, and no symbols.
+/// The program beside itself has the link's name and its build-id, and no symbols.
 #[test]
 fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     let Some(program) = cpp() else { return };
@@ -328,8 +327,7 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     assert_eq!(count(&image, "local"), 1);
 }
 
-/// Regression: programs run without section headers, so their exports and the loader's slots must be found as the
-/// loader does.
+/// Programs run so, and their exports and slots must be found as the loader does.
 #[test]
 fn a_file_without_section_headers_has_its_dynamic_symbols() {
     for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {

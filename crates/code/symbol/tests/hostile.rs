@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use tiptoe_symbol::{Image, NoDebugFiles};
 
-/// Makes all lookups, whatever the bytes are.
 fn exercise(bytes: &[u8]) {
     let Ok(image) = Image::parse(&bytes.to_vec().into(), &NoDebugFiles) else {
         return;
@@ -54,8 +53,7 @@ proptest! {
         exercise(&bytes);
     }
 
-    /// Changes the numbers on which everything depends: the ELF header, program headers, and
-    /// section headers.
+    /// ELF, program and section headers.
     #[test]
     fn headers_changed(changes in header_fields(), at_end in any::<bool>()) {
         let mut bytes = victim();
@@ -90,7 +88,7 @@ proptest! {
     }
 }
 
-/// Returns a minimal file whose symbol table has `count` symbols in one long name.
+/// All symbols are in one long name.
 fn many_symbols_one_name(count: usize, name_length: usize) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");
@@ -139,8 +137,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// A table of long overlapping names must cost the file's length, not the product of symbols and
-/// names.
+/// They must cost the file's length, not the product of symbols and names.
 #[test]
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);

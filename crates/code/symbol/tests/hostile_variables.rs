@@ -140,7 +140,7 @@ fn declarations_in_a_cycle() {
     );
 }
 
-/// An entry of one byte has a million attributes without bytes.
+/// A one-byte entry has a million attributes.
 #[test]
 fn attributes_without_bytes() {
     let mut dwarf = Dwarf::new();
@@ -153,7 +153,7 @@ fn attributes_without_bytes() {
     assert!(matches!(error, VariableError::Damaged { .. }), "{error}");
 }
 
-/// Many units, each with a table of abbreviations that begins inside another's.
+/// Each unit has a table of abbreviations that begins inside another's.
 #[test]
 fn tables_that_overlap() {
     let mut abbrev = Vec::new();
@@ -174,7 +174,7 @@ fn tables_that_overlap() {
     );
 }
 
-/// Many variables whose names are the ends of one long text.
+/// The names are ends of one long text.
 #[test]
 fn names_that_overlap() {
     let mut dwarf = Dwarf::new();
@@ -212,7 +212,6 @@ fn program() -> Option<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Bytes changed in the debug information.
     #[test]
     fn changed_anywhere(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
         let Some(mut bytes) = program() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Origins of instructions: inlined functions, and lines; in the file or in a separate one, damaged or not.
+//! Origins of instructions, inlined functions and lines, in the file or a separate one, damaged or not.
 
 mod common;
 
@@ -26,7 +26,6 @@ fn build(folder: &TempDir, options: &[&str]) -> Option<PathBuf> {
     Some(program.into())
 }
 
-/// Returns the origin of each byte of a function.
 fn origins(path: &Path, bytes: &[u8], function: &str) -> Vec<Origin> {
     let source = Disk::of(path);
     let content = bytes.to_vec().into();
@@ -113,7 +112,6 @@ fn damage_is_survived() {
     }
 }
 
-/// Regression: inlined calls were not counted, and not reported.
 #[test]
 fn places_where_a_function_is_inlined_are_counted() {
     const PARTLY: &str = "\

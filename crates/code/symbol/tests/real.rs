@@ -1,4 +1,4 @@
-//! The programs and libraries of the machine: counts, addresses, and names.
+//! The machine's programs and libraries: counts, addresses, and names.
 
 mod common;
 
@@ -9,7 +9,6 @@ use tiptoe_symbol::{Error, Image, Kind, Source};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Prints the contents of an image, so that `--nocapture` is a report.
 fn report(path: &str, image: &Image) {
     let count = |pick: &dyn Fn(&tiptoe_symbol::Function) -> bool| {
         image.functions().iter().filter(|f| pick(f)).count()
@@ -27,7 +26,6 @@ fn report(path: &str, image: &Image) {
     );
 }
 
-/// Checks the invariants of every image.
 fn check_invariants(image: &Image) {
     let functions = image.functions();
     assert!(
@@ -79,7 +77,7 @@ fn every_program_of_the_machine() {
     }
 }
 
-/// Compares the frames with readelf's; each must be (part of) a function.
+/// Each frame must be (part of) a function.
 #[test]
 fn unwind_information_agrees_with_readelf() {
     for path in ["/usr/bin/sqlite3", "/usr/bin/memcached", "/usr/sbin/nginx"] {

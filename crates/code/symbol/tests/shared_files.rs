@@ -1,4 +1,4 @@
-//! Debug information that several files share, as dwz makes it (`.gnu_debugaltlink`).
+//! Debug information that several files share, made by dwz (`.gnu_debugaltlink`).
 
 #[expect(dead_code, reason = "the places of debug files are this test's own")]
 mod common;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tiptoe_symbol::variable::{Plan, VariableError, Watch};
 use tiptoe_symbol::{Content, DebugSource, Image, NoDebugFiles};
 
-/// The offset of the structure in the shared file.
+/// The structure's offset in the shared file.
 const TYPE: &str = "12";
 
 /// A program whose variable has its type in a shared file.
@@ -27,7 +27,6 @@ struct Places {
     image: PathBuf,
     root: PathBuf,
     cache: Option<PathBuf>,
-    /// The answer of the server.
     served: Option<PathBuf>,
     requests: RefCell<Vec<String>>,
 }
@@ -58,7 +57,7 @@ impl DebugSource for Places {
 }
 
 impl Program {
-    /// Builds the program, which refers to the shared file by this name, and the file as `shared`.
+    /// The program refers to the shared file by this name.
     fn new(name: &str) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -81,14 +80,12 @@ impl Program {
         Program { folder, build_id }
     }
 
-    /// Copies the shared file, below this program's folder.
     fn copy(&self, to: &str) {
         let to = self.folder.path().join(to);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::copy(self.folder.path().join("shared"), to).unwrap();
     }
 
-    /// Returns the places below this program's folder.
     fn places(&self) -> Places {
         Places {
             image: self.folder.path().join("program"),
@@ -111,7 +108,7 @@ impl Program {
     }
 }
 
-/// The file is found by its name, by its build-id, or in the cache of debuginfod's client. No server is asked then.
+/// By its name, its build-id, or in debuginfod's client cache; then no server is asked.
 #[test]
 fn a_shared_file_is_found() {
     let program = Program::new("pool/x.debug");
@@ -151,7 +148,7 @@ fn a_server_is_asked_for_a_missing_shared_file() {
     assert!(program.plan("stats.misses", &other).is_err());
 }
 
-/// The error was `damaged debug information`, without any way on.
+/// The error was `damaged debug information`.
 #[test]
 fn a_missing_shared_file_is_answered_with_its_package() {
     let name = "/usr/lib/debug/.dwz/x86_64-linux-gnu/tiptoe-test.debug";
@@ -172,7 +169,7 @@ fn a_missing_shared_file_is_answered_with_its_package() {
     }
 }
 
-/// The package of a program without debug information is named, and a program of the user's own is not in a package.
+/// A program without debug information has its package named, unless it is the user's own.
 #[test]
 fn missing_debug_information_is_answered_with_its_package() {
     let program = Program::new("none");

@@ -1,5 +1,5 @@
-//! Thread-local variables are at the addresses that the program itself prints: its own, those of a
-//! linked library and of one opened later; with glibc and with musl.
+//! Thread-local variables are at the addresses that the program prints: its own, a linked library's
+//! and a later opened one's, with glibc and with musl.
 
 mod common;
 #[path = "common/process.rs"]
@@ -14,7 +14,6 @@ use tempfile::TempDir;
 use tiptoe_symbol::variable::{LoadedFile, Start, Thread, VariableError, Watch};
 use tiptoe_symbol::{Content, Image};
 
-/// A file of the process.
 struct Module {
     bytes: Content,
     image: Image,
@@ -82,7 +81,7 @@ fn check(compiler: &str, [of_program, of_library]: [&[&str]; 2], is_musl: bool) 
         tool(compiler, &[&shared, of_library].concat()).unwrap();
     }
     let (to, from, early) = (path("prog"), path("threads.c"), path("early.so"));
-    // `late.so` is opened by a path that begins in the current folder.
+    // `late.so` is opened by a path from the current folder.
     let source = fs::read_to_string(&from).unwrap();
     fs::write(&from, source.replace("./late.so", &path("late.so"))).unwrap();
     let program = ["-g", "-o", &to, &from, &early, "-pthread", "-ldl"];
@@ -140,7 +139,7 @@ fn with_musl() {
     check("musl-gcc", [&[], &[]], true);
 }
 
-/// Another interface of the loader (TLS descriptors) is not supported, and refused as such.
+/// The loader's other interface (TLS descriptors) is refused as unsupported.
 #[test]
 fn by_descriptors() {
     let folder = TempDir::new().unwrap();

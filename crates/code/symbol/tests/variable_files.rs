@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Disk, image, tool};
 use tempfile::TempDir;
-use tiptoe_symbol::variable::{Kind, Plan, Start, Watch, check_alignment};
+use tiptoe_symbol::variable::{Plan, Start, ValueKind, Watch, check_alignment};
 
 struct Program {
     folder: TempDir,
@@ -15,7 +15,6 @@ struct Program {
 }
 
 impl Program {
-    /// Compiles a program of one file.
     fn of(compiler: &str, source: (&str, &str), options: &[&str]) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -26,7 +25,6 @@ impl Program {
         Program { folder, path }
     }
 
-    /// Compiles the C program.
     fn build(compiler: &str, options: &[&str]) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -66,7 +64,7 @@ fn refused(path: &Path, text: &str, parts: &[&str]) {
     }
 }
 
-/// Checks that all lookups have the same answer as with debug information in the file.
+/// All lookups must answer as with debug information in the file.
 fn same(plain: &Path, other: &Path) {
     for text in [
         "stats.hits",
@@ -110,7 +108,7 @@ fn packed_or_in_units_of_types() {
         assert_eq!(found.start, Start::Module(symbol[0]));
         assert!(matches!(
             found.value.kind,
-            Kind::Enumeration { signed: true, .. }
+            ValueKind::Enumeration { signed: true, .. }
         ));
     }
 }
@@ -178,7 +176,7 @@ fn in_files_that_are_not_read() {
     );
 }
 
-/// A variable of a library, if the program has a copy of it, and if not.
+/// If the program has a copy of the variable, and if not.
 #[test]
 fn in_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -223,7 +221,7 @@ fn variables_that_were_left_out() {
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
 }
 
-/// g++ only declares what it omits, in its namespace, as it does for other files' variables.
+/// g++ only declares what it omits, as it does for other files' variables.
 #[test]
 fn namespaces_of_one_file() {
     let source = "

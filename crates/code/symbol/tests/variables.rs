@@ -1,5 +1,5 @@
-//! Variables of real programs. gdb, attached to the same process, must have the same address, size
-//! and value for each expression.
+//! Variables of real programs. gdb, attached to the same process, must have each expression's
+//! address, size and value.
 
 mod common;
 #[path = "common/process.rs"]
@@ -20,7 +20,6 @@ const HIDDEN: &str = include_str!("fixtures/hidden.c");
 const CPP: &str = include_str!("fixtures/variables.cpp");
 const RUST: &str = include_str!("fixtures/variables.rs");
 
-/// A compiled program, and its compiler options.
 struct Program {
     _folder: TempDir,
     path: PathBuf,
@@ -65,7 +64,6 @@ fn mixes(other: bool) -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-/// The result of one expression in a process.
 #[derive(Debug, PartialEq)]
 struct FoundVariable {
     address: u64,
@@ -73,7 +71,6 @@ struct FoundVariable {
     value: String,
 }
 
-/// A running program.
 struct Running {
     program: Program,
     bytes: Content,
@@ -135,8 +132,8 @@ impl Running {
         })
     }
 
-    /// Compares the address, size and value of each expression with gdb's. A pair is our text, and
-    /// gdb's if that differs.
+    /// Compares each expression's address, size and value with gdb's. A pair is our text, and gdb's
+    /// if that differs.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {
@@ -186,7 +183,7 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// Returns what gdb prints for each of these in this process; empty on an error.
+/// Empty on an error.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),
@@ -217,7 +214,6 @@ fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<Strin
     Some(answers)
 }
 
-/// Returns the first hexadecimal number in a text.
 fn hex_in(text: &str) -> Option<&str> {
     let text = &text[text.find("0x")?..];
     let end = text[2..].find(|c: char| !c.is_ascii_hexdigit());

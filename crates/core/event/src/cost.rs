@@ -47,8 +47,8 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` times this unit. The interval scales with the hits, because its
-    /// error is that of the unit cost, the same for all.
+    /// Returns the cost of `hits` times this unit. The interval scales too, because its error is
+    /// the unit cost's, the same for all hits.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -77,7 +77,7 @@ impl Cost {
         }
     }
 
-    /// Returns the share of `cpu_ns` of CPU time; zero if that is 0.
+    /// Returns the share of `cpu_ns` of CPU time, or 0 of none.
     pub fn share_of(self, cpu_ns: u64) -> Share {
         if cpu_ns == 0 {
             return Share::default();
@@ -91,7 +91,7 @@ impl Cost {
     }
 }
 
-/// A share of the target's CPU time, where 1.0 is all of it, with an interval.
+/// A share of the target's CPU time, up to 1.0, with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// The best estimate.

@@ -7,8 +7,8 @@
 //! NAME     = one of `perf list` | "r" HEX | GROUP ":" TRACEPOINT
 //! ```
 //!
-//! A name with the same number on every machine becomes that number here. Names whose meaning depends on the machine
-//! (tracepoints, and the terms of its PMUs) stay text. Nothing is allocated, because everything borrows the list.
+//! Names with the same number on every machine become that number. Others (tracepoints, terms of PMUs) stay text.
+//! Everything borrows the list, so nothing is allocated.
 
 use core::fmt;
 
@@ -28,7 +28,7 @@ pub enum CounterKind<'a> {
     Hardware(u64),
     /// A generic cache event: the number in `config`.
     Cache(u64),
-    /// A software event, counted by the kernel: the number in `config`.
+    /// A software event: the number in `config`.
     Software(u64),
     /// A raw event: the CPU's own number.
     Raw(u64),
@@ -64,20 +64,17 @@ pub struct Counter<'a> {
     pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
-    /// Where and how it counts, with its group's modifiers.
+    /// Where and how it counts, its group's modifiers included.
     pub modifiers: Modifiers,
-    /// Whether some modifiers come from its group, and are not in `text`.
+    /// Whether some modifiers come from its group, not from `text`.
     pub is_modified_by_group: bool,
 }
 
-/// Events that count together or not at all. A single event is a group of one.
+/// Events that count together or not at all, one at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterGroup<'a> {
-    /// The text between the braces.
     events: &'a str,
-    /// Whether there were braces.
     is_braced: bool,
-    /// The modifiers after the braces.
     modifiers: Modifiers,
 }
 
@@ -99,17 +96,16 @@ impl<'a> CounterGroup<'a> {
         self.is_braced
     }
 
-    /// Returns whether the group is pinned, which its leader decides.
+    /// Returns whether its leader, and so the group, is pinned.
     pub fn is_pinned(&self) -> bool {
         let leader = self.events().next();
         leader.is_some_and(|leader| leader.is_ok_and(|leader| leader.modifiers.pinned))
     }
 }
 
-/// Reads a list, group by group.
+/// Parses a list, group by group.
 ///
-/// The first error is the last item. Errors inside a group are returned by
-/// [`CounterGroup::events`].
+/// The first error is the last item. Errors inside a group come from [`CounterGroup::events`].
 pub fn counter_groups(
     list: &str,
 ) -> impl Iterator<Item = Result<CounterGroup<'_>, CounterError<'_>>> {
@@ -121,7 +117,7 @@ pub fn counter_groups(
 pub enum CounterFault {
     /// Nothing between two commas.
     NoEvent,
-    /// A brace is closed before it is open, or inside another.
+    /// A brace closed before it is open, or inside another.
     Braces,
     /// A brace or slash is not closed.
     NotClosed,
@@ -135,7 +131,7 @@ pub enum CounterFault {
     Unknown,
 }
 
-/// A list of counters that could not be read.
+/// A list of counters with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterError<'a> {
     /// The wrong part; for an unknown event its name.
@@ -145,7 +141,7 @@ pub struct CounterError<'a> {
 }
 
 impl CounterError<'_> {
-    /// Returns the known names that are nearest to an unknown one, the nearest first.
+    /// Returns the known names nearest to an unknown one, nearest first.
     pub fn nearest(&self) -> [Option<&'static str>; NEAR] {
         match self.fault {
             CounterFault::Unknown => nearest(self.text),

@@ -1,6 +1,6 @@
 //! How followed calls ended.
 
-/// The calls of one event by how they ended. Each entered call is in exactly one of these.
+/// The calls of one event by how they ended; each entered call is in one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.
@@ -29,8 +29,8 @@ impl Ends {
         }
     }
 
-    /// Returns what was added since an earlier state of the same event. `inside` is a state and no
-    /// sum, so it stays.
+    /// Returns what was added since an earlier state of the same event. `inside` is no sum, so it
+    /// stays.
     #[must_use]
     pub fn since(self, earlier: Ends) -> Ends {
         self.sums(earlier, u64::wrapping_sub)

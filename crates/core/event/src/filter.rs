@@ -1,13 +1,12 @@
 //! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`.
 //!
-//! A filter is evaluated inside the trampoline with a compare and a branch per
-//! term. So it must be cheap in machine code: a few comparisons of one register
-//! with one constant, all joined the same way.
+//! The trampoline evaluates a filter with a compare and a branch per term. So a filter is a few
+//! comparisons of a register with a constant, all joined the same way.
 
-/// The most comparisons that one filter may hold.
+/// The most comparisons of a filter.
 pub const MAX_COMPARISONS: usize = 8;
 
-/// How a register's bits are read before they are compared.
+/// How a register's bits are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
     /// Unsigned, the low 8 bits.
@@ -71,7 +70,7 @@ pub struct Comparison {
     pub width: Width,
     /// The relation.
     pub operator: Operator,
-    /// The constant's bits: for unsigned widths the two's complement image of the `u64`.
+    /// The constant's bits: for unsigned widths the `u64`'s image.
     pub value: i64,
 }
 
@@ -113,8 +112,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns a filter; `None` if there is no comparison, there are more than [`MAX_COMPARISONS`],
-    /// or one names a register above `arg5`.
+    /// Returns a filter; `None` for no comparison, more than [`MAX_COMPARISONS`], or a register
+    /// above `arg5`.
     pub fn new(join: Join, comparisons: &[Comparison]) -> Option<Filter> {
         let first = *comparisons.first()?;
         if comparisons.len() > MAX_COMPARISONS || comparisons.iter().any(|c| c.arg > 5) {
@@ -134,7 +133,7 @@ impl Filter {
         &self.comparisons[..self.len as usize]
     }
 
-    /// Returns how they are joined.
+    /// Returns the join.
     pub fn join(&self) -> Join {
         self.join
     }

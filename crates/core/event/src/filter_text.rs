@@ -17,7 +17,7 @@ use crate::number::number;
 pub enum FilterFault {
     /// An argument is missing.
     NoArgument,
-    /// The argument is not in a register; only `arg0` to `arg5` are.
+    /// The argument is not in a register, as `arg0` to `arg5` are.
     NoSuchArgument,
     /// The width is not one of `u8` to `s64`.
     BadWidth,
@@ -25,7 +25,7 @@ pub enum FilterFault {
     NoOperator,
     /// A number is missing.
     NoNumber,
-    /// The number does not fit the width, so the comparison would be meaningless.
+    /// The number does not fit the width, so the comparison is meaningless.
     OutOfRange,
     /// `&&` and `||` in one filter.
     MixedJoin,
@@ -35,7 +35,7 @@ pub enum FilterFault {
     Trailing,
 }
 
-/// A filter that could not be parsed, and where.
+/// A filter with an error, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilterError {
     /// The byte offset of the error.
@@ -74,7 +74,7 @@ const WIDTHS: [(&str, Width); 8] = [
     ("s64", Width::S64),
 ];
 
-/// Longer ones come first, otherwise `<=` would be read as `<`.
+/// Longer ones first; otherwise `<=` would be read as `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Eq),
     ("!=", Operator::Ne),
@@ -109,7 +109,6 @@ impl FromStr for Filter {
     }
 }
 
-/// Parses a filter from left to right.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -142,7 +141,6 @@ impl<'a> Reader<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// Takes a word of letters and digits, and returns it with its offset.
     fn word(&mut self) -> (&'a str, usize) {
         let (rest, start) = (self.rest(), self.at);
         let end = rest
@@ -198,7 +196,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Parses the constant's bits, if they fit the width.
     fn value(&mut self, width: Width) -> Result<i64, FilterError> {
         self.skip_spaces();
         let negative = self.takes("-");

@@ -1,14 +1,12 @@
 //! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
 //!
-//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is
-//! 9% wide, from 1 ns to 73 minutes in [`HISTOGRAM_BUCKETS`] words. Two
-//! histograms add up bucket by bucket, and no setting can make them differ.
+//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is 9% wide, from 1 ns
+//! to 73 minutes in [`HISTOGRAM_BUCKETS`] words. Any two histograms add up bucket by bucket.
 //!
-//! The bucket of a time is exact, and takes neither a logarithm nor a float. Let
-//! `e` be the place of the time's highest bit, and `m` the time moved left until
-//! that bit is bit 63. An eighth of the octave begins at each value of the three
-//! bits `s` below it, and exactly one bucket ends in each of the first seven
-//! eighths, at `THRESHOLDS[s]`. So, in generated code as here, for a time > 0:
+//! The bucket of a time is exact, without a logarithm or a float. Let `e` be the place of the
+//! highest bit, and `m` the time moved left until that is bit 63. The three bits `s` below it
+//! number the eighths of the octave, and one bucket ends in each of the first seven, at
+//! `THRESHOLDS[s]`. So, in generated code as here, for a time > 0:
 //!
 //! ```text
 //! m      = ns << (63 - e)
@@ -16,17 +14,16 @@
 //! bucket = 8 * e + s + (m > THRESHOLDS[s]) - (m << 1 == 0)      never below 0
 //! ```
 //!
-//! The last term is for powers of two, which end their bucket: they are the only
-//! whole numbers on a boundary. Bucket 0 would be `(1, 1.09]`, in which no whole
-//! number lies, so it holds 1 ns, and the exported form can say that exactly.
+//! The last term is for powers of two, the only whole numbers on a boundary, which end their
+//! bucket. Bucket 0 would be `(1, 1.09]`, without a whole number, so it holds 1 ns.
 
 /// Buckets for each doubling: `2^HISTOGRAM_SCALE`.
 pub const HISTOGRAM_SCALE: u8 = 3;
-/// Buckets of a histogram: up to `2^42` ns. The last one also holds longer times.
+/// Buckets of a histogram, up to `2^42` ns; the last also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
-/// `2^(1/8)` to `2^(7/8)`, each times `2^63` and rounded down: where a bucket
-/// ends within each eighth of an octave. None ends in the last eighth.
+/// `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down: where a bucket ends within each eighth of an
+/// octave. None ends in the last.
 pub const THRESHOLDS: [u64; 8] = [
     0x8b95_c1e3_ea8b_d6e6,
     0x9837_f051_8db8_a96f,
@@ -38,7 +35,7 @@ pub const THRESHOLDS: [u64; 8] = [
     u64::MAX,
 ];
 
-/// Returns the bucket of a time; 0 ns has none, and is treated as 1 ns.
+/// Returns the bucket of a time; 0 ns is treated as 1 ns.
 #[inline]
 pub const fn bucket_of(ns: u64) -> usize {
     if ns <= 1 {
@@ -57,7 +54,7 @@ pub const fn bucket_of(ns: u64) -> usize {
     }
 }
 
-/// Returns the longest whole time of a bucket; the last bucket also holds longer ones.
+/// Returns the longest time of a bucket, although the last also holds longer ones.
 pub const fn upper_ns(bucket: usize) -> u64 {
     let end = if bucket < HISTOGRAM_BUCKETS {
         bucket + 1
@@ -79,8 +76,8 @@ pub const fn lower_ns(bucket: usize) -> u64 {
     }
 }
 
-/// Counts of times by bucket. The longest time is stored separately in [`Latency`](crate::Latency),
-/// because a bucket does not have it exactly.
+/// Counts of times by bucket. [`Latency`](crate::Latency) has the longest time, because a bucket
+/// does not have it exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     /// Times of 0 ns: shorter than the clock's resolution.
@@ -112,7 +109,7 @@ impl Histogram {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds counts in the order of buckets; counts after the last bucket are ignored.
+    /// Adds counts in the order of buckets, ignoring those after the last.
     pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
         self.zero_count = self.zero_count.wrapping_add(zero_count);
         for (sum, count) in self.counts.iter_mut().zip(counts) {
@@ -141,9 +138,9 @@ impl Histogram {
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket. The
-    /// error is below 9.1%, and the result never exceeds `max_ns`, the longest time. 0 if nothing
-    /// was counted.
+    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket; 0 if
+    /// nothing was counted. The error is below 9.1%, and the result at most `max_ns`, the longest
+    /// time.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {
@@ -160,7 +157,7 @@ impl Histogram {
     }
 }
 
-/// Returns the rank of a percentile among `total` sorted times, from 1; 0 if there are none.
+/// From 1, among `total` sorted times; 0 if there are none.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;
@@ -168,13 +165,13 @@ fn rank(total: u64, percent: f64) -> u64 {
     rank.max(1).min(total)
 }
 
-/// Returns the `nth` of `count` times, as if they were evenly spread over the bucket.
+/// Returns the `nth` of `count` times spread evenly over the bucket.
 fn within(bucket: usize, nth: u64, count: u64, max_ns: u64) -> u64 {
     let last = bucket == HISTOGRAM_BUCKETS - 1;
     let end = if last { u64::MAX } else { upper_ns(bucket) };
     let end = end.min(max_ns);
     let start = lower_ns(bucket).min(end);
-    // Rounded up, because the shortest time of a bucket is the next whole one after its start.
+    // Rounded up, because a bucket's shortest time is the next whole one after its start.
     let part = (u128::from(end - start) * u128::from(nth)).div_ceil(u128::from(count));
     start + part as u64
 }

@@ -3,16 +3,16 @@
 /// The times of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Latency {
-    /// The time between entry and return, over all timed calls.
+    /// Time between entry and return, over all timed calls.
     pub total_ns: u64,
     /// That time without the time in probed callees.
     pub self_ns: u64,
-    /// The longest time of all.
+    /// The longest time.
     pub max_ns: u64,
 }
 
 impl Latency {
-    /// Returns the sum of the times of two threads or two processes, and the larger maximum.
+    /// Returns the sum of two threads or processes, and the larger maximum.
     #[must_use]
     pub fn plus(self, other: Latency) -> Latency {
         Latency {
@@ -22,8 +22,8 @@ impl Latency {
         }
     }
 
-    /// Returns what was added since an earlier state of the same event. `max_ns` is a state and no
-    /// sum, so it stays.
+    /// Returns what was added since an earlier state of the same event. `max_ns` is no sum, so it
+    /// stays.
     #[must_use]
     pub fn since(self, earlier: Latency) -> Latency {
         Latency {

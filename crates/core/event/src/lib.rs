@@ -1,7 +1,6 @@
 //! The event model: what is observed, where, and with what result.
 //!
-//! Pure values without allocation or operating system calls, so that every other crate can use
-//! them.
+//! Pure values without allocation or system calls, so that every crate can use them.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,10 +1,9 @@
 //! Foreign text made safe to print: names, paths and messages that a traced program or a user
 //! chose.
 //!
-//! A terminal obeys control characters, and characters that are invisible or change the text's
-//! direction can make a line look like another. [`Printable`] prints them as escapes.
-//! [`PrintableJson`] does so inside JSON, whose values stay the same. [`ShellWord`] is for commands
-//! that a reader may paste.
+//! A terminal obeys control characters, and invisible or direction-changing ones can disguise a
+//! line. [`Printable`] escapes them. [`PrintableJson`] does so inside JSON, whose values stay the
+//! same. [`ShellWord`] is for commands that a reader may paste.
 
 use core::fmt::{self, Display, Formatter, Write};
 
@@ -16,13 +15,12 @@ pub struct Printable<'a>(pub &'a str);
 #[derive(Clone, Copy, Debug)]
 pub struct PrintableJson<'a>(pub &'a str);
 
-/// Prints one word of a shell command, such as a path, quoted if the shell would read it
-/// differently.
+/// Prints a word of a shell command, quoted if the shell would read it differently.
 #[derive(Clone, Copy, Debug)]
 pub struct ShellWord<'a>(pub &'a [u8]);
 
-/// Characters besides controls that are invisible, or change how the text around them looks:
-/// Unicode's Default_Ignorable_Code_Point, Bidi_Control, and separators of lines and annotations.
+/// Characters besides controls that are invisible or disguise the text around them: Unicode's
+/// Default_Ignorable_Code_Point, Bidi_Control, and separators of lines and annotations.
 const UNSEEN: [(char, char); 17] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -43,7 +41,7 @@ const UNSEEN: [(char, char); 17] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Returns whether a character is invisible, or a control.
+/// Returns whether a character is invisible or a control.
 pub fn is_unseen(c: char) -> bool {
     let within = |(first, last): &(char, char)| (*first..=*last).contains(&c);
     c.is_control() || (c > '\u{7f}' && UNSEEN.iter().any(within))
@@ -70,7 +68,7 @@ impl Display for PrintableJson<'_> {
     }
 }
 
-/// Writes text in the longest possible pieces, and each character for which `is_escaped` is true by
+/// Writes text in the longest possible pieces, and characters for which `is_escaped` is true by
 /// `escape`.
 fn write_with(
     text: &str,
@@ -120,7 +118,7 @@ fn escaped(word: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
         match byte {
             b'\'' | b'\\' => write!(f, "\\{}", char::from(*byte))?,
             b' '..=b'~' => f.write_char(char::from(*byte))?,
-            // Always three digits, otherwise the next character could be read as a fourth.
+            // Always three digits; otherwise the next character could be read as one.
             _ => write!(f, "\\{byte:03o}")?,
         }
     }

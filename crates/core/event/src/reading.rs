@@ -12,20 +12,20 @@ pub struct Reading {
     /// The count is a lower bound: the event counted for a part of the time, which says nothing
     /// about the rest.
     pub at_least: bool,
-    /// The time for which the event was requested.
+    /// How long the event was requested.
     pub time_enabled_ns: u64,
-    /// The time for which the event counted.
+    /// How long it counted.
     pub time_running_ns: u64,
     /// How the calls ended, if they are followed.
     pub ends: Option<Ends>,
     /// How long they took, if they are timed.
     pub latency: Option<Latency>,
-    /// How many calls were recorded, if records are enabled.
+    /// How many calls were recorded, if any are.
     pub records: Option<Records>,
 }
 
 impl Reading {
-    /// Returns the sum of the readings of two threads or two processes.
+    /// Returns the sum of two threads or processes.
     pub fn plus(self, other: Reading) -> Reading {
         Reading {
             count: self.count.wrapping_add(other.count),
@@ -53,8 +53,7 @@ impl Reading {
         }
     }
 
-    /// Returns how often the probe ran: once for each followed call, however the call ended;
-    /// otherwise once for each count.
+    /// Returns how often the probe ran: once for each followed call, otherwise once for each count.
     pub fn hits(&self) -> u64 {
         self.ends.map_or(self.count, Ends::calls)
     }
@@ -66,13 +65,12 @@ impl Reading {
         ends.saturating_add(records)
     }
 
-    /// Returns whether the event counted for less time than it was enabled.
+    /// Returns whether the event counted for only a part of the time.
     pub fn is_partial(&self) -> bool {
         self.time_running_ns < self.time_enabled_ns
     }
 
-    /// Returns the count, extrapolated to the time for which the event was enabled. Returns a lower
-    /// bound unchanged, because the time that it counted says nothing about the rest. `None` if the
+    /// Returns the count, extrapolated to the enabled time; a lower bound unchanged. `None` if the
     /// event never counted.
     pub fn scaled(&self) -> Option<u64> {
         if !self.is_partial() || self.at_least {
@@ -84,7 +82,6 @@ impl Reading {
     }
 }
 
-/// Joins two values; if only one exists, returns that one.
 fn join<T>(one: Option<T>, other: Option<T>, both: fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),

@@ -1,13 +1,13 @@
 //! How many calls were recorded.
 
-/// The calls of one event by whether they were recorded. Each call is in exactly one of these.
+/// The calls of one event by whether they were recorded; each is in one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.
     pub recorded: u64,
     /// Calls whose record was lost, because the reader was too slow.
     pub lost: u64,
-    /// Calls that were only counted, because their thread had no credit or no ring.
+    /// Calls only counted, because their thread had no credit or no ring.
     pub only_counted: u64,
 }
 
@@ -18,7 +18,7 @@ impl Records {
         numbers.into_iter().fold(self.recorded, u64::wrapping_add)
     }
 
-    /// Returns the sum of the records of two threads or two processes.
+    /// Returns the sum of two threads or processes.
     #[must_use]
     pub fn plus(self, other: Records) -> Records {
         self.each(other, u64::wrapping_add)

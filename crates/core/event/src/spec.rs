@@ -8,22 +8,19 @@
 //! OPTION   = NAME ["=" VALUE]
 //! ```
 //!
-//! A glob has `*` for any text or `?` for one character. Each other character is literal, also `[`,
-//! because names such as `f[abi:cxx11]`, `main.Map[int]` and `operator[]` contain it.
+//! A glob has `*` for any text or `?` for one character. `[` is literal, because names such as
+//! `f[abi:cxx11]`, `main.Map[int]` and `operator[]` contain it.
 //!
-//! A return has no offset: it is of the whole function.
-//!
-//! A `:` that belongs to a `::`, or is between closed brackets, never splits. So `ns::f`,
-//! `f[abi:cxx11]` and `libstdc++.so.6:std::foo*` mean what they look like. Other names with a
-//! single colon (Go's `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function.
+//! A `:` that belongs to a `::`, or is between closed brackets, never splits. Other names with a
+//! single colon (Go's `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So
 //! [`Spec::readings`] returns all ways to read a spec; a caller that knows the names must take the
 //! first that exists.
 //!
-//! A [`Spec`] borrows its text. Its `Display` is the *resolved* form, which always names the kind
+//! A [`Spec`] borrows its text. Its `Display`, the *resolved* form, names the kind
 //! (`uprobe:redis-server:dictFind`) and parses to the same value.
 //!
-//! Kinds other than probes are kept as [`Function::Unparsed`] text, so that a driver can name what
-//! it does not support.
+//! Kinds other than probes stay [`Function::Unparsed`] text, which a driver can name as
+//! unsupported.
 
 use core::fmt;
 
@@ -32,7 +29,7 @@ use crate::spec_parse::{self, SpecError};
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The entry of a function, or an instruction within it: the default.
+    /// The entry of a function (the default), or an instruction within it.
     Uprobe,
     /// The return of a function.
     Uretprobe,
@@ -90,7 +87,7 @@ pub enum Function<'a> {
     Glob(&'a str),
     /// A place by its offset in the binary.
     Offset(u64),
-    /// The text after the prefix of a [`Kind`] that is no probe.
+    /// The text after a [`Kind`] that is no probe.
     Unparsed(&'a str),
 }
 
@@ -117,7 +114,7 @@ impl<'a> Options<'a> {
         self.text.is_empty()
     }
 
-    /// Returns each option's name and value, as written.
+    /// Returns each option's name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + use<'a> {
         let listed = (!self.text.is_empty()).then(|| self.text.split(','));
         listed
@@ -151,13 +148,13 @@ impl<'a> Spec<'a> {
         spec_parse::parse(text)
     }
 
-    /// Returns all ways to read a spec, that of [`parse`](Spec::parse) first: with each single
-    /// colon as the one after the binary, then without a binary.
+    /// Returns all ways to read a spec: as [`parse`](Spec::parse) does, with each single colon as
+    /// the one after the binary, then without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         spec_parse::readings(text)
     }
 
-    /// Returns a spec of a function's entry, as a driver resolves a glob.
+    /// Returns a spec of a function's entry.
     pub fn uprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uprobe,

@@ -1,4 +1,4 @@
-//! Parses a [`Spec`]: prefix, binary, function, offset, options, in that order.
+//! Parses a [`Spec`].
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ pub enum SpecFault {
     ControlCharacter,
 }
 
-/// A spec that could not be parsed, and where.
+/// A spec with an error, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpecError {
     /// The byte offset of the error.
@@ -50,7 +50,6 @@ impl fmt::Display for SpecError {
 
 impl core::error::Error for SpecError {}
 
-/// The rest to parse, and its offset in the spec.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     text: &'a str,
@@ -62,7 +61,6 @@ impl<'a> Rest<'a> {
         Err(SpecError { at: self.at, fault })
     }
 
-    /// Splits around the byte at `cut`, which neither half keeps.
     fn split_around(self, cut: usize) -> (Rest<'a>, Rest<'a>) {
         let (before, after) = (&self.text[..cut], &self.text[cut + 1..]);
         (
@@ -78,13 +76,11 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Parses a spec; see the grammar in [`crate::spec`].
 pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
     let (kind, rest) = head(text)?;
     read(kind, rest, single_colon(rest.text, 0))
 }
 
-/// Returns all ways to read a spec; see [`Spec::readings`].
 pub(crate) fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, SpecError>> {
     let (first, head) = match head(text) {
         Ok(head) => (None, Some(head)),
@@ -111,7 +107,7 @@ fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
     }
 }
 
-/// Parses the text after a kind, with the position of the colon after the binary.
+/// Parses the text after a kind, given the colon after the binary.
 fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
     if !kind.is_probe() {
         return unparsed(kind, rest);
@@ -154,8 +150,8 @@ fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
     })
 }
 
-/// Returns the first `:` from a byte on that is not part of a `::` and not between closed brackets.
-/// In a longer run of odd length the first colon stays alone: `bin:::f` is the function `::f`.
+/// Returns the first `:` from a byte on that is in no `::` and not between closed brackets. In a
+/// longer run of odd length the first is alone: `bin:::f` is the function `::f`.
 fn single_colon(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -169,8 +165,6 @@ fn single_colon(text: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// Returns the length from an opening bracket to its closing one; `None` if it is no bracket, or
-/// not closed.
 fn closing(text: &[u8], open: u8) -> Option<usize> {
     let close = match open {
         b'[' => b']',
@@ -212,7 +206,7 @@ fn split_binary(
     Ok((Some(binary.text), function))
 }
 
-/// Splits off the options: the text between the last two slashes, if the last one ends the spec. So
+/// Splits off the options: the text between the last two slashes, if the last ends the spec. So
 /// `operator/` has none.
 fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Options<'_>), SpecError> {
     let none = (rest, Options::default());
@@ -244,8 +238,8 @@ fn looks_like_path(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// Returns where `+OFFSET` begins: the last `+` that a word, or nothing, follows. The plus signs of
-/// `operator+`, `operator++` and `f(1+2)` do not count.
+/// Returns where `+OFFSET` begins: the last `+` that a word, or nothing, follows, but not those of
+/// `operator+`, `operator++` and `f(1+2)`.
 fn offset_plus(text: &str) -> Option<usize> {
     let plus = text.rfind('+')?;
     let (before, after) = (&text[..plus], &text[plus + 1..]);

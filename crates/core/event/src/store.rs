@@ -1,16 +1,16 @@
 //! A store instruction, and the values that can be derived from the registers after it.
 
-/// Where the stored value comes from. Registers have their machine code numbers.
+/// Where the stored value comes from. Registers have machine code numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A register.
     Register(u8),
     /// A constant in the instruction.
     Immediate(u64),
-    /// An exchange: this register has the old memory value afterwards.
+    /// An exchange: the register has the old value afterwards.
     Exchanged(u8),
-    /// A compare and exchange: this register was stored if %rax equalled the old value; %rax has
-    /// the old value afterwards.
+    /// A compare and exchange: this register was stored if %rax equalled the old value, which %rax
+    /// has afterwards.
     Compared(u8),
     /// The old value plus this constant.
     Added(u64),
@@ -21,23 +21,23 @@ pub enum Source {
 pub struct Store {
     /// The value.
     pub source: Source,
-    /// The bit of the register at which the value begins.
+    /// The register's bit at which the value begins.
     pub shift: u8,
     /// The size in bytes.
     pub width: u8,
-    /// The base register. The address is base plus index times `scale`, plus `displacement`.
+    /// The base register of base plus index times `scale`, plus `displacement`.
     pub base: Option<u8>,
     /// The index register.
     pub index: Option<u8>,
     /// 1, 2, 4 or 8.
     pub scale: u8,
-    /// The constant; the whole address if the operand is relative to the instruction.
+    /// The constant, or the whole address if relative to the instruction.
     pub displacement: u64,
-    /// A segment is added as well, so the address is unknown.
+    /// A segment is added, so the address is unknown.
     pub is_elsewhere: bool,
 }
 
-/// The values of an access, in as many bytes as were watched.
+/// The watched bytes' values around an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessValues {
     /// The value before.
@@ -46,14 +46,13 @@ pub struct AccessValues {
     pub new: Option<u64>,
 }
 
-/// The flag that is set if a comparison was equal.
+/// The flag of an equal comparison.
 const ZERO_FLAG: u64 = 1 << 6;
-/// The number of %rax.
 const ACCUMULATOR: u8 = 0;
 
 impl Store {
-    /// Derives the old and new value of a watched address, `len` bytes, from the registers after
-    /// the store, in the order of their numbers. `bpf/watch.bpf.c` must do the same at each hit.
+    /// Derives the old and new value of `len` watched bytes from the registers after the store, in
+    /// the order of their numbers. `bpf/watch.bpf.c` must do the same.
     pub fn known(&self, registers: &[u64; 16], flags: u64, at: u64, len: u8) -> AccessValues {
         let register = |number: u8| registers.get(usize::from(number)).copied().unwrap_or(0);
         let of = |number: Option<u8>| number.map_or(0, register);

@@ -3,7 +3,7 @@
 use tiptoe_event::counter::{Modifiers, counter_names};
 use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 
-/// Returns all events, each with the number of its group.
+/// Each with its group's number.
 fn parse(list: &str) -> Result<Vec<(usize, Counter<'_>)>, CounterError<'_>> {
     let mut all = Vec::new();
     for (at, group) in counter_groups(list).enumerate() {
@@ -117,7 +117,6 @@ fn modifiers_of_a_group_are_shown_as_letters() {
             shown,
             "{list}"
         );
-        // The shown form must parse to the same.
         let again = one(&all);
         assert_eq!((again.kind, again.modifiers), (event.kind, event.modifiers));
     }

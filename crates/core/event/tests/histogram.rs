@@ -1,5 +1,5 @@
-//! The buckets against exact arithmetic: a time is in `(2^(i/8), 2^((i+1)/8)]`
-//! exactly when its eighth power is in `(2^i, 2^(i+1)]`.
+//! The buckets against exact arithmetic: a time is in `(2^(i/8), 2^((i+1)/8)]` exactly if its
+//! eighth power is in `(2^i, 2^(i+1)]`.
 
 use proptest::prelude::*;
 use tiptoe_event::histogram::{THRESHOLDS, lower_ns, upper_ns};
@@ -7,7 +7,6 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
 
 const LAST: usize = HISTOGRAM_BUCKETS - 1;
 
-/// Returns the number of bits of `number^8 - 1`, by arithmetic on as many words as needed.
 fn bits_below_eighth_power(number: u64) -> usize {
     let mut words = [0_u64; 9];
     words[0] = 1;
@@ -29,7 +28,7 @@ fn bits_below_eighth_power(number: u64) -> usize {
     high.map_or(0, |at| at * 64 + 64 - words[at].leading_zeros() as usize)
 }
 
-/// Returns the bucket by definition; 1 ns, which is below bucket 0, is in it.
+/// Returns the bucket by definition, except that bucket 0 has 1 ns.
 fn exact_bucket(ns: u64) -> usize {
     let index = bits_below_eighth_power(ns).saturating_sub(1);
     index.min(LAST)

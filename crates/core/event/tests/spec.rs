@@ -1,4 +1,4 @@
-//! The event grammar: the meaning of each form, and that the resolved form parses to the same.
+//! The event grammar: what each form means, and that resolved forms parse to the same.
 
 use proptest::prelude::*;
 use tiptoe_event::{Function, Kind, Options, Spec, SpecFault, is_glob};
@@ -56,7 +56,6 @@ fn a_double_colon_never_splits() {
     }
 }
 
-/// Once `f[abi:cxx11]` was the function `cxx11]` of a binary `f[abi`.
 #[test]
 fn a_colon_between_brackets_never_splits() {
     use Function::{Glob, Name};
@@ -232,7 +231,6 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Text made of the grammar's characters: what parses must parse again from its display.
     #[test]
     #[cfg_attr(miri, ignore = "generating the text takes minutes")]
     fn displayed_text_reads_back(text in "((uprobe|uretprobe|mem|usdt):)?([a-z:+/0*,=\\[\\](){}]|::|0x|operator|é){0,12}") {

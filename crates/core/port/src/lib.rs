@@ -1,15 +1,14 @@
 //! Where a program that links one of tiptoe's libraries meets tiptoe's agent.
 //!
-//! A library has a [`Port`] in the section [`SECTION`] of the file that it is linked into. While a
-//! tiptoe that wants its events is attached, the port is open and holds the addresses of two
-//! functions of the agent. Otherwise the library does nothing, at the cost of one load and one
-//! branch. Sections stay in stripped files, so tiptoe finds ports in any file with section headers,
-//! and checks [`Port::MAGIC`].
+//! A library has a [`Port`] in the section [`SECTION`] of its file. While an interested tiptoe is
+//! attached, the port is open and holds the addresses of two functions of the agent. Otherwise the
+//! library does nothing, at the cost of a load and a branch. Sections stay in stripped files, so
+//! tiptoe finds ports in any file with section headers, and checks [`Port::MAGIC`].
 //!
-//! The agent's code and the addresses stay for good once they are written. So a thread that found a
-//! port open may call them at any later time. A call after the end of the session does nothing. A
-//! port is opened and closed by one byte. The port's file may be unmapped at any moment, so the
-//! agent must write through the kernel, and the kernel guarantees no torn write only for a byte.
+//! The agent's code and the written addresses stay for good, so a thread that found a port open may
+//! call them at any later time. After the session such a call does nothing. One byte opens and
+//! closes a port: its file may be unmapped at any moment, so the agent must write through the
+//! kernel, which guarantees no torn write only for a byte.
 //!
 //! `tiptoe.h` has the same for C; a test compares both.
 #![no_std]
@@ -24,12 +23,12 @@ pub const SECTION: &str = "tiptoe_port";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// The scope that a thread is in. The library calls `begin` with the scope's name and flags
-    /// ([`RESUMES`]) when the thread enters it, and `end` with the result of `begin`.
+    /// A thread's scope. The library calls `begin` with the scope's name and flags ([`RESUMES`])
+    /// when the thread enters it, and `end` with the result of `begin`.
     Scopes = 1,
-    /// The lock that a thread waits for. The library calls `begin` where the program takes the
-    /// lock, with the lock's name, its address, and one of [`mode`] from bit [`MODE_SHIFT`] on. It
-    /// calls `end` with the result of `begin`, and one of [`outcome`].
+    /// The lock that a thread waits for. The library calls `begin` with the lock's name, its
+    /// address, and one of [`mode`] from bit [`MODE_SHIFT`] on; then `end` with the result of
+    /// `begin`, and one of [`outcome`].
     Locks = 2,
 }
 
@@ -42,11 +41,11 @@ impl Kind {
     }
 }
 
-/// For [`Kind::Scopes`]' `begin`: the thread resumes a scope that it entered before (a future is
-/// polled again). That is no new entry.
+/// For [`Kind::Scopes`]' `begin`: the thread resumes a scope (a future is polled again), which is
+/// no new entry.
 pub const RESUMES: u64 = 1;
 
-/// For [`Kind::Locks`]' `begin`: the position of the mode.
+/// For [`Kind::Locks`]' `begin`: position of the mode.
 pub const MODE_SHIFT: u32 = 56;
 
 /// How a lock is taken.
@@ -75,7 +74,7 @@ pub mod outcome {
     pub const PANICKED: u64 = 3;
 }
 
-/// A name at a fixed address. The address identifies it: two labels with one text are different.
+/// A name at a fixed address, which identifies it: two labels with one text differ.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
@@ -104,7 +103,7 @@ impl Label {
 
     /// Returns its text.
     pub fn text(&self) -> &'static str {
-        // SAFETY: pointer and length come from a `&'static str` and are never written.
+        // SAFETY: pointer and length are a `&'static str`'s, never written.
         unsafe { core::str::from_utf8_unchecked(core::slice::from_raw_parts(self.text, self.len)) }
     }
 }
@@ -114,7 +113,6 @@ type Begin = unsafe extern "C" fn(label: *const Label, what: u64) -> u64;
 /// The type of a port's `end`.
 type End = unsafe extern "C" fn(token: u64, what: u64);
 
-/// Returns the pointer to a function at an address that the agent wrote.
 fn at(address: usize) -> *const () {
     core::ptr::with_exposed_provenance(address)
 }
@@ -127,10 +125,10 @@ pub struct Port {
     magic: u64,
     kind: u32,
     bytes: u32,
-    /// An address once an agent has attached; written from outside, like the fields below.
+    /// An address once an agent attached; written from outside, as the fields below.
     begin: AtomicUsize,
     end: AtomicUsize,
-    /// Not 0 while an agent is attached. The agent writes the addresses first.
+    /// Not 0 while an agent is attached, which writes the addresses first.
     open: AtomicU8,
 }
 
@@ -171,11 +169,11 @@ impl Port {
     /// Returns whether an agent is attached.
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Acquire: the agent writes the addresses before this byte, each by a system call.
+        // Acquire: the agent writes the addresses first, by a separate system call.
         self.open.load(Ordering::Acquire) != 0
     }
 
-    /// Calls the agent's `begin`. Returns a token for [`Port::end`], 0 if no agent is attached.
+    /// Calls the agent's `begin`. Returns a token for [`Port::end`], or 0 without an agent.
     #[inline]
     pub fn begin(&self, label: &'static Label, what: u64) -> u64 {
         if !self.is_open() {
@@ -183,21 +181,21 @@ impl Port {
         }
         // Relaxed: written before the port was opened, and never changed.
         let function = self.begin.load(Ordering::Relaxed);
-        // SAFETY: only an agent opens a port, after it has written the address of a function of
-        // this type, which stays mapped.
+        // SAFETY: only an agent opens a port, after it wrote the address of such a function, which
+        // stays mapped.
         let begin = unsafe { core::mem::transmute::<*const (), Begin>(at(function)) };
         // SAFETY: the label is `'static`, as the function demands.
         unsafe { begin(label, what) }
     }
 
-    /// Calls the agent's `end` with a token of `begin`. Must be called even if the agent is about
-    /// to detach.
+    /// Calls the agent's `end` with a token of `begin`. Must be called even while the agent
+    /// detaches.
     #[inline]
     pub fn end(&self, token: u64, what: u64) {
         if token == 0 {
             return;
         }
-        // Relaxed: the thread got its token from `begin`, so it has seen the port open.
+        // Relaxed: a thread with a token has seen the port open.
         let function = self.end.load(Ordering::Relaxed);
         // SAFETY: as in `begin`.
         let end = unsafe { core::mem::transmute::<*const (), End>(at(function)) };
@@ -205,8 +203,8 @@ impl Port {
         unsafe { end(token, what) }
     }
 
-    /// Returns the kind of the port in these bytes of a file or of memory; `None` if they are no
-    /// port of this layout.
+    /// Returns the kind of the port in these bytes of a file or of memory, if they are one of this
+    /// layout.
     pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
         let words = |at: usize| {
             bytes

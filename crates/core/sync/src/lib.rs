@@ -1,14 +1,12 @@
-//! Synchronization for the engines. None of it makes a system call or allocates, and only
-//! [`Shards`] wait without bound.
+//! Synchronization for the engines, without system calls or allocation; only [`Shards`] wait without bound.
 //!
-//! - [`SeqCount`] lets readers read without writing: afterwards they check whether anything
-//!   changed. Two loads per read.
-//! - [`RwLock`] is for readers that must not speculate. Every attempt is bounded, because the
-//!   holder may be the thread that a signal handler interrupted; waiting for it would deadlock.
-//! - [`Shards`] are mutexes that together form a reader-writer lock, in the caller's words. Readers
-//!   share no word. A thread waits by the caller's [`Wait`].
-//! - [`Pool`] hands out blocks of words that stay blocks for ever, so that a reader with an old
-//!   index reads garbage at worst.
+//! - [`SeqCount`] lets readers read without writing, and check afterwards whether anything changed. Two loads
+//!   per read.
+//! - [`RwLock`] is for readers that must not speculate. Attempts are bounded, because a signal handler that
+//!   waited for the thread it interrupted would deadlock.
+//! - [`Shards`] are mutexes that together form a reader-writer lock whose readers share no word. A thread waits
+//!   by the caller's [`Wait`].
+//! - [`Pool`] hands out blocks of words that stay blocks, so that an old index reads garbage at worst.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -17,8 +15,7 @@
 //! | G: the lock was released | drop of either guard | [`RwLock::try_read`], [`RwLock::try_write`] |
 //! | H: a shard was released | the exchange when a guard of [`Shards`] is dropped | every way to take a shard |
 //!
-//! Data under a sequence count must be atomic, otherwise reading it is a data race. It may be
-//! Relaxed.
+//! Data under a sequence count must be atomic, otherwise reading is a data race. Relaxed suffices.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -3,8 +3,8 @@
 //! Rules:
 //!
 //! 1. The word's top bit is the writer; the other bits count readers.
-//! 2. A writer sets the bit first, so that no new reader enters, and then waits for the readers
-//!    inside. If they do not leave in time, it clears the bit.
+//! 2. A writer sets the bit, so that no reader enters, and then waits for those inside. If they
+//!    stay too long, it clears the bit.
 //! 3. A thread that reads may read again, because a signal handler may.
 //! 4. There is no owner: a guard releases what it took.
 
@@ -22,7 +22,7 @@ impl RwLock {
         RwLock(AtomicU64::new(0))
     }
 
-    /// Takes the lock to read. `None` if a writer is inside at each of `looks` checks.
+    /// Takes the lock to read; `None` if a writer is inside at each of `looks` checks.
     pub fn try_read(&self, looks: u32) -> Option<ReadGuard<'_>> {
         for _ in 0..looks {
             // Relaxed: only saves an exchange that would fail.
@@ -38,7 +38,7 @@ impl RwLock {
         None
     }
 
-    /// Takes the lock to write. `None` if another thread is still inside after `looks` checks.
+    /// Takes the lock to write; `None` if another thread is still inside after `looks` checks.
     pub fn try_write(&self, looks: u32) -> Option<WriteGuard<'_>> {
         let mut left = looks;
         // Acquire: pairs with the Release of a writer's guard (edge G).

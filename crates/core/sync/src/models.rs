@@ -26,7 +26,6 @@ impl Pair {
     }
 }
 
-/// A reader reads while a writer changes the words twice.
 fn speculate(writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let pair = Arc::new(Pair::default());
@@ -82,7 +81,7 @@ fn mutant_try_begin_without_acquire() {
     speculate(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two writers and a reader. No attempt waits, so each may end without the lock.
+/// No attempt waits, so each may end without the lock.
 fn locked(writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let pair = Arc::new(Pair::default());

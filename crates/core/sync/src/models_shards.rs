@@ -9,11 +9,11 @@ use std::vec::Vec;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::shards::{Shards, Wait};
 
-/// A futex: a thread does not park if the word has changed, and a parked thread sleeps until it is
-/// woken. So a lost wake is a deadlock, which loom reports.
+/// A futex: a thread parks only if the word is unchanged, and sleeps until it is woken. So a lost
+/// wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether to wake one thread, as a futex does. All words share one queue, so a model in which
-    /// threads wait for several words must wake all.
+    /// Whether to wake one thread, as a futex does. All words share one queue, so a model that
+    /// waits for several words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,
@@ -113,7 +113,6 @@ fn one_and_one(first: Option<Edge>, second: Option<Edge>) {
     });
 }
 
-/// One thread takes a shard, one all, one the other shard.
 fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
     loom::model(move || {
         let shared = Shared::new(false);
@@ -135,7 +134,6 @@ fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
     });
 }
 
-/// Two threads take all, one of them without waiting.
 fn all_and_all() {
     loom::model(|| {
         let shared = Shared::new(false);

@@ -1,12 +1,11 @@
 //! loom's atomics, from which a model can remove one guarantee.
 //!
-//! A model proves something only if it fails once the code is wrong. Its mutants run the same
-//! shipped code, but one thread has [lost](lose) an [`Edge`]: its fences of that order do nothing,
-//! its accesses of that order are relaxed, or its exchanges are torn in two. So the code itself
-//! needs no test hooks.
+//! A model proves something only if wrong code fails it. Its mutants run the shipped code, but one
+//! thread has [lost](lose) an [`Edge`]: fences of that order do nothing, accesses of that order are
+//! relaxed, or exchanges are torn in two. So the code needs no test hooks.
 //!
-//! A signal handler is no other thread: it runs to its end while its thread is stopped. A model
-//! runs it before each [access](interrupt) in turn.
+//! A signal handler runs to its end while its thread is stopped, so a model runs it before each
+//! [access](interrupt) in turn.
 
 extern crate std;
 
@@ -34,7 +33,7 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// Makes the calling thread lose `edge`, instead of any edge lost before. `None` restores it.
+/// Makes the calling thread lose `edge` and no other; `None` restores it.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
@@ -44,12 +43,12 @@ pub fn interrupt(nth: usize, handler: impl FnOnce() + 'static) {
     SIGNAL.with(|signal| *signal.borrow_mut() = Some((nth, Box::new(handler))));
 }
 
-/// Returns whether the handler of [`interrupt`] did not run, and cancels it.
+/// Returns whether [`interrupt`]'s handler did not run, and cancels it.
 pub fn was_missed() -> bool {
     SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
 }
 
-/// Runs the handler of [`interrupt`] if this is its access. Called before each access.
+/// Runs [`interrupt`]'s handler before its access.
 fn step() {
     let due = SIGNAL.with(|signal| {
         let mut signal = signal.borrow_mut();

@@ -1,17 +1,16 @@
 //! Type-stable blocks of words.
 //!
-//! A freed block is reused, but always as a block. So a reader that still has its index reads words
-//! of another use, but there is no use after free. Only the holder of a lock may take and free
-//! blocks; any thread may read.
+//! A freed block is reused, but always as a block. So a reader with an old index reads words of
+//! another use, never a use after free. Only a lock's holder may take and free blocks; any thread
+//! may read.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The blocks, of `WORDS` words each. In zeroed storage all are free.
+/// The blocks of `WORDS` words. In zeroed storage all are free.
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The last freed block plus one. Its first word links to the block freed before it in the same
-    /// way.
+    /// The last freed block plus one. Its first word links the one freed before likewise.
     given: AtomicU64,
     /// How many blocks were ever taken.
     fresh: AtomicU64,
@@ -29,7 +28,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// Returns the words of a block, whatever it is used for now.
+    /// Returns a block's words, whatever it is used for now.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)
@@ -48,7 +47,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         Some(index)
     }
 
-    /// Frees a taken block. Nothing must refer to it any more.
+    /// Frees a taken block, to which nothing must refer any more.
     pub fn give(&self, index: u64) {
         if let Some(word) = self.get(index).and_then(|block| block.first()) {
             word.store(self.given.load(Relaxed), Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// Counts the begins and ends of changes. Writers must exclude each other by other means.
+/// Counts begins and ends of changes. Writers must exclude each other by other means.
 #[derive(Debug)]
 pub struct SeqCount(AtomicU64);
 
@@ -12,8 +12,8 @@ impl SeqCount {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a read. `None` if a writer is inside. A reader must not wait for the writer, because
-    /// the writer may be the thread that it interrupted; that would deadlock.
+    /// Begins a read; `None` if a writer is inside. A reader must not wait for it, because waiting
+    /// for the thread that it interrupted would deadlock.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
         // Acquire: pairs with the Release in `write_end` (edge E).

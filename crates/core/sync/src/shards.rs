@@ -2,15 +2,13 @@
 //!
 //! Rules:
 //!
-//! 1. A thread that needs the state of one shard takes its mutex, and no other.
-//! 2. A thread that needs the state of all takes all mutexes in ascending order. Otherwise two such
-//!    threads could deadlock.
-//! 3. So one shard is the reader side of a lock whose readers share no word, and all shards are the
-//!    writer side: data that only writers change cannot change under a reader.
-//! 4. With one shard, both sides are the same.
+//! 1. A thread that needs one shard's state takes its mutex, and no other.
+//! 2. A thread that needs all takes all mutexes, in ascending order. Otherwise two such threads
+//!    could deadlock.
+//! 3. So one shard is the reader side of a lock whose readers share no word, and all are the writer
+//!    side: data that only writers change cannot change under a reader.
 //!
-//! A separate reader lock beside the mutex would cost each reader two more exchanges without gain,
-//! because it would be held for exactly the same time.
+//! A separate reader lock would cost each reader two more exchanges, and be held for the same time.
 //!
 //! | word | means |
 //! |---|---|
@@ -24,23 +22,23 @@ const FREE: u64 = 0;
 const HELD: u64 = 1;
 const AWAITED: u64 = 2;
 
-/// How a thread waits. The caller provides this, because there are no system calls here.
+/// How a thread waits; the caller's, because there are no system calls here.
 pub trait Wait {
     /// How often a thread checks a word before it parks.
     const LOOKS: u32;
 
-    /// Parks the calling thread while `word` is `seen`. May return early. A futex on the word's low
-    /// half is enough.
+    /// Parks the calling thread while `word` is `seen`; may return early. A futex on the low half
+    /// is enough.
     fn park(&self, word: &AtomicU64, seen: u64);
 
-    /// Wakes a thread that is parked at `word`, if there is one.
+    /// Wakes a thread parked at `word`, if any.
     fn unpark(&self, word: &AtomicU64);
 
     /// Returns the time. Called only by threads that wait.
     fn now_ns(&self) -> u64;
 }
 
-/// The shards. The first word of each is its mutex, the others are the caller's. Zeroed words are
+/// The shards. A shard's first word is its mutex, the others are the caller's. Zeroed words are
 /// free.
 #[derive(Debug)]
 pub struct Shards<'a, W> {
@@ -100,7 +98,7 @@ impl<'a, W: Wait> Shards<'a, W> {
         let mut all = All::none(self);
         for word in self.locks() {
             if !try_lock(word) {
-                return None; // dropping the guard releases those taken so far
+                return None; // dropping the guard releases the others
             }
             all.held += 1;
         }
@@ -117,7 +115,7 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 }
 
-/// Holds a shard. No other thread holds it, or all, at the same time.
+/// Holds a shard: no other thread holds it, or all.
 #[derive(Debug)]
 pub struct One<'a, W: Wait> {
     word: &'a AtomicU64,
@@ -133,12 +131,12 @@ impl<W: Wait> Drop for One<'_, W> {
     }
 }
 
-/// Holds all shards. No other thread holds any at the same time.
+/// Holds all shards: no other thread holds any.
 #[derive(Debug)]
 pub struct All<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     held: usize,
-    /// How long the thread waited for the shards in all; `None` if each was free.
+    /// How long the thread waited in all; `None` if each was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -162,8 +160,8 @@ impl<W: Wait> Drop for All<'_, '_, W> {
 
 #[inline]
 fn try_lock(word: &AtomicU64) -> bool {
-    // Acquire: pairs with the Release in `unlock` (edge H). Relaxed on failure, because nothing is
-    // read then.
+    // Acquire: pairs with the Release in `unlock` (edge H). Relaxed on failure: nothing is read
+    // then.
     let taken = word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
     taken.is_ok()
 }
@@ -185,8 +183,8 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: pairs with the Release in `unlock` (edge H). `AWAITED`, because a thread that
-        // was parked does not know whether others still are; otherwise they would not be woken.
+        // Acquire: pairs with the Release in `unlock` (edge H). `AWAITED`, because other threads
+        // may be parked, and would not be woken otherwise.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }
@@ -242,7 +240,6 @@ mod tests {
         assert_eq!(shards.all().waited_ns, None);
     }
 
-    /// Each counter is changed under its shard, and all counters under all shards.
     #[test]
     fn nothing_is_lost_between_threads() {
         let words = words(8);

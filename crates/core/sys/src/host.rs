@@ -1,9 +1,8 @@
 //! tiptoe's own questions to the machine that it runs on.
 //!
-//! Everything but [`memory`], [`destination`] and [`own_folder`] only reads: `/proc`, `/sys`,
-//! tracefs, and system calls that change nothing outside this process. Process ids are those of
-//! tiptoe's own pid namespace. Files of a target are opened through `/proc/PID`, so a target in
-//! another mount namespace needs no special care.
+//! All but [`memory`], [`destination`] and [`own_folder`] only reads: `/proc`, `/sys`, tracefs, and
+//! system calls without effects outside this process. Process ids are of tiptoe's pid namespace. A
+//! target's files are opened through `/proc/PID`, whatever its mount namespace.
 
 pub mod bpf;
 pub mod capabilities;

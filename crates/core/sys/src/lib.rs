@@ -2,7 +2,7 @@
 //!
 //! - [`raw`]: system calls without libc, for the agent inside a traced program. No allocation, no
 //!   `errno`, no thread-local storage.
-//! - [`host`] (feature `host`): tiptoe's own questions to the machine: processes, mappings, perf
+//! - [`host`] (feature `host`): tiptoe's questions to the machine: processes, mappings, perf
 //!   events, capabilities. It uses std and is never linked into a target.
 //!
 //! Rule: a crate that runs inside a target must depend on this one without features.

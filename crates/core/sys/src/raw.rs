@@ -1,12 +1,12 @@
-//! System calls without libc, for code that runs inside a traced program.
+//! System calls without libc, for code inside a traced program.
 //!
-//! Nothing here touches `errno`, thread-local storage or the heap. So a call is safe in a signal
-//! handler, and on a thread that libc does not know. Numbers and argument order are those of
-//! syscall(2) on x86-64.
+//! Nothing here touches `errno`, thread-local storage or the heap. So calls are safe in a signal
+//! handler, and on threads that libc does not know. Numbers and arguments are syscall(2)'s on
+//! x86-64.
 
 use core::arch::asm;
 
-/// A positive error number, as the kernel returned it.
+/// A positive error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -95,10 +95,10 @@ pub mod nr {
     pub const EPOLL_PWAIT2: usize = 441;
 }
 
-/// Makes a system call with six arguments, and returns the kernel's raw word.
+/// Makes a system call; returns the kernel's raw word.
 ///
 /// # Safety
-/// The caller must ensure that the call's effects on memory and the process are sound.
+/// The call's effects on memory and the process must be sound.
 #[expect(clippy::too_many_arguments, reason = "the kernel's own form")]
 #[inline(always)]
 pub unsafe fn syscall6(
@@ -111,8 +111,8 @@ pub unsafe fn syscall6(
     f: usize,
 ) -> isize {
     let result: isize;
-    // SAFETY: the clobbers are those of the x86-64 system call convention. The caller guarantees
-    // the call's own effects.
+    // SAFETY: the clobbers are the system call convention's. The caller guarantees the call's
+    // effects.
     unsafe {
         asm!(
             "syscall",
@@ -135,7 +135,7 @@ pub fn check(word: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Makes a system call, and returns the error separately.
+/// Makes a system call; returns an error separately.
 ///
 /// # Safety
 /// As [`syscall6`].
@@ -146,49 +146,48 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     check(unsafe { syscall6(number, a, b, c, d, e, f) })
 }
 
-/// Returns this process's id in its own pid namespace, by a system call each time.
+/// Returns this process's id in its pid namespace, by a system call each time.
 #[inline]
 pub fn getpid() -> u32 {
     // SAFETY: getpid has no arguments and no effects.
     unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
-/// Returns this thread's id in its own pid namespace.
+/// Returns this thread's id in its pid namespace.
 #[inline]
 pub fn gettid() -> u32 {
     // SAFETY: gettid has no arguments and no effects.
     unsafe { syscall6(nr::GETTID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
-/// Returns whether a thread of the process is alive (signal 0 can be sent to it).
+/// Returns whether a thread of the process is alive.
 pub fn thread_alive(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 delivers nothing.
     let sent = unsafe { call(nr::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     sent != Err(ESRCH)
 }
 
-/// Closes a descriptor. An error means that it was not open.
+/// Closes a descriptor, if it is open.
 pub fn close(fd: i32) {
     // SAFETY: the agent closes only descriptors that it opened itself.
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (less than a second); may return early. Uses ppoll, because
-/// that leaves the thread's restart block alone: the thread may have been borrowed from a nanosleep
-/// of its own.
+/// Sleeps for about `ns` nanoseconds (under a second); may return early. Uses ppoll, because that
+/// leaves the restart block alone: the thread may be borrowed from its own nanosleep.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
-    // SAFETY: `time` is a valid timespec that outlives the call.
+    // SAFETY: `time` is a timespec that outlives the call.
     unsafe { syscall6(nr::PPOLL, 0, 0, time.as_ptr() as usize, 0, 8, 0) };
 }
 
-/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
     clock_ns(MONOTONIC)
 }
 
-/// Returns the CPU time of the calling thread in nanoseconds.
+/// Returns the calling thread's CPU time in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     const THREAD_CPU_TIME: usize = 3;
     clock_ns(THREAD_CPU_TIME)
@@ -219,15 +218,14 @@ pub mod futex {
     const WAIT: usize = 0;
     const WAKE: usize = 1;
 
-    /// Waits while `word` is `expected`, at most `timeout_ns` if given (under a second).
+    /// Waits while `word` is `expected`, at most `timeout_ns` (under a second).
     pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// Waits while the low half of `word` is `expected`, at most `timeout_ns` if given (under a
-    /// second).
+    /// Waits while the low half of `word` is `expected`, at most `timeout_ns` (under a second).
     pub fn wait_low(word: &AtomicU64, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
-        // x86-64 is little-endian, so the low half comes first.
+        // x86-64 is little-endian: the low half comes first.
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
@@ -245,7 +243,7 @@ pub mod futex {
         let time = [0u64, timeout_ns.unwrap_or(0)];
         let limit = timeout_ns.map_or(0, |_| time.as_ptr() as usize);
         let args = [address, WAIT, expected as usize, limit, 0, 0];
-        // SAFETY: the timespec outlives the call; the kernel only compares the word at the address.
+        // SAFETY: the timespec outlives the call; the kernel only compares the word.
         unsafe { call(nr::FUTEX, args) }.map(|_| ())
     }
 

@@ -1,5 +1,4 @@
-//! The rights of a thread, from /proc, to find out whether a thread has rights that no other thread
-//! of its process has.
+//! A thread's rights, from /proc, to detect rights that no other thread of its process has.
 
 use core::ffi::CStr;
 
@@ -8,15 +7,15 @@ use core::ffi::CStr;
 pub struct Rights {
     /// Real, effective, saved and file system ids of the user, then of the group.
     ids: [[u32; 4]; 2],
-    /// A hash of its supplementary groups; 0 for none.
+    /// A hash of its supplementary groups, or 0.
     groups: u64,
-    /// Grows with each seccomp(2) restriction; 0 for none.
+    /// Grows with each seccomp(2) restriction.
     pub seccomp: u32,
     places: [u64; PLACES.len()],
 }
 
-/// The links in a thread's /proc folder whose targets differ if its root or a namespace does.
-/// Namespaces for its children do not confine a thread.
+/// Links in a thread's /proc folder whose targets differ with its root or a namespace. Namespaces
+/// for children do not confine a thread.
 pub const PLACES: [&CStr; 7] = [
     c"root",
     c"ns/mnt",
@@ -28,8 +27,8 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// Parses a thread's `status` file, which may be cut, and the device and inode that each of
-    /// [`PLACES`] leads to. `None` if it is no such file.
+    /// Parses a thread's `status` file, which may be cut, and the device and inode of each of
+    /// [`PLACES`].
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;
@@ -56,8 +55,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all rights that this one has. Ids with a different saved
-    /// id give none, because the agent's thread takes such ids.
+    /// Returns whether another thread has all these rights. Ids with a different saved id give
+    /// none, because the agent's thread takes such ids.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {
@@ -82,7 +81,7 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// Hashes a text; 0 if it has only spaces.
+/// 0 if blank.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

@@ -9,7 +9,6 @@ use tiptoe_sys::host::memory::{Bounded, has_room};
 #[global_allocator]
 static ALLOCATOR: Bounded = Bounded;
 
-/// Once the files of a target made tiptoe use 6 GB.
 #[test]
 fn more_than_the_limit_ends_the_process() {
     const GREEDY: &str = "TIPTOE_TEST_GREEDY";

@@ -35,7 +35,7 @@ pub const fn base(address: u64) -> u64 {
     address & !(LEN - 1)
 }
 
-/// Returns the index entry of the trampoline that begins at an address.
+/// Returns the index entry of the trampoline at an address.
 pub const fn entry(trampoline: u64) -> u64 {
     base(trampoline) + INDEX + trampoline % LEN / BLOCK * 2
 }
@@ -46,8 +46,8 @@ pub const fn entry(trampoline: u64) -> u64 {
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;
-    /// Offset of the first entry: the first address of its code, and its FDE, both relative to the
-    /// start. The code of an entry ends where that of the next begins.
+    /// Offset of the first entry: its code and its FDE, relative to the start. The code ends where
+    /// the next entry's begins.
     pub const TABLE: u64 = 12;
     /// Bytes of an entry.
     pub const ENTRY: u64 = 8;
@@ -55,7 +55,7 @@ pub mod unwind_info {
     pub const COUNT: u64 = 12;
     /// The number of entries if calls are followed.
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
-    /// Offset, in that case, of the first of the probe's words.
+    /// Offset, in that case, of the probe's first word.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
     /// Offset, in that case, of the address of the return addresses, [`super::WAYS`] words.
     pub const CALLERS: u64 = SLOT + 4;

@@ -8,7 +8,7 @@ pub mod words {
     pub const RETURNS: u32 = 1;
     /// Frames that ended without a return.
     pub const LEFT: u32 = 2;
-    /// All other entries, which are only counted.
+    /// Other entries, which are only counted.
     pub const ONLY_COUNTED: u32 = 3;
     /// The number of words if calls are not timed.
     pub const UNTIMED: u32 = 4;
@@ -18,11 +18,11 @@ pub mod words {
     pub const OWN: u32 = 5;
     /// The longest call.
     pub const LONGEST: u32 = 6;
-    /// Which count of durations is one too small. The last call is added to its count when the next
-    /// one ends, because an increment that depends on a time just read would stall the code after
-    /// it. Until then the first count is one too large. 0 means that all are right.
+    /// Which count of durations is one too small (the first count is then one too large); 0 if all
+    /// are right. The last call is added to its count when the next one ends, because an increment
+    /// that depends on a time just read would stall the code after it.
     pub const PENDING: u32 = 7;
-    /// Calls by duration: without measurable time, then the histogram's buckets.
+    /// Calls by duration: without measurable time, then histogram buckets.
     pub const DURATIONS: u32 = 8;
     /// The number of counts of durations.
     pub const DURATION_COUNT: u32 = 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32;
@@ -32,13 +32,13 @@ pub mod words {
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u8 = 32;
-/// Upper bound of probe numbers, which are stored above the 47 bits of an address.
+/// Upper bound of probe numbers, stored above an address's 47 bits.
 pub const MAX_PROBES: u32 = 1 << 17;
 /// Most extents of code that the agent is given.
 pub const MAX_EXTENTS: usize = 1 << 10;
-/// The number of entries of the thunk table, as a power of two.
+/// Log2 of the entries of the thunk table.
 pub const TABLE_BITS: u8 = 16;
-/// The multiplier that hashes keys; the upper bits of the product are the entry's number.
+/// Multiplier that hashes keys; the product's upper bits are the entry.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The most return thunks of a process.
@@ -72,28 +72,27 @@ pub mod intercepted {
     pub const ITERATE: u32 = 1;
     /// A function that inspects its return address: `dlsym`, `dlopen` and similar.
     pub const LOOKER: u32 = 2;
-    /// `_Unwind_ForcedUnwind` of the first unwinder; those of the others follow.
+    /// `_Unwind_ForcedUnwind` of the first unwinder; others follow.
     pub const FORCED: u32 = 1 << 14;
     /// What the loader calls when its list of libraries changes.
     pub const CHANGED: u32 = 1 << 15;
-    /// `_Unwind_Backtrace` of the first unwinder; those of the others follow.
+    /// `_Unwind_Backtrace` of the first unwinder; others follow.
     pub const BACKTRACE: u32 = 3;
     /// `longjmp` and similar functions, while there is a gate.
     pub const JUMP: u32 = 1 << 16;
-    /// `_Unwind_SetIP` of the first unwinder, while there is a gate; those of the others follow.
+    /// `_Unwind_SetIP` of the first unwinder, while there is a gate; others follow.
     pub const LAND: u32 = JUMP + 1;
 }
 
-/// The slow entry's result for a call that the trampoline follows by itself, through the first of
-/// its return addresses; one more for the next. 0 if the call is not followed; otherwise the
-/// address of a return thunk.
+/// The slow entry's result for a call that the trampoline follows by itself, through its first
+/// return address; one more for the next. Otherwise the address of a return thunk, or 0 if the call
+/// is not followed.
 pub const BY_ITSELF: u64 = 1;
-/// Upper bound of slots of probes that follow calls, so that the flags below fit in the slow
-/// entry's argument.
+/// Upper bound of slots of probes that follow calls; the flags below need the higher bits.
 pub const MAX_SLOT: u32 = 1 << 26;
 /// Calls are timed.
 pub const TIMED: i32 = 1 << 26;
-/// The thread has no counters, so nothing is counted yet.
+/// The thread has no counters yet, so nothing was counted.
 pub const UNCOUNTED: i32 = 1 << 27;
 /// A return that is not from the uppermost frame.
 pub const RETURNING: i32 = 1 << 28;
@@ -102,7 +101,7 @@ pub const GATE: i32 = 1 << 29;
 /// For the cold entry: the hit must be recorded.
 pub const RECORDS: i32 = 1 << 28;
 /// For the cold entry: hits are grouped by a value that only the trampoline knows. The thread gets
-/// its counters; if it gets none, the hit is counted without its value.
+/// its counters; failing that, the hit counts without its value.
 pub const VALUED: i32 = 1 << 29;
 /// Only threads inside such a call count. Also passed to the cold entry.
 pub const UNDER: i32 = 1 << 30;

@@ -55,16 +55,15 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum LeaveReason {
-    /// The program was about to confine itself by seccomp, or has.
+    /// The program was about to confine itself by seccomp, or did.
     Seccomp = 1,
-    /// The program dropped other rights, or entered namespaces in which no thread of the agent can
-    /// start.
+    /// The program dropped other rights, or entered namespaces where the agent can start no thread.
     Confined = 2,
-    /// The program was about to run a thread on a thread-local block that its C library did not set
-    /// up. Trampolines would follow garbage there.
+    /// The program was about to run a thread whose thread-local block its C library did not set up,
+    /// where trampolines would follow garbage.
     Storage = 3,
-    /// The program was about to have its system calls dispatched to a signal handler, which would
-    /// get the agent's calls, too.
+    /// The program was about to dispatch system calls to a signal handler, which would get the
+    /// agent's, too.
     Dispatch = 4,
 }
 
@@ -76,14 +75,14 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Byte offset of the word of [`Data::owner`], for an agent that cannot map the segment.
+    /// Byte offset of [`Data::owner`]'s word, for an agent that cannot map the segment.
     #[cfg(not(tiptoe_loom))]
     pub const OWNER_OFFSET: u64 = OWNER as u64 * 8;
     /// Byte offset of the words of [`Data::refusal`].
     pub const REFUSAL_OFFSET: u64 = STATE as u64 * 8;
 
-    /// Returns the words that an agent which cannot serve writes at [`Data::REFUSAL_OFFSET`]
-    /// without a mapping: its state, and an errno as the outcome.
+    /// Returns the words that an agent which cannot serve writes at [`Data::REFUSAL_OFFSET`]: its
+    /// state, and an errno as the outcome.
     pub fn refusal(errno: u64) -> [u64; 3] {
         const _: () = assert!(ACK == STATE + 1 && OUTCOME == STATE + 2);
         [State::Dormant as u64, 0, errno]
@@ -122,8 +121,7 @@ impl<'a> Data<'a> {
     }
 
     /// Returns the agent's greeting; `None` before it was written, or if its thread-local words are
-    /// farther from the thread pointer than instructions reach. Every field is the target's claim
-    /// and must be checked. For tiptoe.
+    /// beyond the reach of instructions. The target's claim: check every field. For tiptoe.
     pub fn hello(&self) -> Option<Hello> {
         // The state must be read first, because its Acquire orders the words after it.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
@@ -163,7 +161,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the agent's thread, in the target's pid namespace; 0 if there is none.
+    /// Returns the agent's thread in the target's pid namespace, or 0. For tiptoe.
     pub fn thread(&self) -> u32 {
         self.words.load(THREAD) as u32
     }
@@ -173,18 +171,17 @@ impl<'a> Data<'a> {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// Returns how many sites were armed again after a foreign probe was removed from them. For
-    /// tiptoe.
+    /// Returns how many sites were armed again after a foreign probe left them. For tiptoe.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
 
-    /// Records why the agent is about to leave on its own. For the agent.
+    /// Records why the agent is about to leave. For the agent.
     pub fn set_left(&self, why: LeaveReason) {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Returns why the agent left on its own, as it claims. For tiptoe.
+    /// Returns why the agent left on its own; its claim. For tiptoe.
     pub fn left(&self) -> Option<LeaveReason> {
         [
             LeaveReason::Seccomp,
@@ -196,21 +193,20 @@ impl<'a> Data<'a> {
         .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
-    /// Counts a site that was armed again. For the agent's thread.
+    /// Counts a site armed again. For the agent's thread.
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
-    /// Stores the result of record `index`: 0 for success, an errno, a code of the
-    /// [`crate::Request`], or an address. For the agent.
+    /// Stores record `index`'s result: 0, an errno, a code of the [`crate::Request`], or an
+    /// address. For the agent.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
         }
     }
 
-    /// Returns the result of record `index`. Valid only after the request was acknowledged. For
-    /// tiptoe.
+    /// Returns record `index`'s result, valid only after the acknowledgement. For tiptoe.
     pub fn result(&self, index: usize) -> u64 {
         if index < MAX_RECORDS {
             self.words.load(Geometry::results() + index)
@@ -219,7 +215,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Answers the request with this sequence. For the agent.
+    /// Answers the request of this sequence. For the agent.
     pub fn answer(&self, sequence: u64, outcome: u64) {
         self.words.store(OUTCOME, outcome);
         if let Some(word) = self.words.at(ACK) {
@@ -245,7 +241,7 @@ impl<'a> Data<'a> {
         self.words.load(OUTCOME)
     }
 
-    /// Records a thread as the owner of slab `index`. For the agent's cold path.
+    /// Records the owner of slab `index`. For the agent's cold path.
     pub fn enter(&self, index: u32, tid: u32, comm: [u64; 2]) {
         let entry = self.geometry.entry(index);
         self.words.store(entry + 1, comm[0]);
@@ -257,8 +253,8 @@ impl<'a> Data<'a> {
         raise(self.words, LAST_ENTERED, u64::from(index));
     }
 
-    /// Returns the slabs that threads entered, without the overflow slab. Slabs between them may
-    /// have no owner, because their threads did nothing in this session. For tiptoe.
+    /// Returns the slabs up to the last entered, without the overflow slab. Some may have no owner,
+    /// because their threads did nothing in this session. For tiptoe.
     pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         let last = self.words.load(LAST_ENTERED);
         let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
@@ -266,8 +262,7 @@ impl<'a> Data<'a> {
         (1..=last).filter(move |slab| data.slab_owner(*slab).is_some())
     }
 
-    /// Returns the owner of slab `index` and its name; `None` if no thread entered the slab. For
-    /// tiptoe.
+    /// Returns the owner of slab `index` and its name, if a thread entered it. For tiptoe.
     pub fn slab_owner(&self, index: u32) -> Option<(u32, [u8; 16])> {
         if index >= self.geometry.slabs {
             return None;
@@ -281,7 +276,7 @@ impl<'a> Data<'a> {
         (tid != 0).then_some((tid, comm))
     }
 
-    /// Returns a counter of a slab; 0 if there is no such counter. For tiptoe.
+    /// Returns a counter; 0 if there is no such one. For tiptoe.
     pub fn counter(&self, slab: u32, slot: u32) -> u64 {
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
             return 0;
@@ -289,10 +284,9 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + slot as usize)
     }
 
-    /// Sets the credit of a slab's thread: how many hits it may spend more on than a count. The
-    /// thread decrements the credit without atomics, so a concurrent hit may overwrite a new
-    /// credit. That race is accepted, because the next credit arrives. For tiptoe, and for the
-    /// agent with a new slab.
+    /// Sets the credit of a slab's thread: the hits that it may spend more on than a count. The
+    /// thread decrements it without atomics, so a concurrent hit may overwrite a new credit. That
+    /// race is accepted: the next credit arrives. For tiptoe, and for the agent with a new slab.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         if slab < self.geometry.slabs {
             self.words.store(self.geometry.slab(slab) + CREDIT, credit);
@@ -307,14 +301,14 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + CREDIT)
     }
 
-    /// Returns whether a slab's thread is inside a call of `--under`'s function. For the agent's
-    /// cold path.
+    /// Returns whether the thread is inside a call of `--under`'s function. For the agent's cold
+    /// path.
     pub fn is_inside(&self, slab: u32) -> bool {
-        // The threads that share the overflow slab cannot be tracked.
+        // Threads that share the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 
-    /// Records that a slab's thread is outside of such calls. For the agent's cold path.
+    /// Records that the thread is outside such calls. For the agent's cold path.
     pub fn set_outside(&self, slab: u32) {
         if slab < self.geometry.slabs {
             let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
@@ -339,7 +333,7 @@ impl<'a> Data<'a> {
         Ring::new(own, self.words.part(first, len)?)
     }
 
-    /// Records a call for the thread of a slab, as trampolines do. For the agent's cold path.
+    /// Records a call as trampolines do. For the agent's cold path.
     pub fn record(&self, slab: u32, record: &Record) {
         let credit = self.credit(slab);
         let word = match self.ring(slab) {
@@ -362,15 +356,15 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Stores a value in a word of a slab that is 0. Returns whether the word holds that value
-    /// afterwards. For the agent's cold path.
+    /// Stores a value in a word that is 0. Returns whether the word holds that value afterwards.
+    /// For the agent's cold path.
     pub fn take(&self, slab: u32, slot: u32, value: u64) -> bool {
         use crate::primitive::Ordering::Relaxed;
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
             return false;
         }
         let word = self.words.at(self.geometry.slab(slab) + slot as usize);
-        // Relaxed: the word orders nothing. Atomic, because a signal may interrupt.
+        // Relaxed: orders nothing. Atomic, because a signal may interrupt.
         let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
@@ -387,8 +381,8 @@ impl<'a> Data<'a> {
             && slot < self.geometry.slots
             && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
         {
-            // Relaxed: a counter orders nothing. Atomic, because the overflow slab has many
-            // writers, and a signal may interrupt.
+            // Relaxed: orders nothing. Atomic, because the overflow slab has many writers, and a
+            // signal may interrupt.
             word.fetch_add(count, Relaxed);
         }
     }
@@ -438,7 +432,6 @@ mod tests {
         assert!(Data::new(Words::new(&words[1..]), geometry).is_none());
     }
 
-    /// A thread keeps its slab over sessions, but enters it only when it does something.
     #[test]
     fn a_slab_after_one_without_an_owner_is_found() {
         let geometry = Geometry {
@@ -456,7 +449,6 @@ mod tests {
         }
     }
 
-    /// An offset out of reach would overflow in the planner's arithmetic.
     #[test]
     fn a_greeting_with_an_unreachable_offset_is_refused() {
         let geometry = Geometry {

@@ -1,16 +1,15 @@
-//! The environment entry by which a command that tiptoe starts finds its agent's descriptors.
+//! The environment entry that gives a command's agent its descriptors.
 //!
-//! Any process can set the environment of another, and the agent that root's tiptoe injects into a
-//! running program reads that program's environment. So an entry counts only if it carries the key
-//! that tiptoe wrote into the image of the running agent. An image without a key (all that are not
-//! preloaded) accepts no entry.
+//! Any process can set another's environment, and the agent that root's tiptoe injects into a
+//! running program reads it. So an entry counts only with the key that tiptoe wrote into the
+//! running agent's image. An image without a key (not preloaded) accepts no entry.
 
 use core::fmt;
 
 /// The entry's name.
 pub const NAME: &[u8] = b"TIPTOE_AGENT=";
 
-/// A random number that only tiptoe and the preloaded image know; 0 means none.
+/// A random number that only tiptoe and the preloaded image know; 0 is none.
 pub type Key = [u64; 2];
 
 const HALF: usize = 16;
@@ -34,7 +33,7 @@ impl DescriptorEntry {
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
-    /// Reads an entry; `None` if it does not carry this key, or if the key is 0. For the agent.
+    /// Reads an entry; `None` without this key, or if the key is 0. For the agent.
     pub fn read(entry: &[u8], key: Key) -> Option<DescriptorEntry> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;

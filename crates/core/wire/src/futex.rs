@@ -1,20 +1,10 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! | in a thread's slab | words |
-//! |---|---|
-//! | [`head`] | the waits that it is in, and its episode |
-//! | [`path`] | cached paths through the runtime's libraries |
-//! | from [`ENTRY_WORDS`] on | [`ENTRIES`] of [`entry`]: its waits by lock and call site |
+//! A thread's slab has its [`head`], cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of
+//! [`entry`]. Slab 0 has the [`board`], [`segment`], [`frames`] and [`UNSEEN`].
 //!
-//! | in slab 0 | words |
-//! |---|---|
-//! | the [`board`] | the last wake at each address |
-//! | [`frames`] | how to leave the functions of the runtime's libraries |
-//! | [`segment`] | where the slabs of this session are |
-//! | [`UNSEEN`] | calls of threads without a slab |
-//!
-//! Only a thread and its signal handlers write its words, so each must be changed by a single
-//! instruction. Cells of the board have many writers and a checksum.
+//! Only a thread and its signal handlers write its words, so one instruction must change each.
+//! Cells of the board have many writers and a checksum.
 
 /// Entries per thread: one page each, touched on first use. Few in models, where each word is
 /// costly.
@@ -26,14 +16,14 @@ pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
 /// In slab 0: futex calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
 
-/// In slab 0: where the slabs of this session are in the target. Each hook reads these and some of
-/// [`frames`], so they share one cache line.
+/// In slab 0: where this session's slabs are in the target. Each hook reads these and some of
+/// [`frames`], so they share a cache line.
 pub mod segment {
     /// The address of the first slab.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
     /// The end of the last slab.
     pub const END: u32 = BEGIN + 1;
-    /// The offset in bytes of a thread's words from its slab.
+    /// Byte offset of a thread's words from its slab.
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
@@ -41,18 +31,18 @@ pub mod segment {
 pub const AFTER: i32 = 1 << 30;
 /// For the hook: no hook runs after the call, so a wait is only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// For the hook: it is at the entry of a function that takes or releases the lock whose hold times
-/// are measured; one of [`hold`].
+/// For the hook, at the entry of a function that takes or releases the lock whose hold times are
+/// measured: one of [`hold`].
 pub const HOLD: i32 = 7 << 26;
-/// For the hook: the call is in a function of a rwlock.
+/// For the hook: in a function of a rwlock.
 pub const RWLOCK: i32 = i32::MIN;
-/// For the hook: how to leave the function, as a `tiptoe_stack::Rule`.
+/// For the hook: how to leave the function, a `tiptoe_stack::Rule`.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that a library of the program reports itself. It counts as one wait,
-/// with all futex calls inside. The address in its [`entry::VIA`] is that of the lock's label.
+/// The operation of a wait that the program's library reports itself: one wait, with all futex
+/// calls inside. [`entry::VIA`] then holds the lock's label.
 pub const REPORTED: u32 = 0x7e;
-/// Position in its [`entry::VIA`] of how the lock is taken, in eight bits.
+/// Position in that [`entry::VIA`] of how the lock is taken, in eight bits.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
@@ -69,8 +59,8 @@ pub mod hold {
 
 /// The first words of a thread.
 pub mod head {
-    /// The number among [`WAITS`] of the next timed wait; those before it are skipped, which means
-    /// only counted. It is drawn from the words at [`GAP`].
+    /// The number among [`WAITS`] of the next timed wait, drawn from [`GAP`]. Waits before it are
+    /// skipped, which means only counted.
     pub const NEXT: u32 = 0;
     /// Calls without room among the entries.
     pub const FULL: u32 = 1;
@@ -80,14 +70,13 @@ pub mod head {
     pub const WAKES: u32 = 3;
     /// The current episode: address, call site, start of the caller's frame.
     pub const EPISODE: u32 = 4;
-    /// The last of these. It keeps its value after the episode, as an address somewhere in the
-    /// thread's stack.
+    /// The last of these; kept after the episode, as an address within the thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The hold that is measured, five words: the lock or 0; the call site that took it; the start
-    /// of that frame; since when in ticks, or 0; how many times it was taken. The first word shares
-    /// a cache line with the words before it.
+    /// The measured hold, five words: the lock or 0; the call site that took it; the start of that
+    /// frame; since when in ticks, or 0; how many times it was taken. The first shares a cache line
+    /// with the words before it.
     pub const HELD: u32 = 7;
-    /// The mean number of skipped waits between two timed ones. tiptoe writes it.
+    /// The mean number of skipped waits between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
     /// The weight of the next timed wait; 0 while each is timed.
     pub const STANDS_FOR: u32 = 13;
@@ -113,10 +102,10 @@ pub mod activity {
     pub const VIA: u32 = 2;
     /// When it began, in ticks; for a skipped wait its number, and [`SKIPPED`].
     pub const SINCE: u32 = 3;
-    /// Set if the wait is skipped: the clock was not read.
+    /// The wait is skipped: the clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// Set if tiptoe saw the wait twice: it has weight 1. If sampling skipped it, tiptoe replaced
-    /// its number by an approximate beginning.
+    /// tiptoe saw the wait twice: it has weight 1. If it was skipped, tiptoe replaced its number by
+    /// an approximate beginning.
     pub const GOES_ON: u64 = 1 << 63;
     /// The operation.
     pub const OPERATION: u32 = 4;
@@ -124,8 +113,7 @@ pub mod activity {
     pub const FRAME: u32 = 5;
     /// The checksum of the [`super::board`] for the address when the wait began.
     pub const SEEN: u32 = 6;
-    /// For a reported wait ([`super::REPORTED`]): the futex last waited for inside it; [`SEEN`] is that
-    /// futex's checksum.
+    /// For a reported wait ([`super::REPORTED`]): the last futex inside it, whose checksum is [`SEEN`].
     pub const WITHIN: u32 = 7;
 }
 
@@ -133,41 +121,41 @@ pub mod activity {
 pub mod path {
     /// The first slot, by a hash of the first return address.
     pub const PATHS: u32 = 128;
-    /// The number of hashes, as a power of two.
+    /// Log2 of the hashes.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
     /// How many slots are probed, from the hash on.
     pub const LOOKS: u32 = 2;
     /// Words of a slot: a cache line.
     pub const WORDS: u32 = 8;
-    /// The first return address, and from bit [`COUNT_SHIFT`] on the number of libraries that were
-    /// known; 0 if the slot is free.
+    /// The first return address, and from bit [`COUNT_SHIFT`] on the number of known libraries; 0
+    /// if free.
     pub const FIRST: u32 = 0;
     /// Position of that number.
     pub const COUNT_SHIFT: u32 = 56;
-    /// The last return address, the user's; 0 while the path is incomplete, or if it is too long or
+    /// The user's, last return address; 0 while the path is incomplete, if it is too long, or if
     /// not ruled by the stack pointer alone.
     pub const USER: u32 = 1;
     /// The last return address in libc, or 0.
     pub const VIA: u32 = 2;
-    /// The distances of the other frames from the first one, in words, of [`DISTANCE_BITS`] each; 0
-    /// after the last.
+    /// Distances of the other frames from the first, in words, [`DISTANCE_BITS`] each; 0 after the
+    /// last.
     pub const DISTANCES: u32 = 3;
     /// Bits of a distance.
     pub const DISTANCE_BITS: u32 = 16;
-    /// The [`MOST`] return addresses between the first and the last one.
+    /// The [`MOST`] return addresses between first and last.
     pub const OTHERS: u32 = 4;
     /// Most return addresses in between.
     pub const MOST: u32 = 3;
 }
 
-/// What a thread did at one address from one call site.
+/// A thread's calls at one address from one call site.
 pub mod entry {
     /// The address.
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
-    /// The return address in libc, or our trampoline if there is none; from
-    /// [`super::OPERATION_SHIFT`] on the operation.
+    /// The return address in libc, or else our trampoline; from [`super::OPERATION_SHIFT`] on the
+    /// operation.
     pub const VIA: u32 = 2;
     /// Calls.
     pub const CALLS: u32 = 3;
@@ -177,11 +165,11 @@ pub mod entry {
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user; one may wait several times.
     pub const EPISODES: u32 = 6;
-    /// The thread's scope node. With the words that each call reads, in one cache line.
+    /// The thread's scope node; in one cache line with the words that each call reads.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
-    /// All other calls: errors, and calls that are not timed.
+    /// Other calls: errors, and calls that are not timed.
     pub const OTHER: u32 = 9;
     /// Nanoseconds in waits that did not return at once. This, [`DURATIONS`] and [`WAKERS`] count a
     /// timed wait with its weight.
@@ -190,14 +178,13 @@ pub mod entry {
     pub const TIMED: u32 = 11;
     /// The longest wait.
     pub const LONGEST: u32 = 12;
-    /// Waits ended by a call site that had no room in [`WAKERS`].
+    /// Waits ended by call sites without room in [`WAKERS`].
     pub const OTHER_WAKERS: u32 = 13;
-    /// For waits for a rwlock: the sum of the readers when they began.
+    /// For rwlocks: the sum of the readers when waits began.
     pub const READERS: u32 = 14;
     /// The largest number of readers.
     pub const MOST_READERS: u32 = 15;
-    /// [`WAKER_COUNT`] call sites that ended waits: the site, the number of waits, their
-    /// nanoseconds.
+    /// [`WAKER_COUNT`] call sites that ended waits: site, waits, their nanoseconds.
     pub const WAKERS: u32 = 16;
     /// The number of waker call sites.
     pub const WAKER_COUNT: u32 = 10;
@@ -205,11 +192,10 @@ pub mod entry {
     pub const WAKER_WORDS: u32 = 3;
     /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// Waits that did not return at once, by duration: without measurable time, then the
-    /// histogram's buckets.
+    /// Waits that did not return at once, by duration: without measurable time, then histogram
+    /// buckets.
     pub const DURATIONS: u32 = 64;
-    /// For a reported wait ([`super::REPORTED`]): the length of the lock's name in bytes, then the
-    /// name.
+    /// For a reported wait ([`super::REPORTED`]): the lock's name, after its length in bytes.
     pub const NAME: u32 = 416;
     /// Most words of the name.
     pub const NAME_WORDS: u32 = 12;
@@ -217,12 +203,12 @@ pub mod entry {
 
 /// Position of the operation in [`entry::VIA`], in seven bits.
 pub const OPERATION_SHIFT: u32 = 56;
-/// The whole [`entry::VIA`] of an entry with hold times. No operation has this number.
+/// The whole [`entry::VIA`] of an entry of hold times; no operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
 /// In slab 0: the last wake at each address, by a hash of the address.
 pub mod board {
-    /// The number of cells, as a power of two.
+    /// Log2 of the cells.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
     /// Words of a cell: a cache line.
     pub const WORDS: u32 = 8;
@@ -232,12 +218,12 @@ pub mod board {
     pub const ADDRESS: u32 = 1;
     /// The user's call site.
     pub const SITE: u32 = 2;
-    /// The checksum of the other words; if it does not match, the cell is torn.
+    /// The checksum of the other words; a mismatch shows a torn cell.
     pub const SUM: u32 = 3;
 }
 
-/// How to leave the functions of the runtime's libraries. In slab 0 and not in the plan, because a
-/// hook may still read it after the session, and slabs stay mapped.
+/// How to leave the functions of the runtime's libraries. In slab 0, not in the plan, because a
+/// hook may read it after the session, and slabs stay mapped.
 pub mod frames {
     /// The lowest address of their code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
@@ -251,12 +237,12 @@ pub mod frames {
     pub const COUNT: u32 = RWLOCKS_END + 1;
     /// [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
-    /// So many, at most.
+    /// Most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
-    /// What was searched for before, by a hash: return addresses, and what was found: the rule,
-    /// [`KNOWN_LIBC`] or [`KNOWN_MIXED`], and [`KNOWN_TAKEN`].
+    /// Results of earlier searches, by a hash: return addresses, each with the rule, [`KNOWN_LIBC`]
+    /// or [`KNOWN_MIXED`], and [`KNOWN_TAKEN`].
     pub const KNOWN: u32 = FIRST + LIBRARIES * library::WORDS;
-    /// The number of hashes, as a power of two.
+    /// Log2 of the hashes.
     pub const KNOWN_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
     /// How many slots are probed, from the hash on.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
@@ -264,28 +250,28 @@ pub mod frames {
     pub const KNOWN_LIBC: u64 = 1 << 32;
     /// A thread has taken the slot.
     pub const KNOWN_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] one: of the standard library where it has a rule, else the user's.
+    /// The address is in a [`library::MIXED`] one: the standard library's if it has a rule, else the user's.
     pub const KNOWN_MIXED: u64 = 1 << 34;
-    /// From here on: rows as `tiptoe_stack::find` reads them, library by library.
+    /// From here on: rows as `tiptoe_stack::find` reads them, by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
     /// Most rows.
     pub const MOST_ROWS: u32 = super::UNSEEN - ROWS;
 
     /// A library.
     pub mod library {
-        /// The end of its code; 0 if there is no library here.
+        /// The end of its code; 0 if there is no library.
         pub const END: u32 = 0;
         /// The start of its code.
         pub const START: u32 = 1;
         /// What the loader adds to its addresses.
         pub const BASE: u32 = 2;
-        /// Its first row; from bit 32 on how many it has, and [`LIBC`] or [`MIXED`].
+        /// Its first row; from bit 32 on their number, and [`LIBC`] or [`MIXED`].
         pub const ROWS: u32 = 3;
         /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// Set if its functions name the kind of lock.
+        /// Its functions name the kind of lock.
         pub const LIBC: u64 = 1 << 63;
-        /// It is the user's, but for functions of a standard library that were compiled into it: these have rows.
+        /// It is the user's, except functions of a standard library compiled into it: these have rows.
         pub const MIXED: u64 = 1 << 62;
     }
 }

@@ -5,32 +5,31 @@ use crate::ring;
 /// Words in a page; few in models, where each word is costly.
 pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 pub(crate) const ENTRY_WORDS: usize = 8;
-/// The most records of one request, and so the most results.
+/// The most records, and so results, of one request.
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 /// The word of a slab that holds its thread's credit.
 pub(crate) const CREDIT: usize = 0;
-/// The most virtual memory of all slabs, in bytes, unless that would leave fewer than
-/// [`MIN_SLABS`].
+/// The most virtual memory of all slabs, in bytes, unless that leaves fewer than [`MIN_SLABS`].
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number of slabs. A thread without a slab takes the slow path at each hit, and nothing
-/// of it is timed. Slabs that no thread writes take no memory.
+/// The least number of slabs. A thread without one takes the slow path at each hit, and is not
+/// timed. Unwritten slabs take no memory.
 const MIN_SLABS: usize = 512;
 /// The most memory of all slabs with rings, because every ring may be written full.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
-/// The geometry of a data segment. Both sides compute all offsets from it. The target reads it from
-/// the plan, which only tiptoe can write.
+/// The geometry of a data segment, from which both sides compute all offsets. The target reads it
+/// from the plan, which only tiptoe can write.
 ///
-/// Slab 0 is the *overflow slab*: threads without a slab of their own add to it atomically, so that
-/// counts are exact for any number of threads.
+/// Slab 0 is the *overflow slab*: threads without a slab add to it atomically, so that counts are
+/// exact for any number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Counters in each slab.
     pub slots: u32,
-    /// The number of slabs, with the overflow slab.
+    /// The number of slabs, overflow slab included.
     pub slabs: u32,
-    /// Whether each slab has a ring of records after its counters.
+    /// Whether a ring of records follows each slab's counters.
     pub rings: bool,
 }
 
@@ -48,8 +47,8 @@ impl Geometry {
     /// The first counter; the slots before it are the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 
-    /// Returns a segment with `slots` counters per slab, and optionally rings, with as many slabs
-    /// as fit (512 to 16,384).
+    /// Returns a segment with `slots` counters per slab, optionally rings, and as many slabs as fit
+    /// (512 to 16,384).
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),
@@ -72,12 +71,12 @@ impl Geometry {
         self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
     }
 
-    /// Returns the words of a slab's counters, in whole pages.
+    /// In whole pages.
     fn counter_words(&self) -> usize {
         (self.slots as usize).next_multiple_of(PAGE_WORDS)
     }
 
-    /// Returns the first word of slab `index`'s ring, and the number of words.
+    /// Its first word and length in words.
     pub(crate) fn ring(&self, index: u32) -> Option<(usize, usize)> {
         let there = self.rings && index < self.slabs;
         there.then(|| (self.slab(index) + self.counter_words(), RING_WORDS))
@@ -88,12 +87,10 @@ impl Geometry {
         self.counter_words() as u64 * 8
     }
 
-    /// Returns the first word of the results area.
     pub(crate) const fn results() -> usize {
         PAGE_WORDS
     }
 
-    /// Returns the first word of slab `index`'s directory entry.
     pub(crate) fn entry(&self, index: u32) -> usize {
         Self::results() + MAX_RECORDS + index as usize * ENTRY_WORDS
     }

@@ -1,9 +1,8 @@
-//! Hits of breakpoints that threads of the program handle themselves: a ring that all threads
-//! share, in a data segment without counters.
+//! Hits of breakpoints that threads of the program handle themselves: a ring that all threads share, in a data
+//! segment without counters.
 //!
-//! Many writers, in signal handlers; one reader, tiptoe. A hit costs a trap of several
-//! microseconds. So one shared head word costs nothing in comparison, and it gives all hits one
-//! order.
+//! Many writers, in signal handlers; one reader, tiptoe. Beside a trap of several microseconds, one shared head word
+//! costs nothing, and it orders all hits.
 //!
 //! 1. *reserve*: advance the head, unless it is a whole ring ahead of the tail;
 //! 2. write the cell; its first word last, which holds the cell's position.
@@ -15,10 +14,9 @@
 //! | E: something was missed | the number in [`Hits::next_epoch`], the flags in [`Hits::set_resting`] and [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
 //! # Incomplete cells
-//! A writer blocks all signals but those of its own breakpoints. So it leaves a cell incomplete
-//! only if the process ends or a debugger stops the thread. The reader waits for the cell; until
-//! then the ring may run full, and hits are lost and counted. At the end of the session the reader
-//! skips incomplete cells.
+//! A writer blocks all signals but its own breakpoints'. So a cell stays incomplete only if the process ends or a
+//! debugger stops the thread. The reader waits for it, and skips it at the session's end. A ring that fills up until
+//! then loses hits, and counts them.
 
 use crate::geometry::Geometry;
 #[cfg(not(tiptoe_loom))]
@@ -30,7 +28,7 @@ mod epoch;
 mod reader;
 
 pub use epoch::Epoch;
-pub use reader::{Reader, RecordedHit};
+pub use reader::{HitReader, RecordedHit};
 
 /// Cells of the ring; a power of two.
 pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
@@ -52,7 +50,7 @@ const THREADS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (_, true) => 256,
     _ => 1 << 15,
 };
-/// How many slots of that table are probed for a thread.
+/// Slots of that table that are probed for a thread.
 const PLACES: usize = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
 /// The words before the table of threads.
@@ -85,9 +83,9 @@ mod cell {
     pub(super) const FLAGS: usize = 5;
     pub(super) const NAME: usize = 6;
     pub(super) const REGISTERS: usize = 8;
-    /// The epoch; in the top bit whether the hit is in a gap between epochs.
+    /// The epoch; in the top bit whether it is a gap between epochs.
     pub(super) const EPOCH: usize = 24;
-    /// How many bytes of the value and the stack could be read.
+    /// The readable bytes of value and stack.
     pub(super) const BYTES: usize = 25;
     pub(super) const VALUE: usize = 26;
     pub(super) const STACK: usize = 27;
@@ -102,7 +100,7 @@ const ACCOUNTING_AT: usize = (CELLS_AT + CELLS * cell::WORDS).next_multiple_of(1
 pub const WORDS: u32 = (ACCOUNTING_AT + ACCOUNTING) as u32;
 
 impl Geometry {
-    /// Returns a segment for hits, after the slots that sites of earlier sessions use.
+    /// Returns a segment for hits, after the slots of earlier sessions' sites.
     pub fn for_hits(from: u32) -> Geometry {
         Geometry {
             slots: Self::hits_slot(from).saturating_add(WORDS),
@@ -111,20 +109,20 @@ impl Geometry {
         }
     }
 
-    /// Returns where they are in slab 0: at a multiple of 128 bytes.
+    /// Returns their slot in slab 0, a multiple of 128 bytes.
     pub fn hits_slot(from: u32) -> u32 {
         from.max(Self::FIRST_SLOT).next_multiple_of(16)
     }
 }
 
-/// A hit: the thread's state at that moment.
+/// The thread's state at a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hit {
     /// The watched address.
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// The thread had blocked the signal, so the state is that of a later moment.
+    /// The thread had blocked the signal, so the state is of a later moment.
     pub is_late: bool,
     /// The time, of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -140,13 +138,13 @@ pub struct Hit {
     pub epoch: Epoch,
 }
 
-/// Requests to the agent's thread that are not waited for, because it may run late if the program
+/// Requests to the agent's thread that are not waited for, because it runs late if the program
 /// keeps all CPUs busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
-    /// Enable the events again, because a new window has begun.
+    /// Enable the events again: a new window began.
     Wake = 1,
-    /// Release reservations of threads that have ended.
+    /// Release ended threads' reservations.
     Look = 2,
 }
 
@@ -202,18 +200,18 @@ impl<'a> Hits<'a> {
         self.0.store(head::WINDOW, 0);
     }
 
-    /// Records that the program is calling exec, or that exec failed. For the agent.
+    /// Records that the program calls exec, or that exec failed. For the agent.
     pub fn set_execs(&self, execs: bool) {
         self.0.store(head::EXECS, execs.into());
     }
 
-    /// Returns whether the program called exec. If its process then ended, it ended in another
-    /// program. For tiptoe.
+    /// Returns whether the program called exec; if so, its process ended in another program. For
+    /// tiptoe.
     pub fn execs(&self) -> bool {
         self.0.load(head::EXECS) != 0
     }
 
-    /// Records that other threads ran while events were missing for a moment. For the agent.
+    /// Records that other threads ran while events were missing. For the agent.
     pub fn note_gap(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::GAPS) {
@@ -221,7 +219,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns how often that happened. For tiptoe.
+    /// Returns the number of such gaps. For tiptoe.
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
     }
@@ -234,7 +232,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns how often that happened. For tiptoe.
+    /// Returns the number of such SIGTRAPs. For tiptoe.
     pub fn strays(&self) -> u64 {
         self.0.load(head::STRAYS)
     }
@@ -248,7 +246,7 @@ impl<'a> Hits<'a> {
     /// agent.
     pub fn set_resting(&self, rest: bool) -> bool {
         // AcqRel: pairs with the Acquire in `epoch` (edge E). A thread that sees the flag cleared
-        // must also see `IS_WAKING`, which was set before.
+        // must see `IS_WAKING`, which was set before.
         let word = self.0.at(head::IS_RESTING);
         let is_new = word.is_some_and(|word| word.swap(rest.into(), AcqRel) != u64::from(rest));
         if is_new && rest {
@@ -293,10 +291,10 @@ impl<'a> Hits<'a> {
         self.0.part(ACCOUNTING_AT, ACCOUNTING)
     }
 
-    /// Adds a thread. Returns whether it was new; `false` also if there is no room. For the agent.
+    /// Adds a thread. Returns whether it was new and had room. For the agent.
     pub fn meet(&self, tid: u32) -> bool {
         let (places, tid) = (self.places(tid), u64::from(tid));
-        // Relaxed, here and below: the number publishes nothing else.
+        // Relaxed, here and below: publishes nothing else.
         if places.clone().any(|word| word.load(Relaxed) == tid) {
             return false;
         }
@@ -323,7 +321,7 @@ impl<'a> Hits<'a> {
     /// Reserves the next cell; `None` if the ring is full. For the agent.
     pub fn reserve(&self) -> Option<Cell<'a>> {
         let (head, tail) = (self.0.at(head::HEAD)?, self.0.at(head::TAIL)?);
-        // Losing the exchange CELLS times means that CELLS other writers were faster.
+        // Losing CELLS exchanges means that CELLS other writers were faster.
         for _ in 0..CELLS {
             let position = head.load(Relaxed); // the exchange decides
             // Acquire: pairs with the Release in `set_tail` (edge I).
@@ -343,8 +341,8 @@ impl<'a> Hits<'a> {
         None
     }
 
-    /// Returns a futex that a writer without room waits on until a hit was read, and its current
-    /// value. For the agent.
+    /// Returns a futex on which a writer without room waits for a reading, and its value. For the
+    /// agent.
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
@@ -354,8 +352,8 @@ impl<'a> Hits<'a> {
         Some((self.0.futex(head::TAIL)?, tail))
     }
 
-    /// Returns the futex if any writer has waited. The caller must wake as many as there is room
-    /// for; they may wait again. For tiptoe.
+    /// Returns the futex if any writer waited. The caller must wake as many as there is room for;
+    /// they may wait again. For tiptoe.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
         // SeqCst: must come after the store of the tail, as in `wait`. An addition of 0, because it
@@ -369,7 +367,6 @@ impl<'a> Hits<'a> {
         self.0.part(at, cell::WORDS)
     }
 
-    /// Returns the words of a hit, if it is complete. For tiptoe.
     fn at(&self, position: u64) -> Option<Words<'a>> {
         let words = self.cell(position)?;
         // Acquire: pairs with the Release in `complete` (edge H).
@@ -377,7 +374,6 @@ impl<'a> Hits<'a> {
         (mark == position.wrapping_add(1)).then_some(words)
     }
 
-    /// Frees the cells before this position. For tiptoe.
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.0.at(head::TAIL) {
             // Release: pairs with the Acquire in `reserve` (edge I).
@@ -387,7 +383,7 @@ impl<'a> Hits<'a> {
 }
 
 impl Cell<'_> {
-    /// Writes what is known at once.
+    /// Writes the state, all that is known at once.
     pub fn write(&self, hit: &Hit) {
         let late = u64::from(hit.is_late) << 32;
         let words = [
@@ -408,8 +404,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the address of the value, and the bytes of stack that the cell has room for after
-    /// the value.
+    /// Returns the value's address, and the bytes of stack for which the cell has room after it.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }

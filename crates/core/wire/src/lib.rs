@@ -1,12 +1,11 @@
 //! Every byte between the traced program and tiptoe.
 //!
-//! There are two sealed memfds. The target's agent writes *data*, and tiptoe reads it as hostile
-//! input: sizes must come from tiptoe's own [`Geometry`], never from the segment, and each word is
-//! read once, then checked. Otherwise the target could change a word between its check and its use.
-//! tiptoe writes *plan*, and the target only reads it.
+//! There are two sealed memfds. The agent writes *data*, which tiptoe reads as hostile input: sizes must come from
+//! tiptoe's own [`Geometry`], and each word is read once, then checked. Otherwise the target could change it in
+//! between. tiptoe writes *plan*, which the target only reads.
 //!
-//! Both are slices of 64-bit atomics ([`Words`]). So sharing them with another process is no data
-//! race, and an index out of bounds is `None`.
+//! Both are slices of 64-bit atomics ([`Words`]), so sharing them is no data race, and an index out of bounds is
+//! `None`.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -19,8 +18,8 @@
 //! | H, I: hits of breakpoints | see [`hits`] | |
 //! | J: a scope node has a number | its key, in `tiptoe_label` | the thread that finds the key |
 //!
-//! Counters need no edge: each has one writer, and a reader that is late by a few hits is corrected
-//! by the next read. The last read comes after edge B.
+//! Counters need no edge: each has one writer, and the next read has what a late one misses. The last read comes
+//! after edge B.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -59,20 +58,19 @@ pub const VERSION: u16 = 12;
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {
     /// The owned signals that the thread believes to block, in the low half; above them the
-    /// generation of that belief, the first result of
-    /// [`Request::Prepare`](crate::Request::Prepare).
+    /// generation of that belief, [`Request::Prepare`](crate::Request::Prepare)'s first result.
     pub const BELIEVED: i64 = 8;
     /// Not 0 if the thread must call the hook again before its system call.
     pub const RECALL: i64 = 16;
-    /// The wait that the thread is in, or was in last: the address after the call, and from
-    /// [`NUMBER_SHIFT`] on its number.
+    /// The thread's current or last wait: the address after the call, and from [`NUMBER_SHIFT`] on
+    /// its number.
     pub const BEHIND: i64 = 24;
     /// Where that wait's hook returns to.
     pub const TRAMPOLINE: i64 = 32;
-    /// Position of the number in the word [`BEHIND`]; an address has 47 bits.
+    /// Position of the number in [`BEHIND`]; an address has 47 bits.
     pub const NUMBER_SHIFT: u32 = 48;
     /// A signal mask as passed to the kernel, its address, its length, and the original mask.
     pub const MASK: i64 = 64;
-    /// The address of the end of the thread's uppermost frame.
+    /// The end of the thread's uppermost frame.
     pub const FRAMES: i64 = 136;
 }

@@ -30,8 +30,7 @@ const GREETING: Hello = Hello {
     },
 };
 
-/// Returns words for one run of a model. They are leaked, because a model's threads need `'static`
-/// references.
+/// Leaks words for one run of a model, because its threads need `'static` references.
 fn words(count: usize) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
@@ -41,8 +40,8 @@ fn data() -> Data<'static> {
     Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
 }
 
-/// Answers the newest request, unless it is done already. Each has one record: its own sequence.
-/// Returns the last sequence that is done.
+/// Answers the newest request, unless done already. Its one record is its own sequence. Returns the
+/// last sequence done.
 fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     let sequence = plan.sequence();
     if sequence == done {
@@ -64,7 +63,6 @@ fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     sequence
 }
 
-/// Returns whether a request is answered. Its result and outcome must then be there.
 fn answered(data: &Data, sequence: u64) -> bool {
     let answered = data.acknowledged() == sequence;
     if answered {
@@ -95,8 +93,8 @@ fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// Edge C and the greeting. A reader of an owner must read its name, and a reader that sees an
-/// agent serve must read its whole greeting.
+/// Edge C and the greeting: a reader of an owner must read its name, and a reader that sees an
+/// agent serve its whole greeting.
 fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -131,7 +129,7 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The last reading must have what the agent's thread counted before it answered.
+/// The last reading must have what the agent's thread counted before its answer.
 fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -148,7 +146,7 @@ fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The overflow slab, and a slab whose thread a signal interrupts: no count may be lost.
+/// The overflow slab, and a slab whose thread is interrupted: no count may be lost.
 fn shared(lost: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -169,15 +167,14 @@ fn shared(lost: Option<Edge>) {
     });
 }
 
-/// A credit is refilled while its thread spends it. The thread must not spend more than was given,
-/// and the next credit must arrive.
+/// A refill races with spending: no more than given may be spent, and the next credit must arrive.
 #[test]
 fn a_credit_is_never_overdrawn() {
     loom::model(|| {
         let data = data();
         data.set_credit(1, 1);
         let thread = loom::thread::spawn(move || {
-            // As a trampoline does: a compare and a `decq`, neither of them atomic.
+            // As a trampoline does: a compare and a `decq`, neither atomic.
             (0..3).filter(|_| spend(&data)).count() as u64
         });
         data.set_credit(1, 1);

@@ -40,50 +40,47 @@ pub enum Request {
     /// Call indirect function resolvers: addresses; each result is an address.
     Resolve = 5,
     /// Take over SIGTRAP and SIGILL before anything is armed. Results: the generation of
-    /// [`crate::tls::BELIEVED`], and the initial values of a thread's first word and
+    /// [`crate::tls::BELIEVED`], initial values of a thread's first word and of
     /// [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
     /// Let a program that was started under tiptoe run its constructors.
     Go = 8,
-    /// Patch sites again that the agent knows from an earlier session: addresses.
+    /// Patch known sites of an earlier session again: addresses.
     ArmAgain = 9,
-    /// Make earlier records of sites current again at their addresses: their trampolines,
-    /// ascending.
+    /// Make earlier records of sites current again: their trampolines, ascending.
     Recall = 21,
-    /// Restore original bytes and patch again, many times: addresses, the first with the number of
-    /// times. A test of the patcher.
+    /// Restore and patch many times: addresses, the first with the number of times. Tests the
+    /// patcher.
     Toggle = 10,
-    /// The last request of a session, after [`crate::State::Unhooked`]: every thread must block
-    /// again the signals that it believes to block. Answered once the last hooks are removed.
+    /// The last request, after [`crate::State::Unhooked`]: every thread must block again the
+    /// signals that it believes to block. Answered once the last hooks are removed.
     Settle = 12,
     /// Prepare to follow calls: the number of return thunks, whose code is in the file at
     /// [`Plan::THUNKS`].
     Thunks = 13,
     /// The functions by which the program's unwinders return a frame's address: addresses.
     Unwinders = 14,
-    /// The code to which followed calls may return: starts and ends, ascending, at most
-    /// [`crate::calls::MAX_EXTENTS`] pairs. Replaces the previous list.
+    /// The code to which followed calls may return, replacing earlier lists: starts and ends,
+    /// ascending, at most [`crate::calls::MAX_EXTENTS`] pairs.
     Described = 22,
     /// Put ranges of code in mappings of their own: starts and ends.
     SetApart = 25,
-    /// Count the calls of threads that have ended as left.
+    /// Count ended threads' calls as left.
     Bury = 15,
-    /// Read the list of mappings again, even if nothing is in doubt: [`crate::Readings`] has the
-    /// result.
+    /// Read the list of mappings even if nothing is in doubt: [`crate::Readings`] has the result.
     ReadMaps = 24,
     /// Watch the loader's list of libraries from now on: the address of its record.
     Watch = 16,
     /// The libraries of sites: [`Library`] records.
     Libraries = 17,
-    /// Open breakpoints for all threads: the slot of [`crate::hits`], and a [`WatchTarget`] for
-    /// each. Results: how many threads got events, how many of them were new, and on failure the
-    /// thread.
+    /// Open breakpoints for all threads: [`crate::hits`]' slot, and a [`WatchTarget`] each.
+    /// Results: threads with events, new ones among them, and on failure the thread.
     Observe = 18,
-    /// Make a breakpoint watch another address: its number, and a [`WatchTarget`].
+    /// Move a breakpoint: its number, and a [`WatchTarget`].
     Turn = 19,
-    /// Open ports of the program: addresses. A result is 0, or EINVAL if there is no port.
+    /// Open ports of the program: addresses. Results: 0, or EINVAL without a port.
     Ports = 20,
 }
 
@@ -155,7 +152,7 @@ pub struct WatchTarget {
     pub address: u64,
     /// Bytes.
     pub len: u8,
-    /// The kernel's bits for reads, writes and execution.
+    /// The kernel's bits for read, write and execute.
     pub access: u8,
 }
 
@@ -193,12 +190,12 @@ pub struct Clock {
     pub slower_ns: u64,
 }
 
-/// A library that was loaded during the session, and its code that may be patched.
+/// A library loaded during the session, and its code that may be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
     /// What the loader adds to its addresses.
     pub base: u64,
-    /// The first address of its code; 0 if it was unloaded before tiptoe looked.
+    /// The first address of its code; 0 if unloaded before tiptoe looked.
     pub start: u64,
     /// The first address after its code; 0 likewise.
     pub end: u64,
@@ -228,8 +225,8 @@ impl<'a> Plan<'a> {
         Plan(words)
     }
 
-    /// Writes the header of a new plan. With `keep_slabs` a dead thread's slab is never reused, so
-    /// that counts are separate for each thread. For tiptoe.
+    /// Writes a new plan's header. With `keep_slabs` dead threads' slabs are never reused, so that
+    /// counts are separate for each thread. For tiptoe.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -250,7 +247,7 @@ impl<'a> Plan<'a> {
         self.0.store(LOCKS, slot.into());
     }
 
-    /// Returns the slot of [`Plan::set_lock_slot`]. For the agent.
+    /// Returns the slot of lock contention data. For the agent.
     pub fn lock_slot(&self) -> u32 {
         self.0.load(LOCKS) as u32
     }
@@ -260,7 +257,7 @@ impl<'a> Plan<'a> {
         self.0.store(SCOPES, slot.into());
     }
 
-    /// Returns the slot of [`Plan::set_scope_slot`]. For the agent.
+    /// Returns the slot of scope data. For the agent.
     pub fn scope_slot(&self) -> u32 {
         self.0.load(SCOPES) as u32
     }
@@ -274,8 +271,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the data segment's geometry; `None` if this is no plan of this version. For the
-    /// agent.
+    /// Returns the data segment's geometry, if this is a plan of this version. For the agent.
     pub fn geometry(&self) -> Option<Geometry> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
@@ -292,7 +288,7 @@ impl<'a> Plan<'a> {
         self.0.load(KEEP) != 0
     }
 
-    /// Records whether tiptoe stops every thread until the next request is answered. For tiptoe.
+    /// Records whether tiptoe stops every thread until the next answer. For tiptoe.
     pub fn set_still(&self, still: bool) {
         self.0.store(STILL, still.into());
     }
@@ -303,13 +299,13 @@ impl<'a> Plan<'a> {
         self.0.store(TRAP_BYTES, allowed.into());
     }
 
-    /// Returns whether trap bytes may be written. The default must be no, because tiptoe may be
-    /// killed before it has decided, and an earlier session may have left sites. For the agent.
+    /// Returns whether trap bytes may be written. No by default, because tiptoe may be killed
+    /// before it decides, and earlier sites may remain. For the agent.
     pub fn allows_trap_bytes(&self) -> bool {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Counts a check by tiptoe whether the program has confined itself. For tiptoe.
+    /// Counts a check whether the program confined itself. For tiptoe.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
@@ -319,22 +315,22 @@ impl<'a> Plan<'a> {
         self.0.load(LOOKS)
     }
 
-    /// Makes the agent's thread do nothing any more, not even leave. For tiptoe.
+    /// Silences the agent's thread for good: it does not even leave. For tiptoe.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }
 
-    /// Returns whether the thread must do nothing any more. For the agent.
+    /// Returns whether the thread is silenced. For the agent.
     pub fn is_silent(&self) -> bool {
         self.0.load(SILENT) != 0
     }
 
-    /// Returns whether every thread of the program is stopped. For the agent.
+    /// Returns whether every thread is stopped. For the agent.
     pub fn is_still(&self) -> bool {
         self.0.load(STILL) != 0
     }
 
-    /// Publishes a request whose records were stored, and returns its sequence. For tiptoe.
+    /// Publishes a request whose records were stored; returns its sequence. For tiptoe.
     pub fn publish(&self, request: Request, count: usize) -> u64 {
         self.0.store(KIND, request as u64);
         self.0.store(COUNT, count as u64);

@@ -5,9 +5,9 @@ use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
-/// Words of one [`Site`] in the agent's table, whose first are those of the wire.
+/// Words of one [`Site`] in the agent's table; the wire's come first.
 pub const SLOT_WORDS: usize = 15;
-/// The most instruction heads of a displaced window.
+/// The most instruction heads in a displaced window.
 pub const MAX_HEADS: usize = 5;
 
 /// An instruction head in a displaced window, and where its relocated copy is.
@@ -15,9 +15,9 @@ pub const MAX_HEADS: usize = 5;
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
-    /// Offset in the trampoline at which a thread continues that was found at this head.
+    /// Offset in the trampoline where a thread found at this head continues.
     pub resume: u16,
-    /// No instruction begins here: a trap byte inside the first instruction guards the site.
+    /// No instruction begins here: a guarding trap byte inside the first instruction.
     pub is_guard: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct SiteFlags(pub u8);
 impl SiteFlags {
     /// Some head is a byte that raises SIGILL.
     pub const NEEDS_SIGILL: SiteFlags = SiteFlags(1);
-    /// One of the agent's own system call hooks. Must be armed first and removed last.
+    /// One of the agent's system call hooks: must be armed first and removed last.
     pub const HOOK: SiteFlags = SiteFlags(2);
     /// A permanent trap: every hit raises SIGTRAP.
     pub const TRAP: SiteFlags = SiteFlags(4);
@@ -44,8 +44,8 @@ impl SiteFlags {
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Its trampoline records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// It reports a futex call and counts nothing itself. The combination is free, because sites
-    /// grouped by value never record.
+    /// It reports a futex call and counts nothing. The combination is free: sites grouped by value
+    /// never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Returns whether all bits of `other` are set.
@@ -66,12 +66,12 @@ pub struct Site {
     pub address: u64,
     /// The address that the patch jumps to.
     pub trampoline: u64,
-    /// Address of the 5-byte island that a 2-byte jump goes through; 0 for none.
+    /// Address of the 5-byte island that a 2-byte jump goes through, or 0.
     pub island: u64,
     /// Counter index in each slab; meaningless for a hook.
     pub slot: u32,
     /// The number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose
-    /// last byte, at [`Site::PAIR`], traps only together with the byte after it).
+    /// last byte, at [`Site::PAIR`], traps only together with the next).
     pub len: u8,
     /// What the site is for, and what its trampoline does.
     pub flags: SiteFlags,
@@ -85,17 +85,16 @@ pub struct Site {
     pub island_patched: [u8; 8],
     /// How many of `heads` are used.
     pub head_count: u8,
-    /// Instruction heads inside the window; the first is offset 0.
+    /// Instruction heads in the window; the first is offset 0.
     pub heads: [Head; MAX_HEADS],
     /// The trampoline's length, so that a later tiptoe knows which bytes are used.
     pub code_len: u16,
-    /// Offset in its arena of the trampoline's unwind information, in units of
-    /// [`crate::arena::UNIT`].
+    /// Offset in its arena of its unwind information, in [`crate::arena::UNIT`]s.
     pub unwind: u16,
     /// The length of that information in units.
     pub unwind_len: u8,
-    /// Identifies the trampoline's body (filter and kind), so that a later tiptoe recognizes a
-    /// trampoline that it can reuse.
+    /// Identifies the body (filter and kind), so that a later tiptoe recognizes a reusable
+    /// trampoline.
     pub body: u32,
 }
 
@@ -103,37 +102,36 @@ impl Site {
     /// The offset of the first of the two bytes that trap only together.
     pub const PAIR: usize = 4;
 
-    /// Aligned bytes that one write changes at once for every processor.
+    /// Aligned bytes that one write changes at once for every CPU.
     pub const WORD: u64 = 8;
 
-    /// Returns whether the patch ends with a byte that traps only together with the byte after it.
-    /// Such a patch has six bytes.
+    /// Returns whether the last of six bytes traps only together with the byte after it.
     pub fn is_paired(&self) -> bool {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a hook that never has a trap byte. The hooks that keep threads
-    /// from blocking SIGTRAP and SIGILL must be such, because a thread that blocks SIGTRAP dies of
-    /// a trap.
+    /// Returns whether the site is a hook without any trap byte. The hooks that keep threads from
+    /// blocking SIGTRAP and SIGILL must be such, because a thread that blocks SIGTRAP dies of a
+    /// trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Such a site has no trap byte once it is
-    /// patched. If no thread runs during the change, it needs none at all.
+    /// Returns whether the patch displaces one instruction. Such a site has no trap byte once
+    /// patched, and never one if no thread runs during the change.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether the site can be patched without a trap byte while threads run: the patch is
-    /// in one aligned word, and no instruction begins inside.
+    /// Returns whether the site can be patched without a trap byte while threads run: it is in one
+    /// aligned word, and no instruction begins inside.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
     }
 
-    /// Returns how many counters the site has, from its slot on.
+    /// Returns the number of counters, from its slot on.
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,

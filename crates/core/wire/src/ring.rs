@@ -1,7 +1,7 @@
 //! Records of single calls: a ring for each thread, after its counters.
 //!
-//! One writer, the thread that has the slab; one reader, tiptoe. The thread's trampolines write by
-//! themselves (`code/patch`'s `recorded.rs`), in the steps of [`Ring::push`]:
+//! One writer, the slab's thread; one reader, tiptoe. Trampolines write by themselves
+//! (`code/patch`'s `recorded.rs`), in the steps of [`Ring::push`]:
 //!
 //! 1. *reserve*: advance the head, unless it is a whole ring ahead of the tail. A trampoline uses
 //!    `cmpxchg` without `lock`, because only a signal handler on the same thread can interfere, and
@@ -14,9 +14,9 @@
 //! | 1 | the probe's slot; in the upper half the low half of the position, plus one |
 //! | 2, 3 | the first two arguments |
 //!
-//! A slot below the first counter announces a thread: its id in word 0, its name in 2 and 3. The
-//! records up to the next announcement are that thread's. So a ring continues over the lives of
-//! many threads, and records that a dead thread left are read as its own.
+//! A slot below the first counter announces a thread: its id in word 0, its name in 2 and 3.
+//! Records up to the next announcement are that thread's, so a ring outlives its threads, and a
+//! dead thread's records stay its own.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -24,10 +24,9 @@
 //! | G: a cell was read | the tail in [`Ring::set_tail`] | [`Ring::push`] |
 //!
 //! # Cells that are never written
-//! A handler that jumps out of the write of a cell leaves the cell incomplete for ever. The reader
-//! waits for such a cell for some readings, then gives it up for good. It must not use the cell in
-//! later laps either, because its first writer might still write it. So the cell counts as lost in
-//! each lap.
+//! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives it up
+//! after some readings. It must not use the cell in later laps either, because its first writer
+//! might still write it. So it counts as lost in each lap.
 
 use crate::geometry::Geometry;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
@@ -42,7 +41,7 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// Words of a slab that belong to its ring. The cells are [`Geometry::ring_offset`] bytes after the
+/// Words of a slab that belong to its ring. Cells are [`Geometry::ring_offset`] bytes after the
 /// slab, so that trampolines contain no address that could be another session's.
 pub mod slab {
     /// The next free position.
@@ -112,8 +111,7 @@ impl<'a> Ring<'a> {
         ])
     }
 
-    /// Announces the thread of the next records. Returns `false` if the ring is full. For the
-    /// agent.
+    /// Announces the next records' thread. Returns `false` if the ring is full. For the agent.
     pub fn announce(&self, tid: u32, comm: [u64; 2]) -> bool {
         self.write([tid.into(), 0, comm[0], comm[1]])
     }
@@ -152,7 +150,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns whether everything was read. For the agent, of a dead thread's ring.
+    /// Returns whether a dead thread's ring was read to its end. For the agent.
     pub fn is_read(&self) -> bool {
         self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
     }
@@ -183,7 +181,6 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Frees the cells before this position. For tiptoe.
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.slab.at(slab::TAIL) {
             // Release: pairs with the Acquire in `reserve` (edge G).
@@ -192,12 +189,11 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// Returns the first word of a position's cell.
 fn cell_of(position: u64) -> usize {
     position as usize % CELLS * CELL_WORDS
 }
 
-/// Returns the upper half of the second word of a position's cell.
+/// The upper half of the second word of a position's cell.
 fn mark(position: u64) -> u64 {
     position.wrapping_add(1) << 32
 }
@@ -211,11 +207,11 @@ fn name(first: u64, second: u64) -> [u8; 16] {
 
 const BITS: usize = u64::BITS as usize;
 
-/// The position of the reader. It trusts only its own memory. For tiptoe.
+/// The position of the reader, which trusts only its own memory. For tiptoe.
 #[derive(Clone, Debug)]
 pub struct Reader {
     tail: u64,
-    /// How often it found the next cell incomplete.
+    /// How often the next cell was incomplete.
     waited: u32,
     /// A bit for each cell that was given up.
     given_up: [u64; CELLS.div_ceil(BITS)],
@@ -232,12 +228,12 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Passes new entries to `take` in order, and frees their cells. A cell that is still
-    /// incomplete after `patience` readings is given up. Returns how many entries were lost.
+    /// Passes new entries to `take` in order, and frees their cells. Gives up a cell after
+    /// `patience` incomplete readings. Returns the number of lost entries.
     pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
         let (head, from) = (ring.head(), self.tail);
         if head.wrapping_sub(from) > CELLS as u64 {
-            // Impossible for our own writer, so the head is corrupted.
+            // Impossible for our own writer: the head is corrupted.
             return self.skip(ring, head);
         }
         let mut lost = 0;
@@ -272,7 +268,6 @@ impl Reader {
         self.given_up.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Returns whether to give up the next cell.
     fn gives_up(&mut self, patience: u32) -> bool {
         if self.is_given_up(self.tail) {
             return true;

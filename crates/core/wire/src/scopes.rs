@@ -3,30 +3,21 @@
 //! A scope inside another is a *node* of a tree: its label, below the node that its thread was in.
 //! Nodes are numbered in the order of their first entry; 0 is outside of all.
 //!
-//! | in a thread's slab | words |
-//! |---|---|
-//! | [`Geometry::SCOPE`](crate::Geometry::SCOPE) | the node that the thread is in |
-//! | [`SINCE`] | up to when its time was charged, in ticks; 0 before its first node |
-//! | [`RESUMED`] | how often it resumed a node without entering it |
-//! | from [`NODES_AT`] on | for each node how often it was entered, and the ticks in it alone |
+//! A thread's slab has its current node in [`Geometry::SCOPE`](crate::Geometry::SCOPE), [`SINCE`],
+//! [`RESUMED`], and from [`NODES_AT`] on for each node how often it was entered, and the ticks in
+//! it alone. Slab 0 has [`STAMP`], [`COUNT`], from [`KEYS`] on the table of nodes by label and
+//! parent (key and number in one word), and from [`RECORDS`] on a [`record`] for each.
 //!
-//! | in slab 0 | words |
-//! |---|---|
-//! | [`STAMP`] | the number of the session; never 0 |
-//! | [`COUNT`] | how many numbers were taken |
-//! | from [`KEYS`] on | the table of nodes by label and parent: key and number in one word |
-//! | from [`RECORDS`] on | a [`record`] for each |
-//!
-//! Only a thread and its signal handlers write its words. The thread that takes a number must write
-//! the record before it publishes the number, and a record never changes afterwards.
+//! Only a thread and its signal handlers write its words. A record must be written before its
+//! number is published, and never changes afterwards.
 
-/// The number of hashes, as a power of two.
+/// Log2 of the hashes.
 pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 1,
     (_, true) => 7,
     _ => 11,
 };
-/// The number of nodes: 0 is outside, the last one is [`OTHERS`].
+/// The number of nodes: 0 is outside, the last is [`OTHERS`].
 pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 4,
     (_, true) => 64,
@@ -34,10 +25,10 @@ pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
 };
 /// The node for scopes without room.
 pub const OTHERS: u32 = NODES - 1;
-/// How many slots are probed for a key, from its hash on.
+/// Slots probed for a key, from its hash on.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// Of a thread: the time up to which its ticks were added to nodes; 0 before its first node.
+/// Of a thread: up to when its ticks were added to nodes; 0 before its first node.
 pub const SINCE: u32 = 0;
 /// Of a thread: how often it resumed a node without entering it.
 pub const RESUMED: u32 = 1;
@@ -69,8 +60,7 @@ const fn max(a: u32, b: u32) -> u32 {
 pub mod record {
     /// Words of a record.
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
-    /// Its parent in the low half; above it the length of its name. Written last; 0 while the
-    /// record is incomplete.
+    /// Its parent in the low half; above it the name's length. Written last; 0 while incomplete.
     pub const PARENT: u32 = 0;
     /// Set in that word once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
@@ -80,7 +70,7 @@ pub mod record {
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// A key is a label's address and a parent's number; the node's number is stored above it.
+/// A label's address and a parent's number; the node's number is stored above.
 pub mod key {
     /// Labels are at multiples of eight, below 2^47.
     pub const LABEL_BITS: u32 = 44;
@@ -92,13 +82,13 @@ pub mod key {
     const _: () = assert!(NUMBER_SHIFT + NODE_BITS == u64::BITS);
     const _: () = assert!(super::NODES <= 1 << NODE_BITS);
 
-    /// Returns the key of a label below a parent; `None` if the label's address is impossible.
+    /// Returns the key of a label below a parent, if the address is possible.
     pub fn of(label: u64, parent: u32) -> Option<u64> {
         let sound = label != 0 && label.is_multiple_of(8) && label >> (LABEL_BITS + 3) == 0;
         sound.then_some(label >> 3 | u64::from(parent & ((1 << NODE_BITS) - 1)) << LABEL_BITS)
     }
 
-    /// Returns the number in a word, if its key is this one.
+    /// Returns a word's number, if it has this key.
     pub fn number(word: u64, key: u64) -> Option<u32> {
         let own = word & ((1 << NUMBER_SHIFT) - 1);
         (word != 0 && own == key).then_some((word >> NUMBER_SHIFT) as u32)
@@ -114,7 +104,7 @@ pub struct NodeTotals {
     pub ticks: u64,
 }
 
-/// Returns a thread's totals for each node. They are the target's claim.
+/// Returns a thread's totals for each node; the target's claim.
 pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
     let nodes = words.get(NODES_AT as usize..).unwrap_or_default();
     let nodes = nodes.chunks_exact(NODE_WORDS as usize).take(NODES as usize);
@@ -130,7 +120,7 @@ pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
 /// A node, as slab 0 describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its parent, whose number is smaller than its own, or [`OTHERS`].
+    /// Its parent, a smaller number than its own, or [`OTHERS`].
     pub parent: u32,
     /// Its name, cut to its room, and the length.
     pub name: ([u8; record::NAME_BYTES], usize),
@@ -146,8 +136,8 @@ impl Node {
     }
 }
 
-/// Returns the node of a number from the words of slab 0. They are hostile: the parent's number is
-/// checked, so that walking up ends.
+/// Returns a numbered node from slab 0's hostile words. The parent's number is checked, so that
+/// walking up ends.
 pub fn node(words: &[u64], number: u32) -> Option<Node> {
     let first = (RECORDS + number.min(NODES) * record::WORDS) as usize;
     let own = words.get(first..first + record::WORDS as usize)?;

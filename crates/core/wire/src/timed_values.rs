@@ -1,17 +1,12 @@
 //! The layout of followed and timed calls grouped by the value of an argument: words of a thread's
 //! slab, from the probe's slot on.
 //!
-//! | words | hold |
-//! |---|---|
-//! | a *set*, [`words::ALL`] of them | the calls whose value found no room ([`OTHERS`]) |
-//! | another | those whose value was 0 ([`ZERO`]) |
-//! | [`ROOM`] more, from [`FIRST`] on | those of one value each |
-//! | from [`KEYS`] on, [`ROOM`] words | the value of each of these; 0 while it is free |
+//! A *set* is [`words::ALL`] words: [`OTHERS`], [`ZERO`], and [`ROOM`] of one value each. From
+//! [`KEYS`] on are these values; 0 while they are free.
 //!
-//! A call counts its entry, its end and its time in one set, whose number is in its frame. The sum
-//! over all sets is what all calls did. A value is searched from its hash on, to the end of the
-//! keys. Only the thread itself, and the agent on it, write keys. They must take one by a single
-//! instruction, so that a signal handler finds it free or taken.
+//! A call counts entry, end and time in one set, whose number is in its frame. A value is searched
+//! from its hash on, to the end of the keys. Only the thread, and the agent on it, write keys. They
+//! must take one by a single instruction, so that a signal handler finds it free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
@@ -22,7 +17,7 @@ pub const OTHERS: u8 = 0;
 pub const ZERO: u8 = 1;
 /// The set of the first key.
 pub const FIRST: u8 = 2;
-/// The number of hashes, as a power of two.
+/// Log2 of the hashes.
 pub const BITS: u8 = 6;
 /// The number of keys.
 pub const ROOM: u8 = (1 << BITS) + 16;
@@ -38,14 +33,13 @@ pub const fn set(slot: u32, number: u8) -> u32 {
     slot.saturating_add(number as u32 * words::ALL)
 }
 
-/// Returns the key of a set, if it has one.
 fn key(slot: u32, number: u8) -> Option<u32> {
     let index = number.checked_sub(FIRST).filter(|index| *index < ROOM)?;
     Some(slot.saturating_add(KEYS + u32::from(index)))
 }
 
-/// Returns the sets with counts and their values, `None` for the set without one. They are the
-/// target's claim.
+/// Returns the sets with counts and their values (`None` in the set without one); the target's
+/// claim.
 pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     let sets = all.chunks_exact(words::ALL as usize);
     let value = |number: u8| match number {
@@ -61,8 +55,8 @@ pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     counted.map(move |(number, set)| (value(number), set))
 }
 
-/// Returns the calling thread's set, in slab `to`, for the value of a set in slab `from`. For the
-/// agent's cold path.
+/// Returns the thread's set in slab `to` for the value of a set in slab `from`. For the agent's
+/// cold path.
 pub fn same_value(data: &Data, slot: u32, [from, to]: [u32; 2], number: u8) -> u8 {
     let Some(known) = key(slot, number) else {
         return number;

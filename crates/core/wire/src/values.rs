@@ -1,15 +1,10 @@
 //! The layout of hits grouped by the value of an argument: words of a thread's slab, from the
 //! probe's slot on.
 //!
-//! | words | hold |
-//! |---|---|
-//! | [`ALL`] | all hits |
-//! | [`ZERO`] | those whose value was 0 |
-//! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
-//!
-//! A value is searched in [`RUN`] entries from its hash on. If none of them has it and none is
-//! free, the hit counts only in [`ALL`]. Only the thread's own trampolines write. They must take an
-//! entry by a single instruction, so that a signal handler finds it free or taken.
+//! After [`ALL`] and [`ZERO`] are [`ROOM`] entries: another value and its hits; 0 and 0 while they
+//! are free. A value is searched in [`RUN`] entries from its hash on. If none has it or is free,
+//! the hit counts only in [`ALL`]. Only the thread's trampolines write. They must take an entry by
+//! a single instruction, so that a signal handler finds it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -17,7 +12,7 @@ pub const ALL: u32 = 0;
 pub const ZERO: u32 = 1;
 /// The first entry.
 pub const ENTRIES: u32 = 2;
-/// The number of hashes, as a power of two.
+/// Log2 of the hashes.
 pub const BITS: u8 = 8;
 /// How many entries are probed, from the hash on.
 pub const RUN: u32 = 8;
@@ -26,7 +21,7 @@ pub const ROOM: u32 = (1 << BITS) + RUN;
 /// The number of words.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// Returns the values and their hits. They are the target's claim.
+/// Returns the values and their hits; the target's claim.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {

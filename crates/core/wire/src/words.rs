@@ -19,8 +19,8 @@ impl<'a> Words<'a> {
     /// - the mapping must be readable, and writable if the caller stores.
     #[cfg(not(tiptoe_loom))]
     pub unsafe fn from_raw(base: *const u8, bytes: usize) -> Self {
-        // SAFETY: the caller guarantees alignment and lifetime. Any bit pattern is a valid
-        // AtomicU64, and other processes may access atomics.
+        // SAFETY: the caller guarantees alignment and lifetime. Any bit pattern is valid, and other
+        // processes may access atomics.
         Words(unsafe { core::slice::from_raw_parts(base.cast(), bytes / 8) })
     }
 
@@ -51,13 +51,13 @@ impl<'a> Words<'a> {
         self.0.get(index)
     }
 
-    /// Loads a word; 0 past the end. Relaxed: see the crate's table of edges.
+    /// Loads a word; 0 past the end. Relaxed: see the crate's edges.
     #[inline]
     pub fn load(&self, index: usize) -> u64 {
         self.at(index).map_or(0, |word| word.load(Relaxed))
     }
 
-    /// Stores a word; does nothing past the end. Relaxed: see the crate's table of edges.
+    /// Stores a word; does nothing past the end. Relaxed: see the crate's edges.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
         if let Some(word) = self.at(index) {
@@ -65,14 +65,13 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds to a word that only one thread and its signal handlers write. A single instruction is
-    /// enough; it needs no `lock`.
+    /// Adds to a word that only one thread and its signal handlers write, so one instruction
+    /// without `lock` is enough.
     #[inline]
     pub fn add_own(&self, index: usize, count: u64) {
         let Some(word) = self.at(index) else { return };
         #[cfg(not(any(tiptoe_loom, miri)))]
-        // SAFETY: a live, aligned word. Other threads only read it, and read the old or the new
-        // value.
+        // SAFETY: a live, aligned word; other threads only read it, old or new.
         unsafe {
             core::arch::asm!("add qword ptr [{}], {}", in(reg) word.as_ptr(), in(reg) count,
                              options(nostack));
@@ -81,8 +80,8 @@ impl<'a> Words<'a> {
         word.fetch_add(count, Relaxed);
     }
 
-    /// Adds 1 to such a word, and returns the new value. One instruction, because a store followed
-    /// by a load would make the caller wait for both.
+    /// Adds 1 to such a word, and returns the new value. One instruction, because a load after a
+    /// store would wait for both.
     #[inline]
     pub fn count_own(&self, index: usize) -> u64 {
         let Some(word) = self.at(index) else { return 0 };
@@ -100,7 +99,7 @@ impl<'a> Words<'a> {
         word.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Stores a value in such a word if the word is 0. Returns whether the value was stored.
+    /// Stores a value in such a word if it is 0. Returns whether it did.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
         // Relaxed: orders nothing. Atomic, because a signal may interrupt.
@@ -108,8 +107,8 @@ impl<'a> Words<'a> {
         self.at(index).is_some_and(taken)
     }
 
-    /// Stores a value in such a word if the word is `seen`, by a single instruction without `lock`.
-    /// Returns whether the value was stored.
+    /// Stores a value in such a word if it is `seen`, by one instruction without `lock`. Returns
+    /// whether it did.
     #[inline]
     pub fn exchange_own(&self, index: usize, seen: u64, value: u64) -> bool {
         let Some(word) = self.at(index) else {

@@ -11,21 +11,21 @@ use crate::request::{Kind, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// The accounting of a machine's debug registers. The state is in the caller's words; callers that
-/// share the words each have an `Accounting` of their own.
+/// The accounting of a machine's debug registers. The state is in the caller's words; each process
+/// that shares them has its own `Accounting`.
 ///
-/// A thread must not call it from a signal handler that may have interrupted a call of its own,
-/// because it would deadlock on its shard. Only the `try_` methods are safe there.
+/// A signal handler must use only the `try_` methods, because it would deadlock on its shard if it
+/// interrupted a call.
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
     constraints: Constraints<'a>,
     shards: Shards<'a, W>,
-    /// A single lock, for a backend that is not parallel.
+    /// A lock for a backend that is not parallel.
     hooks: Shards<'a, W>,
     backend: B,
 }
 
-/// The lock held during a call, and the counters that it protects.
+/// The lock held during a call, and its counters.
 struct Hold<'s, 'a, W: Wait> {
     lock: Lock<'s, 'a, W>,
     counters: Counters<'s>,
@@ -53,7 +53,6 @@ impl<W: Wait> Hold<'_, '_, W> {
     }
 }
 
-/// What to do when a lock is taken.
 #[derive(Clone, Copy)]
 enum OnContention {
     Wait,
@@ -61,15 +60,15 @@ enum OnContention {
 }
 
 impl<'a, W: Wait> Accounting<'a, W> {
-    /// Returns the accounting in these words, which must be zeroed before first use. `None` if
-    /// there are too few words.
+    /// Returns the accounting in these words, if they are enough; they must be zeroed before first
+    /// use.
     pub fn new(geometry: Geometry, words: &'a [AtomicU64], wait: &'a W) -> Option<Self> {
         Accounting::with_backend(geometry, words, wait, NoBackend)
     }
 }
 
 impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
-    /// Returns an accounting with a backend, which takes the granted slots.
+    /// Returns an accounting whose backend takes the granted slots.
     pub fn with_backend(
         geometry: Geometry,
         words: &'a [AtomicU64],
@@ -90,23 +89,22 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_if(request, OnContention::Wait)
     }
 
-    /// Reserves without waiting, for debuggers: returns [`Error::Busy`] if a lock is taken.
+    /// Reserves without waiting, for debuggers; [`Error::Busy`] if a lock is taken.
     pub fn try_reserve(&self, request: &Request) -> Result<(), Error> {
         self.reserve_if(request, OnContention::Refuse)
     }
 
-    /// Releases a reservation. The request must equal that of the reservation.
+    /// Releases a reservation, made by an equal request.
     pub fn release(&self, request: &Request) -> Result<(), Error> {
         self.release_if(request, OnContention::Wait)
     }
 
-    /// Releases without waiting, for debuggers: returns [`Error::Busy`] if a lock is taken.
+    /// Releases without waiting, for debuggers; [`Error::Busy`] if a lock is taken.
     pub fn try_release(&self, request: &Request) -> Result<(), Error> {
         self.release_if(request, OnContention::Refuse)
     }
 
-    /// Replaces `old` by `new`, or leaves `old` as it was. No other request can take the slots in
-    /// between.
+    /// Replaces `old` by `new`, or keeps `old`. No other request can take the slots in between.
     pub fn modify(&self, old: &Request, new: &Request) -> Result<(), Error> {
         let (old_placed, new_placed) = (self.placed(old)?, self.placed(new)?);
         let shards = old_placed.shard().zip(new_placed.shard());
@@ -137,24 +135,23 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         done.map(|_| ())
     }
 
-    /// Reserves all, or nothing, in one hold of the locks.
+    /// Reserves all or nothing, in one hold of the locks.
     pub fn reserve_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.reserve_each(requests.iter().copied())
     }
 
-    /// Releases all, in one hold of the locks. If one was not reserved, returns an error but
-    /// releases the others.
+    /// Releases all, in one hold of the locks. Returns an error if one was not reserved, after
+    /// releasing the others.
     pub fn release_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.release_each(requests.iter().copied())
     }
 
-    /// Reserves on every CPU, or on none, in one hold of the locks.
+    /// Reserves on every CPU or none, in one hold of the locks.
     pub fn reserve_wide(&self, kind: Kind, weight: u32, holder: u64) -> Result<(), Error> {
         self.reserve_each(self.wide(kind, weight, holder))
     }
 
-    /// Returns how many slots a target holds now. For a task on a CPU: everything that the task
-    /// holds there.
+    /// Returns how many slots a target holds; for a task on a CPU all that it holds there.
     pub fn held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.placed(&request).map_or(0, |placed| {
@@ -169,8 +166,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         hold.is_ok_and(|_hold| self.constraints.is_empty_locked())
     }
 
-    /// Returns the counters of one side. It takes no lock, so a call in progress may be counted in
-    /// part.
+    /// Returns one side's counters. Takes no lock, so a call in progress may be counted in part.
     pub fn stats(&self, side: Side) -> Stats {
         let shards = 0..self.constraints.layout.shards;
         let sides = match side {
@@ -198,7 +194,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // The entries of other shards may be free.
+        // Other shards may have free entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&placed, &hold, on_contention)
     }
@@ -225,8 +221,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Returns whether a request can be granted under a hold. If all shards are held, free entries
-    /// of other shards are used.
+    /// Returns whether a request can be granted; if all shards are held, with other shards' free
+    /// entries.
     #[inline]
     fn check_locked(
         &self,
@@ -306,7 +302,6 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Locks a shard, or all of them.
     #[inline]
     fn hold(
         &self,

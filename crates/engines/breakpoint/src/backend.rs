@@ -1,4 +1,4 @@
-//! What takes the granted slots, for example by opening events.
+//! What takes the granted slots, such as opening events.
 
 use crate::request::Request;
 
@@ -6,20 +6,19 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and releases granted slots, while the locks are held. Its hooks must not reserve or
-/// release themselves; that would deadlock.
+/// Takes and releases granted slots, while the locks are held. A hook that reserves or releases
+/// would deadlock.
 pub trait Backend {
-    /// Whether its hooks may run concurrently. Otherwise they are called under a lock of their own.
+    /// Whether hooks may run concurrently. Otherwise a lock of their own excludes them.
     const PARALLEL: bool;
 
     /// Takes the granted slots, or none.
     fn reserve(&self, request: &Request) -> Result<(), Refusal>;
 
-    /// Releases slots that were taken.
+    /// Releases taken slots.
     fn release(&self, request: &Request);
 
-    /// Replaces `old` by `new`, or leaves `old` as it was. A backend for which the default may lose
-    /// `old` must override this.
+    /// Replaces `old` by `new`, or keeps `old`. Must be overridden if the default may lose `old`.
     fn replace(&self, old: &Request, new: &Request) -> Result<(), Refusal> {
         self.release(old);
         let done = self.reserve(new);

@@ -2,12 +2,11 @@
 //! shards.
 //!
 //! A task is counted once in its shard's histogram, by the slots that it holds on all CPUs. On each
-//! CPU where it holds more, it is also counted in that CPU's histogram, by everything that it holds
-//! there.
+//! CPU where it holds more, that CPU's histogram also counts it, by all that it holds there.
 //!
 //! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most that any
 //! task holds on a CPU is the larger of both maxima. A request for all CPUs changes one count in
-//! the shard, and one on each CPU where the task holds more; it never loops over all CPUs.
+//! the shard, and one on each CPU where the task holds more, without a loop over all CPUs.
 
 use crate::cpu::Cpu;
 use crate::error::{Conflict, Error, Holder};
@@ -30,7 +29,7 @@ pub(crate) struct Constraints<'a> {
 }
 
 /// A request, and the places of its task or CPU. Passed by reference, because a copy costs as much
-/// as all the counting.
+/// as the counting.
 #[derive(Debug)]
 pub(crate) struct PlacedRequest<'a> {
     pub(crate) request: &'a Request,
@@ -60,7 +59,7 @@ enum Change {
 }
 
 impl PlacedRequest<'_> {
-    /// Returns the shard that the request needs; `None` means all.
+    /// `None` for all.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
         match self.place {
@@ -71,7 +70,7 @@ impl PlacedRequest<'_> {
 }
 
 impl Change {
-    /// Returns the slots before and after the change, given those without and with the request.
+    /// Returns the slots before and after the change.
     #[inline]
     fn ends(self, without: u32, with: u32) -> (u32, u32) {
         match self {
@@ -82,7 +81,6 @@ impl Change {
 }
 
 impl<'a> Constraints<'a> {
-    /// Returns the state in these words; `None` if there are too few.
     pub(crate) fn new(geometry: Geometry, words: &'a [AtomicU64]) -> Option<Self> {
         let layout = Layout::new(&geometry);
         let part = |from: usize, to: usize| words.get(from..to);
@@ -103,7 +101,7 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// Returns an error if the request is impossible on this machine.
+    /// Refuses a request that is impossible on this machine.
     #[inline]
     pub(crate) fn validate(&self, request: &Request) -> Result<(), Error> {
         if let Some(cpu) = request.cpu().filter(|&cpu| cpu >= self.geometry.cpus()) {
@@ -115,7 +113,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Finds the places that a request needs. `None` only if the words were corrupted.
+    /// Finds a request's places; `None` only if the words were corrupted.
     #[inline]
     pub(crate) fn placed<'s>(&'s self, request: &'s Request) -> Option<PlacedRequest<'s>> {
         let place = match request.target {
@@ -133,7 +131,6 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// Returns a task, and the number of its shard.
     #[inline]
     fn task(&self, id: u64) -> Option<(usize, Task<'_>)> {
         let (index, bucket) = self.layout.place(id);
@@ -165,7 +162,7 @@ impl<'a> Constraints<'a> {
         Cpu::new(words, self.layout.levels)
     }
 
-    /// Returns the counters of a shard, or the writers' for `None`.
+    /// The writers' for `None`.
     #[inline]
     pub(crate) fn counters(&self, shard: Option<usize>) -> Counters<'_> {
         match shard.and_then(|index| self.shard(index)) {
@@ -174,8 +171,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks whether a request can be granted, and returns what its task holds. For a CPU, all
-    /// shards must be held.
+    /// Checks whether a request can be granted, and returns what its task holds. A CPU needs all
+    /// shards held.
     #[inline]
     pub(crate) fn check_locked(&self, placed: &PlacedRequest) -> Result<TaskSlots, DenyReason> {
         let RequestPlace::Task { task, .. } = &placed.place else {
@@ -200,7 +197,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks the CPUs on which a task holds more than on all.
+    /// Checks the CPUs where a task holds more than on all.
     #[cold]
     fn check_runs_locked(
         &self,
@@ -245,7 +242,6 @@ impl<'a> Constraints<'a> {
         on_all.fold(on_this, u32::max)
     }
 
-    /// Returns the most CPU-wide slots of any CPU.
     #[inline]
     fn widest(&self, file: usize) -> u32 {
         self.header.load(header::WIDEST + file) as u32
@@ -275,7 +271,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records a request again that was removed in the same hold of the locks.
+    /// Records again a request that was removed in the same hold of the locks.
     #[cold]
     pub(crate) fn restore_locked(&self, placed: &PlacedRequest) {
         let held = match &placed.place {
@@ -285,7 +281,7 @@ impl<'a> Constraints<'a> {
         self.add_locked(placed, &held);
     }
 
-    /// Removes a reservation. Returns `false` if there is none.
+    /// Returns `false` if there is none.
     #[inline]
     pub(crate) fn remove_locked(&self, placed: &PlacedRequest) -> bool {
         match &placed.place {
@@ -327,7 +323,7 @@ impl<'a> Constraints<'a> {
             return;
         };
         let without = match held.here {
-            0 => 0, // it is not in the CPU's histogram
+            0 => 0, // not in the CPU's histogram
             here => held.everywhere.saturating_add(here),
         };
         let (from, to) = change.ends(without, with.saturating_add(held.here));
@@ -346,8 +342,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Moves free entries of other shards to a task's shard, if that has none. All shards must be
-    /// held.
+    /// Moves free entries to a task's shard that has none. All shards must be held.
     #[cold]
     pub(crate) fn gather_locked(&self, placed: &PlacedRequest) {
         let RequestPlace::Task { task, index } = &placed.place else {
@@ -363,7 +358,7 @@ impl<'a> Constraints<'a> {
             .for_each(|(link, _)| task.shard.give(link));
     }
 
-    /// Returns the error with all details. For a CPU, all shards must be held.
+    /// Returns the error with all details. A CPU needs all shards held.
     #[cold]
     pub(crate) fn explain_locked(&self, placed: &PlacedRequest, denied: DenyReason) -> Error {
         match denied {
@@ -372,7 +367,6 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Returns the holders that block a request on this CPU.
     fn conflict(&self, placed: &PlacedRequest, cpu: u32) -> Conflict {
         let mut conflict = Conflict::new(placed.request, cpu);
         let task = match &placed.place {
@@ -398,7 +392,6 @@ impl<'a> Constraints<'a> {
         conflict
     }
 
-    /// Searches all reservations for the task that holds most on a CPU.
     fn task_with_most(&self, cpu: u32, file: usize) -> Option<Task<'_>> {
         let most = self.most(cpu, file);
         let mut buckets = self.buckets.iter().filter(|_| most > 0);
@@ -411,7 +404,7 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// Returns how many slots a target holds; for a task those on the request's CPU.
+    /// Returns how many slots a target holds, a task those on the request's CPU.
     pub(crate) fn held_locked(&self, placed: &PlacedRequest) -> u32 {
         match &placed.place {
             RequestPlace::Task { task, .. } => task_slots(task, placed.file, placed.request.cpu()),
@@ -442,7 +435,6 @@ impl<'a> Constraints<'a> {
     }
 }
 
-/// Returns everything that a task holds on a CPU.
 fn task_slots(task: &Task, file: usize, cpu: Option<u32>) -> u32 {
     let held = task.held(file, cpu);
     held.everywhere.saturating_add(held.here)

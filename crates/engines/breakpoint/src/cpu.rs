@@ -3,9 +3,8 @@
 use crate::histogram::Histogram;
 use crate::words::Words;
 
-/// `[number of CPU-wide slots | the holder of each | histogram of tasks]`. A task is in the
-/// histogram if it holds slots on this CPU only; it is counted there with everything that it holds
-/// here.
+/// `[number of CPU-wide slots | the holder of each | histogram of tasks]`. The histogram has the
+/// tasks that hold slots on this CPU only, counted with all that they hold here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,
@@ -18,7 +17,6 @@ impl<'a> Cpu<'a> {
         Cpu { words, levels }
     }
 
-    /// Returns how many slots are taken CPU-wide.
     #[inline]
     pub(crate) fn wide(&self) -> u32 {
         self.words.load(0) as u32
@@ -29,7 +27,7 @@ impl<'a> Cpu<'a> {
         self.words.part(1, self.levels).iter().take(taken)
     }
 
-    /// Takes slots. The caller must have checked that there are enough.
+    /// Takes slots that the caller checked to be free.
     pub(crate) fn add(&self, holder: u64, weight: u32) {
         let wide = self.wide();
         for slot in wide..wide.saturating_add(weight) {
@@ -38,7 +36,7 @@ impl<'a> Cpu<'a> {
         self.words.store(0, u64::from(wide.saturating_add(weight)));
     }
 
-    /// Releases slots. Returns `false` if the holder has fewer.
+    /// Releases slots, unless the holder has fewer.
     pub(crate) fn remove(&self, holder: u64, weight: u32) -> bool {
         let held = self.holders().filter(|&id| id == holder).count();
         if held < weight as usize {

@@ -1,14 +1,14 @@
-//! Why a reservation was refused, and the holders of the slots.
+//! Why a reservation was refused.
 
 use core::fmt;
 
 use crate::backend::Refusal;
 use crate::request::{Request, Target};
 
-/// Most holders that a conflict names.
+/// The most holders that a conflict names.
 pub const MOST_HOLDERS: usize = 4;
 
-/// Why a request was refused. The state is as it was before.
+/// Why a request was refused; the state is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,13 +16,13 @@ pub enum Error {
     NoSlot(Conflict),
     /// Another thread holds a lock, and waiting was not allowed.
     Busy,
-    /// There is no room for more reservations of tasks.
+    /// There is no room for more tasks' reservations.
     Full,
     /// There is no such reservation.
     NotHeld,
     /// There is no such CPU.
     NoCpu(u32),
-    /// The number of slots is 0, or larger than the machine has.
+    /// The number of slots is 0, or more than the machine has.
     Weight(u32),
     /// The backend refused the slots.
     Backend(Refusal),
@@ -33,10 +33,10 @@ pub enum Error {
 pub struct Conflict {
     /// The target that found no slot.
     pub target: Target,
-    /// The CPU; the first of several.
+    /// The first CPU without one.
     pub cpu: u32,
-    /// The task whose holders are named, besides CPU-wide ones: the request's own, or for a CPU the
-    /// task that holds most there.
+    /// The task whose holders are named besides CPU-wide ones: the request's, or for a CPU the one
+    /// that holds most there.
     pub task: Option<u64>,
     pub(crate) holders: [Option<Holder>; MOST_HOLDERS],
     /// How many more holders there are.
@@ -46,7 +46,7 @@ pub struct Conflict {
 /// The holder of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The number from the holder's request.
+    /// The number from its request.
     pub id: u64,
     /// Whether it is CPU-wide.
     pub is_wide: bool,
@@ -70,7 +70,7 @@ impl Conflict {
         }
     }
 
-    /// Returns the holders of the slots.
+    /// Returns the named holders.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.holders.into_iter().flatten()
     }

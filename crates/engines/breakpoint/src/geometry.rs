@@ -4,25 +4,25 @@
 //! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
 //! ```
 //!
-//! It takes O(reservations of tasks + CPUs) words: a shard's buckets are its share of the
-//! reservations, and there are a few shards per CPU.
+//! It takes O(reservations of tasks + CPUs) words: a shard's buckets are its share of reservations,
+//! and each CPU has a few shards.
 
 use crate::request::Kind;
 use crate::stats;
 
-/// Most CPUs that a state is for.
+/// The most CPUs of a state.
 pub const MAX_CPUS: u32 = 1 << 14;
-/// Most slots of a register file.
+/// The most slots of a register file.
 pub const MAX_SLOTS: u32 = 16;
 const MAX_RESERVATIONS: u32 = 1 << 24;
 const MAX_SHARDS: u32 = 1 << 16;
 
-/// Words between data of different CPUs: two cache lines, because CPUs prefetch them in pairs.
+/// Words between data of different CPUs: two cache lines, because CPUs prefetch pairs.
 const LINE: usize = 16;
 
 pub(crate) mod header {
     use super::LINE;
-    /// The most CPU-wide slots of any CPU, for each register file.
+    /// The most CPU-wide slots of any CPU, by register file.
     pub(crate) const WIDEST: usize = 0;
     pub(crate) const STATS: usize = 2;
     pub(crate) const BACKEND: usize = LINE;
@@ -32,13 +32,13 @@ pub(crate) mod header {
 }
 
 pub(crate) mod head {
-    /// The first free entry plus one. The lock is the word before it.
+    /// The first free entry plus one; the word before it is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// The tasks by the slots that they hold on all CPUs, for each register file.
+    /// The tasks by slots held on all CPUs, by register file.
     pub(crate) const HISTOGRAMS: usize = STATS + super::stats::WORDS;
 }
-/// With x86's four slots only the first two cache lines of a shard are used.
+/// With x86's four slots only a shard's first two cache lines are used.
 pub(crate) const HEAD: usize = (head::HISTOGRAMS + 2 * MAX_SLOTS as usize).next_multiple_of(LINE);
 
 pub(crate) const ENTRY: usize = 4;
@@ -57,7 +57,7 @@ pub enum Registers {
     },
 }
 
-/// The size of everything. All that share a state must use the same one.
+/// The size of everything, the same for all that share a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     cpus: u32,
@@ -67,9 +67,9 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry for CPUs numbered from 0. `reservations` is the most reservations of
-    /// tasks at once. It should be twice what is expected, because a shard without room must lock
-    /// all shards to find some. `None` if a number is 0 or absurdly large.
+    /// Returns the geometry for CPUs numbered from 0, if the numbers are sane. `reservations`, the
+    /// most tasks' reservations at once, should be twice the expected number, because a shard
+    /// without room must lock all shards.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {
             Registers::Mixed(slots) => (slots, slots),
@@ -90,14 +90,14 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// Returns the geometry for the threads of one process, which reserve for themselves in memory
-    /// shared with tiptoe: x86, with room for 16,384 threads.
+    /// Returns the geometry for the threads of an x86 process, which reserve for themselves in
+    /// memory shared with tiptoe, with room for 16,384 threads.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         Geometry::new(cpus, Registers::Mixed(4), 1 << 17)
     }
 
-    /// Returns the geometry with at least this many shards; the default is four per CPU. With one
-    /// CPU there is always one shard, so that all requests exclude each other.
+    /// Returns the geometry with at least this many shards (four per CPU by default). One CPU
+    /// always has one shard, so that all requests exclude each other.
     pub fn with_shards(self, shards: u32) -> Geometry {
         let shards = match self.cpus {
             1 => 1,
@@ -106,7 +106,7 @@ impl Geometry {
         Geometry { shards, ..self }
     }
 
-    /// Returns how many words the state takes. They should start at a multiple of 128 bytes.
+    /// Returns how many words the state takes, best at a multiple of 128 bytes.
     pub fn words(&self) -> usize {
         Layout::new(self).words
     }
@@ -152,17 +152,16 @@ impl Geometry {
 pub(crate) struct Layout {
     /// The number of register files.
     pub(crate) files: usize,
-    /// The slots of the larger register file.
+    /// Slots of the larger register file.
     pub(crate) levels: usize,
     pub(crate) shards: usize,
     /// Buckets per shard.
     pub(crate) buckets: usize,
-    /// The distance between the buckets of two shards.
+    /// Distance between the buckets of two shards.
     pub(crate) bucket_stride: usize,
     /// How many entries a shard takes at once when it has none: a fraction of its share, so that it
-    /// seldom must, and leaves enough to others.
+    /// seldom must, and leaves others enough.
     pub(crate) batch: usize,
-    /// The size of a CPU's register file; see [`crate::cpu::Cpu`].
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,
     pub(crate) buckets_at: usize,
@@ -213,7 +212,7 @@ impl Layout {
     }
 }
 
-/// Hashes a task so that the lower half depends on all its bits.
+/// Hashes a task so that the lower half depends on all bits.
 #[inline]
 fn hash(task: u64) -> u64 {
     let mixed = task.wrapping_mul(0x9e37_79b9_7f4a_7c15);

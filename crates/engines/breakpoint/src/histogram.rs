@@ -1,4 +1,4 @@
-//! The number of tasks by slots held: one word for each number of slots from 1 on.
+//! The number of tasks by slots held, a word for each number from 1 on.
 
 use crate::words::{Plain, Words};
 
@@ -6,8 +6,7 @@ use crate::words::{Plain, Words};
 pub(crate) struct Histogram<'a>(pub Words<'a>);
 
 impl Histogram<'_> {
-    /// Moves a task from `from` to `to` slots. No other thread may change the histogram at the same
-    /// time.
+    /// Moves a task from `from` to `to` slots. No other thread may change the histogram.
     #[inline]
     pub(crate) fn shift_alone(&self, from: u32, to: u32) {
         if let Some(at) = from.checked_sub(1) {
@@ -18,8 +17,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// Moves a task as [`Histogram::shift_alone`] does, but by atomic additions, because other
-    /// threads may change the histogram at the same time.
+    /// Does the same atomically, because other threads may change the histogram.
     pub(crate) fn shift(&self, from: u32, to: u32) {
         let word = |level: u32| self.0.get(level.checked_sub(1)? as usize);
         if let Some(word) = word(from) {

@@ -1,9 +1,9 @@
 //! Models of the accounting under loom: a task against a task, against CPUs, and a debugger against
-//! both. In each mutant a thread has lost one guarantee.
+//! both. In each mutant a thread lost one guarantee.
 //!
 //! The models keep their own count: a thread with a granted slot adds a note, checks the rule, and
-//! removes the note before the release. Notes are read by an addition of 0, because that reads the
-//! last value without ordering anything.
+//! removes the note before the release. An addition of 0 reads the last value without ordering
+//! anything.
 
 extern crate std;
 
@@ -18,7 +18,7 @@ use crate::geometry::Layout;
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// A task in another shard than task 0.
+/// In another shard than task 0.
 const OTHER: u64 = 3;
 const CPUS: u32 = 2;
 
@@ -57,7 +57,6 @@ impl Shared {
         })
     }
 
-    /// Two shards.
     fn geometry(slots: u32) -> Geometry {
         let geometry = Geometry::new(CPUS, Registers::Mixed(slots), 4).expect("sane");
         let geometry = geometry.with_shards(2);
@@ -77,7 +76,6 @@ impl Shared {
         }
     }
 
-    /// Checks the rule. All targets here cover CPU 0.
     fn check(&self) {
         let tasks = self
             .tasks
@@ -117,7 +115,6 @@ impl Shared {
         }
     }
 
-    /// Checks that everything was released and counted.
     fn check_end(&self) {
         assert!(self.ours().is_empty(), "no slot is lost");
     }
@@ -131,7 +128,6 @@ fn wide(cpu: u32) -> Request {
     Request::new(Target::Cpu(cpu), Kind::Data, 2)
 }
 
-/// Starts a thread that has lost a guarantee.
 fn run(
     shared: &Arc<Shared>,
     lost: Option<Edge>,
@@ -210,8 +206,7 @@ mutants! {
         task(0, Some(0)), task(OTHER, Some(0)), [Some(Edge::Exchange), None];
 }
 
-/// No other request may take the slot between the release and the reservation of a `modify`. If the
-/// new request is refused, the old one must stay.
+/// No request may take the slot within a `modify`, and a refused one must keep the old request.
 #[test]
 fn a_slot_is_never_free_during_modify() {
     loom::model(|| {
@@ -266,7 +261,6 @@ fn a_debugger_beside_a_task_or_a_cpu() {
     }
 }
 
-/// A set must be reserved whole or not at all, whatever runs in between.
 #[test]
 fn all_or_nothing_beside_a_task() {
     loom::model(|| {

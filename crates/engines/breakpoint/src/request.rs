@@ -14,16 +14,16 @@ pub enum Kind {
 pub enum Target {
     /// Follows a task.
     Task {
-        /// The thread's id, or any other unique number.
+        /// The thread's id, or any unique number.
         task: u64,
-        /// The only CPU on which it counts; `None` for all.
+        /// The only CPU where it counts, or `None` for all.
         cpu: Option<u32>,
     },
     /// Stays on a CPU, whichever task runs there.
     Cpu(u32),
 }
 
-/// A request for slots. A release must name the same request.
+/// A request for slots, which its release must repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The target.
@@ -32,7 +32,7 @@ pub struct Request {
     pub kind: Kind,
     /// How many slots it takes.
     pub weight: u32,
-    /// The caller's number for the holder, which a [`crate::Conflict`] names.
+    /// The caller's number for the holder, named by a [`crate::Conflict`].
     pub holder: u64,
 }
 
@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    /// Returns the CPU, if it is limited to one.
+    /// Returns the only CPU, if it has one.
     pub fn cpu(&self) -> Option<u32> {
         match self.target {
             Target::Task { cpu, .. } => cpu,

@@ -5,9 +5,9 @@ use crate::words::Words;
 /// The sides of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Requests for tasks. They exclude those of the same shard, and every writer.
+    /// Requests for tasks, which exclude the same shard's and every writer.
     Reader,
-    /// Requests for CPUs, and for several targets at once. They exclude all others.
+    /// Requests for CPUs, and for several targets at once, which exclude all others.
     Writer,
 }
 
@@ -16,7 +16,7 @@ pub enum Side {
 pub struct Stats {
     /// Reservations that were granted.
     pub reservations: u64,
-    /// How often the side was locked, for any reason.
+    /// How often the side was locked.
     pub holds: u64,
     /// How many of these waited.
     pub waited: u64,
@@ -30,7 +30,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// The counters. Only the holder of the lock beside them may write.
+/// The counters, written only by the lock's holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

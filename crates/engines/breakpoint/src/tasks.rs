@@ -1,5 +1,5 @@
-//! The tasks' reservations: a multimap from task to entries. Each shard has a part of it, which
-//! only the holder of the shard may touch. Free entries belong to a shard, too.
+//! The tasks' reservations: a multimap from task to entries. Only a shard's holder may touch its
+//! part, free entries included.
 //!
 //! A task's reservations are in one chain. INVARIANT: those of one CPU and register file are
 //! adjacent, so that [`Runs`] sums them in one pass.
@@ -18,7 +18,7 @@ pub(crate) type Head = [AtomicU64; HEAD];
 pub(crate) type Cell = [AtomicU64; ENTRY];
 
 const TASK: usize = 0;
-/// The index of the next entry plus one.
+/// The next entry's index plus one.
 const NEXT: usize = 1;
 /// CPU, register file and weight; see [`class`].
 const CLASS: usize = 2;
@@ -43,11 +43,10 @@ pub(crate) struct Shard<'a> {
 pub(crate) struct Task<'a> {
     pub(crate) id: u64,
     pub(crate) shard: Shard<'a>,
-    /// The link to the first entry of its chain.
+    /// Links the chain's first entry.
     pub(crate) bucket: &'a AtomicU64,
 }
 
-/// A reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     /// Its index plus one.
@@ -58,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) holder: u64,
 }
 
-/// The slots of a task in a register file.
+/// A task's slots in a register file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskSlots {
     /// On all CPUs.
@@ -69,14 +68,13 @@ pub(crate) struct TaskSlots {
     pub(crate) elsewhere: bool,
 }
 
-/// Slots of a task on one CPU, or on all (`None`).
+/// A task's slots on one CPU, or on all (`None`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) cpu: Option<u32>,
     pub(crate) slots: u32,
 }
 
-/// Packs CPU, register file and weight in a word.
 #[inline]
 fn class(cpu: Option<u32>, file: usize, weight: u32) -> u64 {
     let cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
@@ -101,7 +99,6 @@ impl Entry {
 }
 
 impl TaskSlots {
-    /// Adds an entry of the task, for a request on `cpu`.
     #[inline]
     fn add(&mut self, entry: &Entry, cpu: Option<u32>) {
         let sum = match entry.cpu() {
@@ -112,7 +109,7 @@ impl TaskSlots {
         *sum = sum.saturating_add(entry.weight());
     }
 
-    /// Returns whether the task holds anything on exactly the request's CPUs.
+    /// On exactly these CPUs.
     #[inline]
     fn has_like(&self, cpu: Option<u32>) -> bool {
         match cpu {
@@ -144,7 +141,7 @@ impl<'a> Entries<'a> {
 }
 
 impl<'a> Shard<'a> {
-    /// Returns the tasks by the slots that they hold on all CPUs.
+    /// Returns the tasks by slots held on all CPUs.
     #[inline]
     pub(crate) fn histogram(&self, file: usize) -> Histogram<'a> {
         let levels = MAX_SLOTS as usize;
@@ -162,13 +159,12 @@ impl<'a> Shard<'a> {
         &self.head[head::FREE]
     }
 
-    /// Returns whether [`Shard::take`] will find an entry, taking fresh ones if needed.
+    /// Returns whether [`Shard::take`] will find an entry, and takes fresh ones if needed.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.free().read() != 0 || self.take_fresh()
     }
 
-    /// Takes entries that were never used.
     #[cold]
     fn take_fresh(&self) -> bool {
         let &Entries {
@@ -193,7 +189,6 @@ impl<'a> Shard<'a> {
         Some((link, cell))
     }
 
-    /// Frees an entry that is in no chain.
     #[inline]
     pub(crate) fn give(&self, link: u64) {
         if let Some(cell) = self.entries.cell(link) {
@@ -204,7 +199,6 @@ impl<'a> Shard<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Returns its reservations in a register file.
     #[inline]
     pub(crate) fn all(&self, file: usize) -> impl Iterator<Item = Entry> {
         let (id, chain) = (self.id, self.shard.entries.chain(self.bucket));
@@ -219,13 +213,12 @@ impl<'a> Task<'a> {
         held
     }
 
-    /// Returns what it holds by CPU.
     pub(crate) fn runs(&self, file: usize) -> Runs<impl Iterator<Item = Entry>> {
         Runs(self.all(file).peekable())
     }
 
-    /// Records a reservation next to its like (the invariant of the module). `held` is what the
-    /// task holds without it.
+    /// Records a reservation next to its like (the module's invariant). `held` is what the task
+    /// holds without it.
     #[inline]
     pub(crate) fn insert(&self, request: &Request, file: usize, held: &TaskSlots) {
         let class = class(request.cpu(), file, request.weight);
@@ -244,8 +237,7 @@ impl<'a> Task<'a> {
         before.write(link);
     }
 
-    /// Removes a reservation. Returns what the task still holds, `None` if there was no such
-    /// reservation.
+    /// Removes a reservation. Returns what the task still holds, `None` if it was not found.
     #[inline]
     pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<TaskSlots> {
         let cpu = request.cpu();
@@ -268,7 +260,7 @@ impl<'a> Task<'a> {
         Some(held)
     }
 
-    /// Returns the word that links to the entry after `entry`, or to the first.
+    /// Returns the word that links the entry after `entry`, or the first.
     #[inline]
     fn link(&self, entry: Option<u64>) -> &'a AtomicU64 {
         let cell = entry.and_then(|link| self.shard.entries.cell(link));
@@ -276,7 +268,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// The entries of a bucket. Ends even if corrupted links form a circle.
+/// A bucket's entries. Ends even if corrupted links form a circle.
 pub(crate) struct Chain<'a> {
     cells: &'a [Cell],
     next: u64,

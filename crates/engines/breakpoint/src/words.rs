@@ -1,15 +1,15 @@
-//! Words of the state. Words outside of it read as 0 and are not written. Nothing here panics,
-//! because another process that shares the memory may have written anything.
+//! Words of the state. Others read as 0 and are not written. Nothing here panics, because another
+//! process that shares the memory may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A word as a plain variable. Relaxed throughout, because the shards' locks order all accesses.
+/// A word as a plain variable. Relaxed throughout: the shards' locks order all accesses.
 pub(crate) trait Plain {
     fn read(&self) -> u64;
     fn write(&self, value: u64);
     /// Adds to a word that only the caller writes.
     fn add(&self, value: u64);
-    /// Adds to a word that others may add to as well. Returns the old value.
+    /// Adds to a word that others add to. Returns the old value.
     fn add_shared(&self, value: u64) -> u64;
 }
 
@@ -44,7 +44,7 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// Returns a part of them; an empty one if there are not enough.
+    /// Empty if there is none.
     #[inline]
     pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
         let end = from.saturating_add(count);
@@ -74,7 +74,6 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds to a word that only the caller writes.
     #[inline]
     pub(crate) fn add(&self, at: usize, value: u64) {
         if let Some(word) = self.get(at) {

@@ -1,4 +1,4 @@
-//! Mixes of targets with the answer to each request, for several numbers of slots and CPUs.
+//! Mixes of targets and the answer to each request, for several numbers of slots and CPUs.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -6,7 +6,6 @@ mod common;
 use common::{Model, accounting, storage, task};
 use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Request, Side, Target};
 
-/// A task, and another one.
 const T: u64 = 1_000;
 const O: u64 = 1_001;
 const T_ALL: Target = task(T, None);
@@ -21,21 +20,20 @@ enum Step {
     /// Reserves all slots but this many, one by one.
     Fill(Target, u32),
     Ok(Target),
-    /// Each is refused, and must change nothing.
+    /// Each must be refused, and change nothing.
     No(&'static [Target]),
-    /// Removes the last reservation of the target.
     Remove(Target),
 }
 use Step::{Fill, No, Ok as Granted, Remove};
 
 struct Case {
     name: &'static str,
-    /// The fewest slots and CPUs for which the case is meaningful.
+    /// The fewest slots and CPUs that give the case a meaning.
     needs: (u32, u32),
     steps: &'static [Step],
 }
 
-/// The first nine are those of the kernel's own tests.
+/// The first nine are the kernel's own tests.
 const CASES: &[Case] = &[
     Case {
         name: "one cpu",
@@ -344,7 +342,7 @@ fn impossible_requests_are_refused() {
 
 const ROUNDS: u64 = if cfg!(miri) { 2 } else { 50 };
 
-/// Reserves in rounds of 64, each for another task. Returns how often all shards were locked.
+/// Reserves in rounds of 64, each for a new task. Returns how often all shards were locked.
 fn rounds_of_64(capacity: u32) -> u64 {
     let geometry = Geometry::new(16, Registers::Mixed(4), capacity).expect("sane");
     let words = storage(&geometry);

@@ -1,4 +1,4 @@
-//! Random sequences, compared with the rule over a plain list.
+//! Random sequences, compared with the rule over a list.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -17,7 +17,6 @@ const CPUS: u32 = 3;
 #[derive(Clone, Debug)]
 enum Act {
     Reserve(Request),
-    /// Releases the held reservation at this index.
     Release(usize),
     Modify(usize, Request),
     All(Vec<Request>),
@@ -115,7 +114,6 @@ impl Backend for &Hardware {
     }
 }
 
-/// The accounting, the rule and the hardware, compared after each step.
 struct World<'a> {
     ours: Accounting<'a, Yields, &'a Hardware>,
     hardware: &'a Hardware,
@@ -131,7 +129,6 @@ impl World<'_> {
         Request { holder, ..request }
     }
 
-    /// Returns whether the rule allows it, and there is room.
     fn expected(model: &Model, capacity: usize, request: &Request) -> Result<(), &'static str> {
         let is_task = matches!(request.target, Target::Task { .. });
         match model.fits(request) {
@@ -309,7 +306,6 @@ proptest! {
         prop_assert!(world.ours.is_empty());
     }
 
-    /// Another process that shares the memory may have written anything.
     #[test]
     fn corrupted_words_are_survived(
         garbage in vec((any::<prop::sample::Index>(), prop_oneof![0..40u64, any::<u64>()]), 1..40),

@@ -11,7 +11,7 @@ use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Request, Side, Target}
 const CPUS: u32 = 4;
 const SLOTS: u32 = 4;
 
-/// All threads reserve and release. A separate count of each target's slots must never exceed the
+/// All threads reserve and release. A separate count of each target's slots must stay below the
 /// machine's.
 #[test]
 fn no_slot_is_given_twice_nor_lost() {

@@ -1,21 +1,19 @@
-//! The stack of waits that a thread is in: one wait, and those of signal handlers that interrupted
-//! it.
+//! The stack of waits that a thread is in: one wait, and those of signal handlers that interrupted it.
 //!
-//! The outermost wait comes first. A wait is identified by its position on the stack: the start of
-//! the caller's frame, or the stack pointer if the frame is unknown. A wait may never return: it was cancelled, or a handler
-//! jumped out of it. It keeps its slot until the thread waits again at that stack position or
-//! above, because only then is it certain to have ended.
+//! The outermost wait comes first. A wait is identified by its position on the stack: the start of the caller's
+//! frame, or the stack pointer if that is unknown. A wait may never return, because it was cancelled or a handler
+//! jumped out. It keeps its slot until the thread waits at that position or above, because only then has it certainly
+//! ended.
 //!
-//! A signal handler may interrupt between any two instructions. So `push` takes a slot by storing
-//! the stack position first, and completes it by storing the address last. The collector reads
-//! concurrently, and must skip a slot whose address is 0.
+//! A signal handler may interrupt anywhere. So `push` takes a slot by storing the stack position first, and completes
+//! it by storing the address last. The collector reads concurrently, and must skip a slot whose address is 0.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Largest stack: two positions farther from each other than this are on different stacks.
+/// Two positions farther from each other are on different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
@@ -29,16 +27,16 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// When the wait began, in ticks, or a substitute if it is not timed: see [`crate::gaps`].
+    /// When it began, in ticks, or a substitute if it is not timed: see [`crate::gaps`].
     pub since: u64,
-    /// The futex operation in the low 32 bits; the caller's own data above.
+    /// The futex operation in the low 32 bits; the caller's data above.
     pub operation: u64,
     /// Start of the user's frame.
     pub frame: u64,
-    /// The board's checksum for the address when the wait began: see [`crate::board`].
+    /// The board's checksum for the address when it began: see [`crate::board`].
     pub seen: u64,
-    /// The futex that the thread last waited for inside this reported wait, or 0; `seen` is then
-    /// that futex's checksum. See [`crate::reported`].
+    /// The last futex inside this reported wait, or 0; `seen` is then its checksum. See
+    /// [`crate::reported`].
     pub within: u64,
 }
 
@@ -64,14 +62,13 @@ impl<'a> Activities<'a> {
         self.0.load(place(index))
     }
 
-    /// Returns whether the wait in this slot can still be in progress when the stack pointer is
-    /// `sp`.
+    /// Returns whether this slot's wait can be in progress at stack pointer `sp`.
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
     }
 
-    /// Records a wait that begins. Returns `false` if all slots are taken.
+    /// Records a beginning wait, unless all slots are taken.
     #[inline(always)]
     pub fn push(&self, wait: &Activity) -> bool {
         let index = match self.may_be_on(0, wait.sp) {
@@ -84,7 +81,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(place(index), wait.sp);
-        // Waits inside the one that this slot held before have ended with it.
+        // Waits inside this slot's previous one have ended with it.
         if index + 1 < activity::DEPTH {
             self.0.store(place(index + 1), 0);
         }
@@ -99,7 +96,7 @@ impl<'a> Activities<'a> {
         true
     }
 
-    /// Returns the slot for a wait inside another one.
+    /// Returns the slot for a wait inside another.
     #[cold]
     #[inline(never)]
     fn place_slow(&self, sp: u64) -> u32 {
@@ -108,9 +105,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call at this stack position is inside a wait that a library reported. If
-    /// so, records the call's futex and its checksum in that wait, because the waker of the last
-    /// futex inside is the one that ends the reported wait.
+    /// Returns whether a call at this stack position is inside a reported wait. If so, records its
+    /// futex and checksum there, because the waker of the last futex inside ends the reported wait.
     #[inline(always)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         match self.sp(0) {
@@ -135,7 +131,7 @@ impl<'a> Activities<'a> {
         true
     }
 
-    /// Ends the wait that began at this stack position, and returns it.
+    /// Ends and returns the wait that began at this stack position.
     #[inline(always)]
     pub fn pop(&self, sp: u64) -> Option<Activity> {
         let index = match self.sp(0) == sp {
@@ -154,7 +150,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// Returns the beginning of each wait in progress. For tiptoe.
+    /// Returns each wait's beginning. For tiptoe.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -166,8 +162,8 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as still in progress at `since`, unless its beginning has changed. No two waits
-    /// share a beginning, so a wait that began since tiptoe looked is never marked. For tiptoe.
+    /// Marks a wait as in progress at `since`, unless its beginning changed. No two waits share a
+    /// beginning, so a later wait is never marked. For tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()

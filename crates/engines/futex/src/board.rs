@@ -1,19 +1,19 @@
-//! The board: the last wake at each address, from which a waiter learns which call site ended its
-//! wait.
+//! The board: the last wake at each address, from which a waiter learns the call site that ended
+//! its wait.
 //!
-//! Each hash of an address has one cell, a cache line of its own. A waker takes no lock: it stores
-//! the words of the cell one by one, with their checksum, even while another thread stores its own.
-//! A reader accepts a cell only if the checksum matches its words, so torn cells are ignored and
-//! the words need no ordering. So a wake waits neither for another CPU's cache line nor for its own
-//! earlier stores, as an exchange would.
+//! Each hash of an address has a cell, a cache line. A waker takes no lock: it stores the cell's
+//! words one by one, with their checksum, even while another thread stores its own. A reader
+//! accepts a cell only if checksum and words match, so torn cells are ignored and the words need no
+//! ordering. An exchange would make a wake wait for another CPU's cache line and for its own
+//! earlier stores.
 //!
 //! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another
 //! thread woke that address in between. So a wake need not read the clock, which would be half of
-//! its cost. Each wake has a stamp of its own, so that every wake changes the checksum.
+//! its cost. Each wake has its own stamp, so that it changes the checksum.
 //!
 //! INVARIANT: the checksum of two wakes mixed in one cell matches neither. At one address this
-//! always holds, because a different stamp and a different call site change the checksum
-//! independently. At two addresses a mix matches by chance once in 2^64.
+//! always holds, because stamp and call site change the checksum independently. At two addresses a
+//! mix matches by chance once in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
@@ -25,12 +25,12 @@ use crate::HASH;
 pub struct Board<'a>(Words<'a>);
 
 fn cell(address: u64) -> usize {
-    // Futex words are four bytes, and those of one lock are next to each other.
+    // Futex words are four bytes, and a lock's are adjacent.
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns the checksum of a cell. For one address it is unique over stamps with one site, and over
-/// sites with one stamp. The site is mixed in last because it is known last.
+/// Returns a cell's checksum. For one address it is unique over stamps with one site, and over
+/// sites with one stamp. The site, known last, is mixed in last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
@@ -41,8 +41,8 @@ impl<'a> Board<'a> {
         Board(words)
     }
 
-    /// Records a wake at `address` by the call site `site`. The stamp must be unique among all
-    /// wakes, otherwise a waiter would miss this one.
+    /// Records a wake at `address` by call site `site`. The stamp must be unique among all wakes,
+    /// otherwise a waiter would miss it.
     #[inline]
     pub fn note(&self, address: u64, site: u64, stamp: u64) {
         let cell = cell(address);
@@ -53,14 +53,14 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns the checksum that `address` has now.
+    /// Returns `address`'s current checksum.
     #[inline]
     pub fn seen(&self, address: u64) -> u64 {
         self.0.load(cell(address) + SUM as usize)
     }
 
-    /// Returns the call site that last woke `address` since its checksum was `seen`, or `None` if
-    /// no wake was recorded or the cell is torn.
+    /// Returns the call site that last woke `address` since the checksum `seen`; `None` without a
+    /// recorded wake, or if the cell is torn.
     #[inline]
     pub fn waker(&self, address: u64, seen: u64) -> Option<u64> {
         let cell = cell(address);
@@ -95,7 +95,6 @@ mod tests {
             "all wakes precede the wait"
         );
         assert_eq!(board.waker(0x7004, 0), None, "another address");
-        // Another wake from the same call site.
         let last = board.seen(0x7000);
         board.note(0x7000, 2, 21);
         assert_eq!(board.waker(0x7000, last), Some(2));

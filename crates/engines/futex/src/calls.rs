@@ -1,10 +1,9 @@
 //! What the hooks do before and after a futex system call.
 //!
-//! The operation decides whether a call waits or wakes. A woken thread may find the lock taken
-//! again, and wait once more. Such consecutive waits for one lock, inside one call of the user's,
-//! are one *episode*. It ends when the thread waits for another lock or wakes the waiters of this
-//! one. The latter works because a thread that has waited for a mutex always makes a wake call when
-//! it unlocks.
+//! The operation decides whether a call waits or wakes. A woken thread may find the lock taken, and
+//! wait again. Such consecutive waits for one lock, inside one call of the user's, are an
+//! *episode*. It ends when the thread waits for another lock or wakes this one's waiters, because a
+//! thread that has waited for a mutex always makes a wake call when it unlocks.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -17,12 +16,12 @@ use crate::holds::{Holds, LockOperation};
 use crate::operation::{End, Kind};
 use crate::walk::Caller;
 
-/// Set in [`Activity::operation`] if the wait begins an episode.
+/// In [`Activity::operation`]: the wait begins an episode.
 const FIRST: u64 = 1 << 32;
-/// Position in [`Activity::operation`] of the number of threads that hold the rwlock to read.
+/// Position in [`Activity::operation`] of the number of the rwlock's readers.
 const READERS_SHIFT: u32 = 33;
 const READERS: u64 = (1 << (STANDS_FOR_SHIFT - READERS_SHIFT)) - 1;
-/// Position in [`Activity::operation`] of the wait's weight, which is 0 if the wait is skipped.
+/// Position in [`Activity::operation`] of the wait's weight; 0 if skipped.
 const STANDS_FOR_SHIFT: u32 = 57;
 
 const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - STANDS_FOR_SHIFT));
@@ -34,14 +33,13 @@ pub struct Call {
     pub address: u64,
     /// The futex operation.
     pub operation: u32,
-    /// Its position on the stack. The hooks before and after the call must compute the same one:
-    /// see [`Activity::sp`].
+    /// Its position on the stack, the same for the hooks before and after: see [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
-    /// The address of the hook's site, which is reported if the caller has no place in libc.
+    /// The hook's site, reported for a caller without a place in libc.
     pub at: u64,
-    /// Whether a hook runs after the call, so that the wait can be timed.
+    /// Whether a hook runs after the call, which can time the wait.
     pub timed: bool,
 }
 
@@ -54,7 +52,7 @@ pub struct Thread<'a> {
 }
 
 impl Call {
-    /// Returns the place in libc, with the operation in the upper bits.
+    /// Returns the place in libc, with the operation above.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -65,13 +63,13 @@ impl Call {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the hooks' state in the thread's own words and those of slab 0.
+    /// Returns the hooks' state in the thread's words and slab 0's.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
         let (board, scope) = (Board::new(shared), 0);
         Thread { own, board, scope }
     }
 
-    /// Returns the same with the scope node that the thread is in.
+    /// Returns the same for the thread's scope node.
     #[inline(always)]
     #[must_use]
     pub fn within(self, scope: u64) -> Self {
@@ -83,9 +81,8 @@ impl<'a> Thread<'a> {
         self.own
     }
 
-    /// Records a call before it is made. For a wait, `readers` returns how many threads hold the
-    /// rwlock to read, 0 for other locks. `clock` returns the time in ticks; it is called only if
-    /// the wait is sampled.
+    /// Records a call before it is made. For a wait, `readers` returns the rwlock's number of
+    /// readers, 0 for other locks. `clock`, in ticks, is called only if the wait is sampled.
     #[inline(always)]
     pub fn begins(&self, call: &Call, readers: impl FnOnce() -> u32, clock: impl FnOnce() -> u64) {
         match Kind::of(call.operation) {
@@ -159,8 +156,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Returns a stamp that no other wake has, nor any of this thread's next 2^37: slabs are 1 MiB
-    /// from each other, so the thread's address gives each its own range.
+    /// Returns a stamp that no other wake has, nor this thread's next 2^37: slabs are 1 MiB from
+    /// each other, so the address gives each thread its range.
     #[inline(always)]
     fn stamp(&self, wakes: u64) -> u64 {
         (self.own.address() << 17).wrapping_add(wakes)
@@ -196,9 +193,9 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned `result`. `clock` returns the time,
-    /// and `ns` converts ticks to nanoseconds. A call without a recorded beginning is ignored: it
-    /// did not wait, or it began before the hooks were installed. Waits that returned at once or
-    /// were skipped are not timed, because reading the clock would dominate their cost.
+    /// and `ns` converts ticks. A call without a recorded beginning is ignored: it did not wait, or
+    /// began before the hooks were installed. Waits that returned at once or were skipped are not
+    /// timed, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(&self, sp: u64, result: i64, clock: impl Fn() -> u64, ns: impl Fn(u64) -> u64) {
         if let Some(wait) = Activities::new(self.own).pop(sp) {
@@ -206,7 +203,6 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Counts a wait that has ended, and returns its entry.
     #[inline(always)]
     pub(crate) fn over(
         &self,
@@ -237,7 +233,7 @@ impl<'a> Thread<'a> {
             entry.add(entry::TIMED, 1);
         }
         // A skipped wait saved no checksum, so the last recorded waker is blamed. That is wrong if
-        // no hook saw the real waker.
+        // no hook saw the real one.
         let address = match wait.within {
             0 => wait.address,
             futex => futex,
@@ -250,7 +246,7 @@ impl<'a> Thread<'a> {
         Some(entry)
     }
 
-    /// Records a call to a function that takes or releases the lock whose hold times are measured.
+    /// Records a call that takes or releases the lock whose hold times are measured.
     #[inline(never)]
     pub fn lock_operation(
         &self,
@@ -276,8 +272,7 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Marks the branch of timed waits as cold, so that the compiler keeps the path of skipped waits
-/// straight.
+/// Marks the branch of timed waits as cold, so that skipped waits run straight.
 #[cold]
 fn cold_branch() {}
 
@@ -337,7 +332,7 @@ mod tests {
         waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10);
         let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-        // The hook after a call that did not wait, or that began before the hooks were installed.
+        // The hook after a call that did not wait, or began before the hooks.
         waiting.ends(0x7000, 0, || 300, |ticks| ticks);
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
     }
@@ -355,7 +350,6 @@ mod tests {
         wait(0);
         let counts = [entry::EPISODES, entry::AT_ONCE, entry::WOKEN];
         assert_eq!(words(&own, 5, &counts), [1, 1, 1]);
-        // The thread unlocks, and waits for the same lock again.
         thread.begins(&call(WAKE, 6), || 0, no_clock);
         wait(-11);
         assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
@@ -400,7 +394,6 @@ mod tests {
         assert_eq!(words_of(&own, &waker), [6, 4, 40]);
     }
 
-    /// A wait that tiptoe sees twice is reported with weight 1, whether it is sampled or not.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn a_wait_seen_twice_has_weight_one() {

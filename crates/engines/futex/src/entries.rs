@@ -1,9 +1,9 @@
 //! A thread's table of sums, by address and call site.
 //!
-//! An entry is taken by storing its address, before the rest of its key. A signal handler of the
-//! same thread may run in between; it then takes another entry for the same key. So the collector
-//! must add up all entries with equal keys. Each number is changed by a single instruction,
-//! otherwise a handler's addition could be lost.
+//! An entry is taken by storing its address, before the rest of its key. A signal handler in
+//! between takes another entry for the same key, so the collector must add up all entries with
+//! equal keys. Each number is changed by one instruction, otherwise a handler's addition could be
+//! lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -11,7 +11,7 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, entry};
 
 use crate::HASH;
 
-/// How many entries are probed, from the hash on.
+/// Entries probed, from the hash on.
 const LOOKS: u32 = 16;
 
 /// The key of an entry.
@@ -21,7 +21,7 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The return address in libc, with the operation in the upper bits.
+    /// The return address in libc, with the operation above.
     pub via: u64,
     /// The scope node that the thread is in.
     pub scope: u64,
@@ -41,13 +41,13 @@ impl<'a> Entries<'a> {
         Entries(words)
     }
 
-    /// Returns the entry of a key, taking a free one if there is none yet. `None` if all probed
-    /// entries are taken by other keys.
+    /// Returns a key's entry, taking a free one if needed; `None` if all probed entries have other
+    /// keys.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
         let mixed = mixed ^ key.scope.rotate_left(10);
-        // Maps the upper half of the hash to 0..ENTRIES without a division.
+        // Maps the hash's upper half to 0..ENTRIES without a division.
         let part = mixed.wrapping_mul(HASH) >> 32;
         let place = ((part * u64::from(ENTRIES)) >> 32) as u32;
         let first = self.at(place)?;
@@ -103,7 +103,7 @@ impl Entry<'_> {
         self.0.add_own(word as usize, count);
     }
 
-    /// Records how many threads held the rwlock to read when a wait began.
+    /// Records the rwlock's readers when a wait began.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);
@@ -116,7 +116,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Records the duration of a wait whose weight is `stands_for`.
+    /// Records the duration of a wait of weight `stands_for`.
     pub fn slept(&self, ns: u64, stands_for: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(stands_for));
         self.at_least(entry::LONGEST, ns);
@@ -127,7 +127,7 @@ impl Entry<'_> {
         self.add(entry::DURATIONS + duration, stands_for);
     }
 
-    /// Adds a wait of `ns` with weight `stands_for` to the waker's call site.
+    /// Adds a wait of `ns` and weight `stands_for` to the waker's call site.
     pub fn woken_from(&self, site: u64, ns: u64, stands_for: u64) {
         let wakers = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         let mine = |waker: &u32| match self.get(*waker) {

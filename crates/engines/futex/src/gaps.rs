@@ -1,15 +1,13 @@
 //! Sampling: which of a thread's waits are timed when the budget does not pay for all.
 //!
-//! A *skipped* wait is counted but reads no clock, which is most of what a timed wait costs. The
-//! gap between two timed waits is random, with the mean that tiptoe sets. So each wait is equally
-//! likely to be timed, even if the program's waits follow a pattern. A timed wait is weighted by
-//! the number of waits skipped before it, plus itself. Weighted sums are therefore unbiased, also
-//! when the gap changes.
+//! A *skipped* wait is counted but reads no clock, most of a timed wait's cost. The gap between timed waits is
+//! random, with the mean that tiptoe sets, so that each wait is equally likely to be timed, whatever pattern they
+//! follow. A timed wait's weight is the number of waits skipped before it, plus one. So weighted sums are unbiased,
+//! also when the gap changes.
 //!
-//! One long wait with a large weight would distort the sum. So a wait that tiptoe sees twice has
-//! weight 1, whether it is timed or skipped. For a skipped one tiptoe records the time from which
-//! it is known to wait ([`crate::activities::Activities::mark_seen`]). Only waits that fall between
-//! two looks of tiptoe are estimated; all longer ones are measured.
+//! A long wait of large weight would distort the sum. So a wait that tiptoe sees twice has weight 1, and for a
+//! skipped one tiptoe records since when it waits ([`crate::activities::Activities::mark_seen`]). Only waits between
+//! two looks of tiptoe are estimated; longer ones are measured.
 //!
 //! | word | written by | holds |
 //! |---|---|---|
@@ -17,24 +15,24 @@
 //! | `NEXT`, `STANDS_FOR`, `SEED` | the thread | the number of the next timed wait, its weight, the generator's state |
 //! | a wait's `SINCE` | the thread; tiptoe by an exchange | its beginning: [`Beginning`] |
 //!
-//! A signal handler may run between any two instructions. It may take the thread's next timed wait
-//! for its own, so that both or neither are timed; that is harmless. These words order nothing.
+//! A signal handler may run anywhere. It may take the thread's next timed wait for its own, so that both or neither
+//! are timed, which is harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
 use tiptoe_wire::futex::head::{GAP, NEXT, SEED, STANDS_FOR, WAITS};
 
-/// Largest mean gap. A larger one would save nothing more.
+/// The largest mean gap; more would save nothing.
 pub const MOST: u64 = 63;
 
-/// The beginning of a wait, decoded from its word.
+/// A wait's beginning, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The wait was skipped, and its word holds its number instead.
+    /// The wait was skipped; its word holds its number.
     Unknown,
     /// The time in ticks.
     At(u64),
-    /// The time in ticks, for a wait that tiptoe saw twice.
+    /// Likewise, for a wait that tiptoe saw twice.
     LongAgo(u64),
 }
 
@@ -65,20 +63,20 @@ impl<'a> Gaps<'a> {
         self.0.store(GAP as usize, mean.min(MOST));
     }
 
-    /// Resets the state when another thread takes over the words: each of its waits is timed.
+    /// Resets the words for another thread: each wait is timed.
     pub fn forget(&self) {
         for word in [NEXT, GAP, STANDS_FOR] {
             self.0.store(word as usize, 0);
         }
     }
 
-    /// Returns the word to store as the beginning of wait `number` if the wait is skipped.
+    /// Returns the beginning of wait `number` if it is skipped.
     #[inline(always)]
     pub(crate) fn skip(&self, number: u64) -> Option<u64> {
         (number < self.0.load(NEXT as usize)).then_some(number | SKIPPED)
     }
 
-    /// Returns the weight of a wait that is timed from `now` on, and draws the next gap.
+    /// Returns the weight of a wait timed from `now` on, and draws the next gap.
     #[inline(always)]
     pub(crate) fn stands_for(&self, now: u64) -> u64 {
         let [stands_for, mean] = [STANDS_FOR, GAP].map(|word| self.0.load(word as usize));
@@ -88,7 +86,7 @@ impl<'a> Gaps<'a> {
         stands_for.clamp(1, 2 * MOST + 1)
     }
 
-    /// Draws the next gap, uniformly from 0 to twice the mean.
+    /// Draws a gap uniformly from 0 to twice the mean.
     #[cold]
     #[inline(never)]
     fn draw(&self, now: u64, mean: u64) {
@@ -120,7 +118,7 @@ mod tests {
         (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Begins a wait under a constant clock, and returns its weight if it is timed.
+    /// Begins a wait under a constant clock; returns its weight if timed.
     fn wait(words: Words) -> Option<u64> {
         let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);
@@ -173,7 +171,6 @@ mod tests {
         let rest = (0..2 * MOST + 1).filter_map(|_| wait(words)).count();
         assert!(rest > 0);
         assert!((0..1000).all(|_| wait(words) == Some(1)));
-        // Another thread takes over the words.
         gaps.widen(MOST);
         (0..10).for_each(|_| _ = wait(words));
         gaps.forget();

@@ -1,11 +1,10 @@
-//! How long a thread holds one lock, the one that the user named.
+//! How long a thread holds the one lock that the user named.
 //!
-//! The hooks see the calls of libc's functions that take and release the lock, but not their
-//! returns. A hold begins with the call, or with the end of the last wait inside the call. It ends
-//! with the call that releases the lock. Whether a call that may fail ([`LockOperation::Tries`])
-//! took the lock is known only when the lock is released. A condition wait releases the lock; libc
-//! may report that through an unlock function, too. The thread holds the lock again from the end
-//! of that wait.
+//! The hooks see calls of libc's functions that take and release it, but not their returns. A hold
+//! begins with the call, or with the end of the last wait inside it, and ends with the releasing
+//! call. Whether a call that may fail ([`LockOperation::Tries`]) took the lock is known only at the
+//! release. A condition wait releases the lock, which libc may also report through an unlock
+//! function; from the wait's end on the thread holds it again.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::HELD;
@@ -33,7 +32,7 @@ pub enum LockOperation {
 }
 
 impl LockOperation {
-    /// Decodes the hook's argument; `None` if the hook is for a futex call.
+    /// Decodes the hook's argument; `None` for a futex call.
     #[inline]
     pub fn of(what: i32) -> Option<LockOperation> {
         match what & tiptoe_wire::futex::HOLD {
@@ -65,8 +64,7 @@ impl<'a> Holds<'a> {
         Holds(words)
     }
 
-    /// Records a call to a function that does `operation` with `lock`. Returns the hold that it
-    /// ends, if any.
+    /// Records a call that does `operation` with `lock`. Returns the hold that it ends.
     pub fn record(
         &self,
         operation: LockOperation,
@@ -115,8 +113,8 @@ impl<'a> Holds<'a> {
         })
     }
 
-    /// Restarts the hold when a wait ends inside the call that takes the lock, because the thread
-    /// holds the lock only from then on.
+    /// Restarts the hold when a wait ends inside the taking call, because the thread holds the lock
+    /// only from then on.
     #[inline]
     pub fn waited(&self, site: u64, frame: u64, clock: impl FnOnce() -> u64) {
         if self.0.load(LOCK) != 0 && self.0.load(SITE) == site && self.0.load(FRAME) == frame {
@@ -143,8 +141,7 @@ mod tests {
         }
     }
 
-    /// Runs turns of (turn, lock, call site, time), and returns the ended holds as (call site,
-    /// ticks).
+    /// Runs (turn, lock, call site, time), and returns ended holds as (call site, ticks).
     fn holds(operations: &[(LockOperation, u64, u64, u64)]) -> Vec<(u64, u64)> {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
@@ -208,7 +205,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // The condition held at once, so the beginning of the new hold is unknown.
+        // The condition held at once, so the new hold's beginning is unknown.
         holds.record(Leaves, LOCK, &from(2), 100);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110), None);
         holds.record(Takes, LOCK, &from(1), 120);

@@ -1,25 +1,12 @@
 //! The hooks that run where a thread is about to wait for a lock in the kernel, or to wake a
 //! waiter.
 //!
-//! The coordination removed: acquisitions that do not wait are not timed. The lock's own fast path
-//! is unchanged. These hooks run only before and after a futex system call, which by itself costs
-//! its thread 100 ns or more.
+//! The coordination removed: acquisitions that do not wait are not timed, and the lock's fast path
+//! is unchanged. Hooks run only around a futex system call, which itself costs 100 ns or more.
+//! [`calls`] composes the other modules.
 //!
-//! - [`activities`]: the waits that a thread is in.
-//! - [`entries`]: a thread's sums, by lock and call site.
-//! - [`board`]: the last wake at each address, the only shared data here.
-//! - [`gaps`]: which waits are timed when not all can be.
-//! - [`holds`]: hold times of one lock, on request.
-//! - [`rwlock`]: how many readers hold a rwlock while others wait.
-//! - [`walk`]: the user's call site above libc's frames.
-//! - [`operation`]: whether a call waits or wakes, and how a wait ended.
-//! - [`paths`]: a cache of walks.
-//! - [`calls`]: a wait, a wake, an episode; composes the others.
-//! - [`reported`]: waits that a library of the program reports itself.
-//!
-//! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller provides. It takes no
-//! lock and makes no call outside of this crate. A signal handler may interrupt it anywhere and run
-//! it again.
+//! All of it works on the caller's words of slabs ([`tiptoe_wire::futex`]), takes no lock and calls
+//! nothing outside this crate. A signal handler may interrupt it anywhere and run it again.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -41,5 +28,5 @@ pub mod reported;
 pub mod rwlock;
 pub mod walk;
 
-/// Multiplying by this makes the upper bits of a word depend on all its bits.
+/// A factor that makes the upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;

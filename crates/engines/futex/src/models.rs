@@ -1,5 +1,5 @@
 //! Models of the board under every interleaving of two wakers and a waiter, and of a thread's waits
-//! with a signal handler before each of its accesses.
+//! with a signal handler before each access.
 
 extern crate std;
 
@@ -33,7 +33,6 @@ impl Shared {
     }
 }
 
-/// Returns the last waker at an address since the checksum `seen`.
 fn waker(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
     shared.board().waker(address, seen)
 }
@@ -46,8 +45,7 @@ fn waker_unchecked(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
 
 type Waker = fn(&Shared, u64, u64) -> Option<u64>;
 
-/// Two threads wake their own addresses from their own call sites. A reader must never see a mix of
-/// the two, or half a cell.
+/// A reader must never see a mix, or half a cell.
 fn wakes_do_not_mix(find: Waker) {
     loom::model(move || {
         let shared = Shared::new();
@@ -60,7 +58,7 @@ fn wakes_do_not_mix(find: Waker) {
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
-        // Two concurrent writers share the cell, so at most one may be left.
+        // Both writers share the cell, so at most one is left.
         let last = [1, 2].map(|id| find(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
@@ -77,8 +75,6 @@ fn mutant_mixed_wakes_without_sum() {
     wakes_do_not_mix(waker_unchecked);
 }
 
-/// One thread wakes an address twice, from two call sites. A reader that saw the first wake must
-/// find the second or none.
 fn a_seen_wake_is_not_returned(find: Waker) {
     loom::model(move || {
         let first = Shared::new();
@@ -129,8 +125,7 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` once for each of its accesses, with a handler before that access, and once without
-/// a handler.
+/// Runs `thread` with a handler before each of its accesses in turn, and once without.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
@@ -144,7 +139,7 @@ pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'sta
     assert!(nth > 8, "the thread made only {nth} accesses");
 }
 
-/// A handler waits while its thread pushes or pops a wait. Each must find its own wait.
+/// A handler waits while its thread pushes or pops a wait. Each must find its own.
 #[test]
 fn model_a_handlers_wait_is_inside_of_its_threads() {
     at_each_access(|nth| {
@@ -161,8 +156,8 @@ fn model_a_handlers_wait_is_inside_of_its_threads() {
     });
 }
 
-/// A handler waits and never returns (it jumps out, or its thread is cancelled). The thread's next
-/// wait must then be its only one.
+/// A handler waits and never returns (it jumps out, or is cancelled). The thread's next wait must
+/// be its only one.
 #[test]
 fn model_a_wait_that_is_left_is_forgotten() {
     at_each_access(|nth| {
@@ -172,7 +167,6 @@ fn model_a_wait_that_is_left_is_forgotten() {
         });
         activities.push(&wait(1000));
         let missed = was_missed();
-        // The thread jumped out of both waits, and waits farther up the stack.
         assert!(activities.push(&wait(2000)));
         let sps: Vec<u64> = activities.iter().map(|wait| wait.sp).collect();
         assert_eq!(sps, [2000]);
@@ -181,8 +175,7 @@ fn model_a_wait_that_is_left_is_forgotten() {
     });
 }
 
-/// A handler waits for the same lock as its thread, and wakes it. No call may be lost or counted
-/// twice.
+/// No call may be lost or counted twice.
 fn every_call_counts(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -229,7 +222,6 @@ fn every_call_counts(thread: Option<Edge>) {
     });
 }
 
-/// tiptoe marks the wait with this beginning as still in progress.
 type Looks = fn(Words<'static>, u64);
 
 fn goes_on(own: Words<'static>, beginning: u64) {
@@ -242,9 +234,9 @@ fn any_goes_on(own: Words<'static>, _beginning: u64) {
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe sees a skipped wait twice, while it ends and another wait begins. The second must never
-/// be marked, and both calls must be counted. The mark is one exchange of one word, so running it
-/// before each access of the thread covers all interleavings.
+/// tiptoe sees a skipped wait twice, while it ends and another begins. The second must never be
+/// marked, and both calls must be counted. The mark is one exchange of one word, so running it
+/// before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -311,7 +303,6 @@ fn rules() -> [Rule; 2] {
     [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap())
 }
 
-/// tiptoe adds a library with these rows.
 fn add(words: Words<'_>, rows: &[u64]) {
     let library = Library {
         base: 0,
@@ -330,7 +321,7 @@ fn frame() -> Frame {
 }
 
 /// tiptoe adds a library while a thread walks out of it. The walk must find the user or miss the
-/// library, and must cache nothing wrong.
+/// library, and cache nothing wrong.
 fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
     loom::model(move || {
         let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));
@@ -370,8 +361,7 @@ fn mutant_walk_without_acquire() {
     a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two threads look up places with the same hash, and cache the results. Each must find its own
-/// result, now and later.
+/// Each must find its own result, now and later.
 fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
@@ -421,8 +411,7 @@ fn mutant_find_without_acquire() {
     cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// A handler walks two paths of its own while its thread records one. Each must find its own
-/// caller, now and later.
+/// Each must find its own caller, now and later.
 fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));

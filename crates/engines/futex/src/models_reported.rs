@@ -1,4 +1,4 @@
-//! Models of a wait that a library reports, with a signal handler before each of its accesses.
+//! Models of a reported wait, with a signal handler before each access.
 
 use tiptoe_sync::mutant::{interrupt, was_missed};
 use tiptoe_wire::Words;
@@ -29,7 +29,7 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
     thread.ends(sp, 0, || 20, |ticks| ticks);
 }
 
-/// Makes a reported wait of a lock at this stack position, with a futex wait inside.
+/// Makes a reported wait with a futex wait inside.
 fn reported(own: Words<'static>, shared: Words<'static>, place: u64) {
     let wait = ReportedWait {
         address: 0x1000,
@@ -45,7 +45,6 @@ fn reported(own: Words<'static>, shared: Words<'static>, place: u64) {
     thread.reported_ends(place, 0, clocks, |_| &b"name"[..]);
 }
 
-/// Returns how many calls were counted for a call site.
 fn calls(own: Words<'static>, site: u64) -> u64 {
     let word = |block: u32, word| own.load((block * ENTRY_WORDS + word) as usize);
     let mine = (1..=ENTRIES).filter(|block| word(*block, entry::SITE) == site);
@@ -53,7 +52,7 @@ fn calls(own: Words<'static>, site: u64) -> u64 {
 }
 
 /// A handler waits at a futex, too. The lock's wait counts once and the futex wait inside not at
-/// all. The handler's wait is inside the lock's or a wait of its own.
+/// all; the handler's is inside the lock's or its own.
 fn a_reported_wait_counts_once(place: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -73,8 +72,8 @@ fn model_a_reported_wait_counts_once() {
     a_reported_wait_counts_once(1000);
 }
 
-/// The start of the library's own frame, as its callees see it, must not be used: futex calls made
-/// from that frame have the same position.
+/// The start of the library's own frame must not be the position: futex calls made from that frame
+/// have the same.
 #[test]
 #[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {

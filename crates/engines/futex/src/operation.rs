@@ -1,4 +1,4 @@
-//! What a futex call does, by its operation, and how it ended, by its result.
+//! What a futex call does, and how it ended.
 
 use tiptoe_wire::futex::{REPORTED, entry};
 
@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Classifies an operation as the kernel takes it, with flags.
+    /// Classifies an operation with the kernel's flags.
     #[inline(always)]
     pub fn of(operation: u32) -> Kind {
         // By bit sets, because the CPU mispredicts a jump table right after a system call.
@@ -46,7 +46,7 @@ impl Kind {
 pub enum End {
     /// Another thread woke it.
     Woken = entry::WOKEN,
-    /// The word had changed before the wait began.
+    /// The word had changed before.
     AtOnce = entry::AT_ONCE,
     /// The time-out expired.
     TimedOut = entry::TIMED_OUT,
@@ -68,7 +68,6 @@ impl End {
         }
     }
 
-    /// Returns the word of an entry that counts it.
     pub(crate) fn word(self) -> u32 {
         self as u32
     }

@@ -1,18 +1,17 @@
-//! A cache of walks: the paths through the runtime's libraries that a thread has taken before.
+//! A cache of walks: paths through the runtime's libraries that a thread took before.
 //!
-//! A walk needs the rule of a place to know where the next return address is, which says what
-//! rule is next: each step waits for the one before. But whoever returns to the same place goes on
-//! the same way most often, and where the stack pointer rules all of it, its return addresses are
-//! at the same distances. So a path is kept by its first return address: the distances of the
-//! others, and what stood there. All are read at once, and the path holds if all are the same but
-//! the last: that is the user's, which may be any that is far from the runtime's libraries. One
-//! among them (another library's, perhaps) must be the same, too, or is looked up: it may be code
-//! of a standard library.
+//! A walk is slow because each step waits for the one before: the rule of a place gives the next
+//! return address, which gives the next rule. But from one place the path is mostly the same. Where
+//! the stack pointer rules all of it, the return addresses are at the same distances. So a path is
+//! kept by its first return address: the others' distances and values. All are read at once, and
+//! the path holds if all but the last are the same. The last is the user's, and may be any address
+//! far from the runtime's libraries. An address among them (perhaps in another library) must be the
+//! same, or is looked up, because it may be a standard library's code.
 //!
-//! Paths are in the thread's own words and are never removed. The number of known libraries is part
-//! of the key, because code of a library that is added later was taken for the user's. A signal
-//! handler may run between any two instructions. So a slot is taken by its first address before
-//! anything else is written, and is complete once its last word is stored.
+//! Paths are in the thread's own words and never removed. The number of known libraries is part of
+//! the key, because a later library's code was taken for the user's. A signal handler may run
+//! anywhere. So a slot is taken by its first address before the rest, and complete once its last
+//! word is stored.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -28,25 +27,22 @@ use crate::walk::Caller;
 pub struct Paths<'a>(Words<'a>);
 
 #[derive(Clone, Copy)]
-pub(crate) struct Beginning {
-    /// The first return address.
+pub(crate) struct PathBeginning {
     pub(crate) first: u64,
-    /// The start of the frame that this address returns to.
+    /// The start of the frame that it returns to.
     pub(crate) top: u64,
-    /// How many libraries are known.
     pub(crate) count: u64,
 }
 
-impl Beginning {
+impl PathBeginning {
     fn key(&self) -> u64 {
         self.first ^ self.count << COUNT_SHIFT
     }
 }
 
 pub(crate) enum PathLookup {
-    /// The path leads to this caller.
     To(Caller),
-    /// The path is not cached, and there is room for it.
+    /// The path is not cached, but there is room.
     Nothing,
     /// The path cannot be cached, and must be walked.
     Unkept,
@@ -73,11 +69,11 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// What is known of a way; `load` reads the stack, and the last one may be any that `is_users`.
+    /// Looks up a path. `load` reads the stack; the last address may be any that `is_users`.
     #[inline(always)]
     pub(crate) fn look(
         &self,
-        begins: &Beginning,
+        begins: &PathBeginning,
         load: impl Fn(u64) -> u64,
         is_users: impl Fn(u64) -> bool,
     ) -> PathLookup {
@@ -102,8 +98,7 @@ impl<'a> Paths<'a> {
         PathLookup::Unkept
     }
 
-    /// Takes a free slot for a path that begins so, if there is one.
-    pub(crate) fn take(&self, begins: &Beginning) -> Option<PathSlot<'a>> {
+    pub(crate) fn take(&self, begins: &PathBeginning) -> Option<PathSlot<'a>> {
         let key = begins.key();
         self.places(key)
             .find(|place| place.words.take_own(place.at + FIRST as usize, key))
@@ -119,10 +114,9 @@ impl PathSlot<'_> {
         self.words.store(self.at + word as usize, value);
     }
 
-    /// Returns the last return address and the frame that it returns to, or `None` if another
-    /// address differs.
+    /// Returns the last return address and its frame; `None` if another address differs.
     #[inline(always)]
-    fn follow(&self, begins: &Beginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
+    fn follow(&self, begins: &PathBeginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
         let (mut site, mut frame) = (begins.first, begins.top);
         for step in 0..=MOST {
@@ -139,8 +133,8 @@ impl PathSlot<'_> {
         Some((site, frame))
     }
 
-    /// Records a step: the path left the return address `left`, and the next one is below a frame
-    /// `bytes` from the first. Returns `false` if the distance or the number of steps does not fit.
+    /// Records a step from the return address `left` to one below a frame `bytes` from the first.
+    /// Returns `false` if the distance or the number of steps does not fit.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -154,7 +148,7 @@ impl PathSlot<'_> {
         true
     }
 
-    /// Completes the path with the last address in libc and the user's address.
+    /// Completes the path with the last address in libc and the user's.
     pub(crate) fn ends(&self, via: u64, user: u64) {
         self.put(VIA, via);
         self.put(USER, user);
@@ -202,7 +196,7 @@ mod tests {
         frames
     }
 
-    /// Reads return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below them.
+    /// Reads return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -243,13 +237,12 @@ mod tests {
         }
     }
 
-    /// Looks up a path that was walked once.
     fn known(stack: &[u64]) -> PathLookup {
         let (shared, own) = (words(WIDTH), words(ENTRY_WORDS));
         let (frames, paths) = (frames(&shared), Paths::new(Words::new(&own)));
         let load = |at| load(stack, at);
         frames.caller(&paths, rule(0x10), FRAME, load);
-        let begins = Beginning {
+        let begins = PathBeginning {
             first: stack[0],
             top: 0x108,
             count: 2,
@@ -276,7 +269,7 @@ mod tests {
         }
     }
 
-    /// A library is added late: its code was taken for the user's until then.
+    /// Its code was taken for the user's until then.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn a_library_that_is_added_is_walked_out_of() {

@@ -1,10 +1,9 @@
-//! Waits that a library of the program reports itself, under its own name for the lock.
+//! Waits that the program's library reports itself, under its own name for the lock.
 //!
 //! Such a wait begins before whatever the library does to get the lock (spinning, futex calls on
-//! its own words), and ends after that. It counts as one wait, and the futex calls inside it do not
-//! count. The waker of the last of those calls is the one that ended it. Its position among the
-//! thread's activities is the end of the caller's frame, because everything inside the wait is
-//! below that.
+//! its own words), and ends after that. It counts as one wait, without the futex calls inside. The
+//! last such call's waker ended it. Its position is the end of the caller's frame, because
+//! everything inside the wait is below that.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -21,7 +20,7 @@ pub struct ReportedWait {
     pub address: u64,
     /// How the lock is taken.
     pub mode: u64,
-    /// The address of the lock's label. The name is read when the wait ends.
+    /// The lock's label, whose name is read when the wait ends.
     pub label: u64,
     /// The end of the caller's frame.
     pub place: u64,
@@ -29,15 +28,14 @@ pub struct ReportedWait {
     pub site: u64,
 }
 
-/// Results of the system call that correspond to an outcome: locked, timed out, cancelled,
-/// panicked.
+/// Results of the system call for each outcome: locked, timed out, cancelled, panicked.
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
 
 impl Thread<'_> {
-    /// Records the beginning of a reported wait.
+    /// Records a reported wait's beginning.
     #[inline]
     pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
-        // Each reported wait is an episode of its own.
+        // Each reported wait is its own episode.
         self.own().store(head::EPISODE as usize, 0);
         let call = Call {
             address: wait.address,
@@ -54,7 +52,7 @@ impl Thread<'_> {
         self.begins(&call, || 0, clock);
     }
 
-    /// Records the end of the wait that began at `place`. `name` reads the text of a label.
+    /// Records the end of the wait that began at `place`. `name` reads a label's text.
     #[inline]
     pub fn reported_ends<'n>(
         &self,
@@ -80,8 +78,8 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Stores a name, cut to the room for it. The length is stored last, so that a reader finds the
-    /// whole name.
+    /// Stores a name, cut to the room. The length comes last, so that a reader finds the whole
+    /// name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {
@@ -121,7 +119,6 @@ mod tests {
         }
     }
 
-    /// A futex call of the thread at this stack position.
     fn call(operation: u32, address: u64, sp: u64) -> Call {
         Call {
             address,
@@ -145,7 +142,6 @@ mod tests {
         thread.reported_ends(PLACE, outcome, (|| now, |ticks| ticks), name);
     }
 
-    /// Returns the words of all entries of a call site.
     fn entries(slab: &[AtomicU64], site: u64, wanted: &[u32]) -> Vec<Vec<u64>> {
         let own = Words::new(slab);
         let at = |block: u32, word| own.load((block * ENTRY_WORDS + word) as usize);
@@ -182,7 +178,7 @@ mod tests {
             [[0; 6]; 0],
             "calls inside do not count"
         );
-        // A second wait adds to the same entry; a futex call after it counts again.
+        // A second wait adds to the same entry; a later futex call counts again.
         thread.reported_begins(&reported(), || 300);
         ends(&thread, 0, 310);
         assert_eq!(entries(&own, 5, &SUMS[..5]), [[0x1000, 2, 2, 2, 110]]);

@@ -1,5 +1,5 @@
-//! The layout of glibc's rwlock since version 2.25. glibc's public header `struct_rwlock.h`
-//! compiles it into every program, so it cannot change.
+//! glibc's rwlock since version 2.25. It cannot change, because the public header `struct_rwlock.h`
+//! compiles it into programs.
 //!
 //! | bytes | hold |
 //! |---|---|
@@ -10,15 +10,15 @@
 
 const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
-/// Offset of the word that holds the writing thread.
+/// Offset of the writing thread.
 pub const WRITER: u64 = 24;
-/// Set in the first word while it is the writers' turn.
+/// In the first word: it is the writers' turn.
 const WRITE_PHASE: u32 = 1;
-/// Set in the first word if readers wait at it for a writer; never set in the other words.
+/// In the first word: readers wait at it for a writer. Never set in other words.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
-/// Returns the start of the rwlock for a thread that waits at this address.
+/// Returns the start of the rwlock whose waiters are at this address.
 pub fn beginning(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE
@@ -28,8 +28,8 @@ pub fn beginning(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the same if the word's value when the thread went to wait is known. Readers that let a
-/// writer go first wait at the first word itself, and mark that word.
+/// Returns the same, given the word's value when the thread went to wait: readers that let a writer
+/// go first wait at the first word, and mark it.
 pub fn beginning_of_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => beginning(waited_at),
@@ -37,7 +37,7 @@ pub fn beginning_of_wait(waited_at: u64, word: u32) -> u64 {
     }
 }
 
-/// Returns how many threads hold the rwlock to read, by its first word.
+/// Returns how many threads hold the rwlock to read.
 pub fn readers(word: u32) -> u32 {
     match word & WRITE_PHASE {
         0 => word >> COUNT_SHIFT,

@@ -1,18 +1,16 @@
 //! The user's call site: the first return address outside of the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers. How to leave its functions is in tables in slab 0 that
-//! tiptoe compiled ([`tiptoe_stack`]): sorted rows for each library, and the libraries' code
-//! ranges. A return address outside of all ranges is the user's.
+//! The runtime keeps no frame pointers. tiptoe compiled how to leave its functions into tables in slab 0
+//! ([`tiptoe_stack`]): each library's sorted rows and code range. A return address outside all ranges is the user's.
 //!
-//! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic
-//! functions, all of Rust's `std`. A program with such functions is a [`RuntimePart::Mixed`]
-//! library, which has rows for these functions alone: a walk goes through them, up to the first
-//! function that has no row. If the whole stack has no such function, the innermost function of the
-//! standard library is the call site.
+//! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic functions, all of
+//! `std`. Such a program is a [`RuntimePart::Mixed`] library with rows for these functions alone: a walk goes through
+//! them to the first function without a row. If there is none, the standard library's innermost function is the call
+//! site.
 //!
-//! All waits need the same few rows. So the result of a search is cached by a hash of the return
-//! address: two words in the first free place, which the first thread takes by an exchange, and
-//! never gives back. Once each path to a wait has been walked, no thread writes there any more.
+//! All waits need the same few rows. So search results are cached by a hash of the return address: two words in the
+//! first free place, taken by an exchange and never given back. Once each path was walked, no thread writes there any
+//! more.
 //!
 //! tiptoe adds libraries while threads walk, and never removes one.
 //!
@@ -32,10 +30,10 @@ use tiptoe_wire::futex::frames::{
 };
 
 use crate::HASH;
-use crate::paths::{Beginning, PathLookup, Paths};
+use crate::paths::{PathBeginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// So many functions stand between a wait and the user, at most: those of C++ templates without optimisation are many.
+/// The most functions between a wait and the user: unoptimised C++ templates have many.
 const MOST: usize = 24;
 
 /// The caller of a futex wait or wake.
@@ -65,11 +63,11 @@ pub struct Library {
 /// Which part of the runtime a library is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library: its functions say what is waited for.
+    /// The C library, whose functions say what is waited for.
     Libc,
     /// Another library of the runtime.
     Other,
-    /// A program, or a library of the user's, into which functions of a standard library were compiled.
+    /// A program, or user's library, with functions of a standard library compiled in.
     Mixed,
 }
 
@@ -87,7 +85,7 @@ impl RuntimePart {
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(Words<'a>);
 
-/// How to leave a function of the runtime from the return address of a call in it.
+/// How to leave a runtime's function, from a return address in it.
 #[derive(Clone, Copy)]
 struct LeaveRule(u64);
 
@@ -100,12 +98,11 @@ impl LeaveRule {
         self.0 & KNOWN_LIBC != 0
     }
 
-    /// Whether it is in the program, but a standard library's.
+    /// Whether the program contains this function of a standard library.
     fn is_mixed(self) -> bool {
         self.0 & KNOWN_MIXED != 0
     }
 
-    /// `None` for code of the user's.
     #[inline]
     fn of_the_runtime(self) -> Option<LeaveRule> {
         let users = self.is_mixed() && self.rule() == Rule::UNKNOWN;
@@ -119,8 +116,7 @@ impl<'a> Frames<'a> {
         Frames(words)
     }
 
-    /// Adds a library with these rows. Returns `false` if there is no room, or if `rows` is empty.
-    /// For tiptoe.
+    /// Adds a library with these rows, if there are any and there is room. For tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -154,19 +150,19 @@ impl<'a> Frames<'a> {
 
     /// Records where libc's rwlock functions are. For tiptoe.
     pub fn set_rwlocks(&self, functions: core::ops::Range<u64>) {
-        // A wait between the two stores matches no rwlock.
+        // A wait between the stores matches no rwlock.
         self.0.store(RWLOCKS as usize, functions.start);
         self.0.store(RWLOCKS_END as usize, functions.end);
     }
 
-    /// Returns whether an address is in one of libc's rwlock functions.
+    /// Returns whether an address is in libc's rwlock functions.
     #[inline]
     pub fn is_of_rwlocks(&self, place: u64) -> bool {
         let [first, end] = [RWLOCKS, RWLOCKS_END].map(|word| self.0.load(word as usize));
         (first..end).contains(&place)
     }
 
-    /// Returns how to leave the function of a return address; `None` if the address is the user's.
+    /// Returns how to leave a return address's function; `None` if it is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
@@ -189,7 +185,7 @@ impl<'a> Frames<'a> {
 
     #[inline(never)]
     fn way_slow(&self, address: u64, first: usize) -> Option<LeaveRule> {
-        // A call may be the last instruction of its function, so its return address may be outside.
+        // A call may be its function's last instruction, so the return address may be outside.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let inside = |number: &u32| {
@@ -229,17 +225,17 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns whether an address is outside of all libraries. A thread that does not yet see a new
-    /// library takes the library's code for the user's.
+    /// Returns whether an address is outside all libraries. A thread that does not yet see a new
+    /// library takes its code for the user's.
     #[inline]
     fn is_far(&self, address: u64) -> bool {
         let [begin, end] = [BEGIN, END].map(|word| self.0.load(word as usize));
         !(begin..end).contains(&address)
     }
 
-    /// Returns the caller from a place that `rule` leaves. `paths` are the thread's, and `load`
-    /// reads a word of the stack. Inlined, because the result would otherwise be returned through
-    /// vector registers, which the hook does not save.
+    /// Returns the caller from a place that `rule` leaves. `paths` are the thread's; `load` reads a
+    /// word of the stack. Inlined, because the result would otherwise be returned in vector
+    /// registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -261,7 +257,7 @@ impl<'a> Frames<'a> {
                 frame: top,
             };
         }
-        let begins = Beginning { first, top, count };
+        let begins = PathBeginning { first, top, count };
         let is_users = |site| self.is_far(site) || self.way(site).is_none();
         match paths.look(&begins, &load, is_users) {
             PathLookup::To(caller) => return caller,
@@ -271,7 +267,7 @@ impl<'a> Frames<'a> {
         self.walk_slow(rule, frame, &load)
     }
 
-    /// Walks out of line, so that cached paths stay short.
+    /// Out of line, so that cached paths stay short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -280,8 +276,8 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns two words, because they fit registers; a third would be returned through memory,
-    /// with vector registers.
+    /// Returns two words, which fit registers; a third would be returned through memory, with
+    /// vector registers.
     #[cold]
     #[inline(never)]
     fn walk_cold(
@@ -299,7 +295,7 @@ impl<'a> Frames<'a> {
     /// Walks a path, and caches it if possible.
     #[cold]
     #[inline(never)]
-    fn learn(&self, paths: &Paths, begins: &Beginning, load: &impl Fn(u64) -> u64) {
+    fn learn(&self, paths: &Paths, begins: &PathBeginning, load: &impl Fn(u64) -> u64) {
         let Some(path) = paths.take(begins) else {
             return;
         };
@@ -328,7 +324,6 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Walks from a place that `rule` leaves.
     #[inline(always)]
     pub(crate) fn walk(
         &self,
@@ -368,7 +363,6 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Returns a library's number of rows, from its word.
 fn counted(rows: u64) -> u32 {
     (rows >> 32) as u32 & (u32::MAX >> 2)
 }

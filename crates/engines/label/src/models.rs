@@ -1,5 +1,5 @@
-//! Models of two threads that enter new scopes, and of a thread whose signal handler enters a scope
-//! before each of its accesses.
+//! Models of two threads that enter new scopes, and of a signal handler that enters a scope before
+//! each access of its thread.
 
 extern crate std;
 
@@ -32,7 +32,6 @@ impl Slab {
         Nodes::new(self.words()).number(label, 0, || &name[..2])
     }
 
-    /// Returns the name that a reader of the target finds for a number.
     fn name(&self, number: u32) -> u64 {
         self.words()
             .load((RECORDS + number * record::WORDS + record::NAME) as usize)
@@ -106,8 +105,8 @@ fn mutant_torn_count_and_key() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// A handler enters and leaves a scope before each access of a thread that does the same. No time
-/// may be charged twice, and each must end where it began.
+/// A handler enters and leaves a scope before each access of a thread that does so. No time may be
+/// charged twice, and each must end where it began.
 #[test]
 fn model_a_handler_switches_in_between() {
     for nth in 0.. {

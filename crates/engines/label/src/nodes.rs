@@ -1,9 +1,9 @@
 //! Numbers of nodes: a table that all threads read, and that grows by one word for each new node.
 //!
 //! The first thread that enters a node takes the next number, writes the record, then publishes key
-//! and number in one word. So a thread that finds the number also finds the record. If two threads
-//! enter a new node at once, both take a number. One then finds the other's in the table, and its
-//! own record stays unused.
+//! and number in one word. So a thread that finds the number finds the record. If two enter a new
+//! node at once, both take a number; one finds the other's in the table, and its own record stays
+//! unused.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -14,7 +14,7 @@ use tiptoe_wire::scopes::{BITS, COUNT, KEYS, OTHERS, RECORDS, RUN, key, record};
 
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// Multiplying by this makes the upper bits of a word depend on all its bits.
+/// A factor that makes the upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
 /// The table, in the words of slab 0.
@@ -27,8 +27,8 @@ impl<'a> Nodes<'a> {
         Nodes(words)
     }
 
-    /// Returns the number of the node for a label within `parent`. `name` is called only for a new
-    /// node. Returns [`OTHERS`] if there is no room, or if `parent` is [`OTHERS`].
+    /// Returns the node of a label within `parent`; [`OTHERS`] without room, or within [`OTHERS`].
+    /// `name` is called only for a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
@@ -71,7 +71,7 @@ impl<'a> Nodes<'a> {
             return OTHERS;
         };
         // Relaxed: the increment alone makes the number unique. The load before it keeps the count
-        // from growing without bound, because it would overflow.
+        // from growing until it would overflow.
         if count.load(Relaxed) + 1 >= OTHERS.into() {
             return OTHERS;
         }
@@ -85,8 +85,7 @@ impl<'a> Nodes<'a> {
             let Some(place) = self.0.at(place as usize) else {
                 return OTHERS;
             };
-            // AcqRel: edge J; on success it publishes our record, on failure it acquires the faster
-            // thread's.
+            // AcqRel: edge J; success publishes our record, failure acquires the faster thread's.
             match place.compare_exchange(0, word, AcqRel, Acquire) {
                 Ok(_) => return number,
                 Err(taken) => {

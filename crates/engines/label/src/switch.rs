@@ -5,7 +5,7 @@ use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// Set in every token, so that no token is 0.
+/// Set in every token, so that none is 0.
 const TOKEN: u64 = 1 << 16;
 
 /// The words that a thread's switches write.
@@ -17,8 +17,7 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the state in the first words of the thread's slab, its words of scopes, and those of
-    /// slab 0.
+    /// Returns the state in the thread's slab, its words of scopes, and slab 0's.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
@@ -29,8 +28,8 @@ impl<'a> Thread<'a> {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// Enters or resumes the scope of a label at `now`, in ticks. `name` is called only for a new
-    /// scope. Returns a token for [`Thread::leaves`].
+    /// Enters or resumes a label's scope at `now`, in ticks. `name` is called only for a new one.
+    /// Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
         &self,
@@ -49,8 +48,8 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves the scope of this token, and all scopes entered since that were not left. Ignores
-    /// tokens of another session, because their node numbers mean nothing in this one.
+    /// Leaves this token's scope, and all entered since. Ignores tokens of another session, whose
+    /// node numbers mean nothing here.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
@@ -73,8 +72,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Takes the time up to which everything was charged, and sets it to `now`. Returns 0 if there
-    /// is none, or if a signal handler has charged a later time.
+    /// Takes the time up to which all was charged, and sets it to `now`. Returns 0 if there is
+    /// none, or if a signal handler has charged a later time.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
@@ -88,7 +87,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Resets the words when another thread takes them over.
+    /// Resets the words for another thread.
     pub fn forget(&self) {
         self.slab.store(Geometry::SCOPE as usize, 0);
         self.own.store(SINCE as usize, 0);

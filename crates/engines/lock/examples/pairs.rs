@@ -1,5 +1,5 @@
-//! Each way to take and release a lock, bare and wrapped without a hook, in functions `NAME_bare`
-//! and `NAME_wrapped`: xtask compares their instructions.
+//! Each way to take and release a lock, bare and wrapped without a hook: xtask compares the
+//! instructions of `NAME_bare` and `NAME_wrapped`.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What an event says: which lock, how it is taken, and how the wait ended.
+//! What an event says: the lock, the mode, the outcome.
 
 use core::any::TypeId;
 use core::panic::Location;
@@ -33,8 +33,8 @@ pub struct Lock {
     pub class: TypeId,
     /// The lock's depth in its class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// Where the program takes the lock. For a release this is a line in lock_api, because
-    /// destructors do not know their caller.
+    /// Where the program takes the lock. For a release a line in lock_api, because destructors do
+    /// not know their caller.
     pub site: &'static Location<'static>,
 }
 
@@ -50,14 +50,14 @@ pub struct Lock {
 pub enum Mode {
     /// Alone: a mutex, or to write.
     Exclusive,
-    /// To read. May wait after a waiting writer.
+    /// To read. May wait for a waiting writer.
     Shared,
-    /// To read, by a thread that may read already. Never waits after a waiting writer, because that
+    /// To read, by a thread that may read already. Never waits for a waiting writer, because that
     /// would deadlock.
     SharedRecursive,
-    /// To read, with the right to upgrade. One holder at a time, beside readers.
+    /// To read, with the right to upgrade: one holder at a time.
     Upgradable,
-    /// From upgradable to exclusive, once all readers have left.
+    /// From upgradable to exclusive, once all readers left.
     Upgrade,
 }
 
@@ -73,7 +73,7 @@ impl Mode {
         matches!(self, Mode::Shared | Mode::SharedRecursive)
     }
 
-    /// Returns the word in reports.
+    /// Returns its word in reports.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::Mode::SharedRecursive.word(), "shared, recursive");
@@ -119,7 +119,7 @@ impl Outcome {
         matches!(self, Outcome::Acquired)
     }
 
-    /// Returns the word in reports.
+    /// Returns its word in reports.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::Outcome::TimedOut.word(), "timed out");
@@ -144,7 +144,7 @@ impl Outcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// By `lock` and similar methods, even if the lock was free.
+    /// By `lock` and similar methods, even if it was free.
     Wait,
     /// By `try_lock` and similar methods.
     Try,

@@ -1,9 +1,9 @@
-//! Names for locks, as types: a lock has a class without using memory for it.
+//! Names for locks, as types, which take no memory.
 
-/// A name for locks that are taken in the same order.
+/// A name for locks that are taken in one order.
 ///
-/// The class is a type parameter of the lock, so that `Mutex::new` knows it and the lock does not
-/// grow. [`class!`](crate::class!) declares one.
+/// A type parameter, so that `Mutex::new` knows it and the lock does not grow.
+/// [`class!`](crate::class!) declares one.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};
@@ -28,8 +28,7 @@ pub trait Class: 'static {
     const NAME: &'static str;
 }
 
-/// The class of locks without one. Reports show such a lock's address, and each is a class of its
-/// own.
+/// The class of locks without one. Each is its own class, and reports show its address.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Unnamed};

@@ -1,7 +1,7 @@
-//! The clock that times waits and holds, in ticks of its own.
+//! The clock that times waits and holds, in its own ticks.
 //!
 //! It is read between getting a lock and working under it. So it is the CPU's time stamp counter if
-//! that counter runs evenly; the length of a tick is measured once.
+//! that runs evenly; the length of a tick is measured once.
 
 #[cfg(feature = "std")]
 mod system {
@@ -16,7 +16,7 @@ mod system {
     }
 }
 
-/// The system's clock if there is no better one; without std always 0.
+/// The system's clock if there is no better one; always 0 without std.
 #[cfg(not(all(feature = "std", target_arch = "x86_64", not(miri))))]
 mod ticks {
     #[cfg(feature = "std")]
@@ -40,11 +40,11 @@ mod ticks {
 
     use super::system;
 
-    /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed everywhere: it orders nothing.
+    /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed: orders nothing.
     static TICK: AtomicU64 = AtomicU64::new(0);
-    /// The value of `TICK` if ticks are the system's nanoseconds.
+    /// `TICK` if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// How long the two clocks are compared. They are read at most 50 ns after each other.
+    /// How long the clocks are compared, each time read within 50 ns.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]
@@ -74,15 +74,14 @@ mod ticks {
     #[cold]
     fn find_slow() -> u64 {
         let tick = if is_even() { compare() } else { SYSTEM };
-        // All threads must use the first result, because ticks of one clock are no time of the
-        // other.
+        // All threads must use the first result, because clocks' ticks do not compare.
         match TICK.compare_exchange(0, tick, Relaxed, Relaxed) {
             Ok(_) => tick,
             Err(first) => first,
         }
     }
 
-    /// Returns whether the counter runs at a constant rate in all power states.
+    /// Returns whether the counter's rate is constant in all power states.
     fn is_even() -> bool {
         let has = __cpuid(0x8000_0000).eax >= 0x8000_0007;
         has && __cpuid(0x8000_0007).edx & (1 << 8) != 0
@@ -96,7 +95,7 @@ mod ticks {
             if ns >= COMPARED_NS {
                 let tick = (u128::from(ns) << 32).checked_div(ticks.into());
                 let tick = tick.and_then(|tick| u64::try_from(tick).ok());
-                // Otherwise the counter is stopped, or its tick would be mistaken for the system's.
+                // Otherwise the counter stopped, or its tick would be mistaken for the system's.
                 return tick
                     .filter(|tick| ![0, SYSTEM].contains(tick))
                     .unwrap_or(SYSTEM);
@@ -114,7 +113,7 @@ mod ticks {
             let (first, begin) = (system::now(), now());
             std::thread::sleep(core::time::Duration::from_millis(20));
             let (system, own) = (system::now() - first, ns(now() - begin));
-            // Another thread may run between the two readings, so only the lower bound is certain.
+            // Another thread may run between the readings, so only the lower bound is certain.
             assert!(own >= 20_000_000 * 98 / 100, "{own} of {system}");
         }
     }

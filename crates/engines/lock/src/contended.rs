@@ -1,12 +1,11 @@
-//! The wrapper: every way to take a lock and to release it goes through here.
+//! The wrapper, through which every acquisition and release goes.
 //!
 //! | | without a hook | with a hook |
 //! |---|---|---|
 //! | free | the raw lock's method | its `try`, which succeeds |
 //! | taken | the raw lock's method | its `try`, which fails; begin; the raw lock's method; end |
 //!
-//! A hook of holds is called before the `try` and after it, so that the shortcut hides no
-//! acquisition.
+//! A hook of holds is called before and after the `try`, so that no acquisition is hidden.
 
 use core::any::TypeId;
 use core::fmt;
@@ -28,8 +27,8 @@ type Checked<H> = H;
 
 /// A raw lock of lock_api's that calls its hook when a thread must wait.
 ///
-/// It is a raw lock itself: it goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and supports
-/// what the raw lock `R` supports.
+/// It goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and supports what the raw lock `R`
+/// supports.
 ///
 /// ```
 /// use tiptoe_lock::{Contended, Waits};
@@ -65,7 +64,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Returns the lock's hook, for example to read data in it.
+    /// Returns the lock's hook, for example to read its data.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, Waits};
@@ -99,7 +98,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Takes the lock at once, or by `wait`. Returns whether it was taken.
+    /// Takes the lock at once or by `wait`. Returns whether it did.
     ///
     /// # Safety
     ///
@@ -122,7 +121,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let taken = match <Checked<H> as Hook>::WAITS {
             true => {
                 about_to_write(&self.raw);
-                // SAFETY: the caller keeps the contract of `Kind::attempt`.
+                // SAFETY: the caller keeps `Kind::attempt`'s contract.
                 unsafe {
                     K::attempt(&self.raw) || {
                         let address = core::ptr::from_ref(self).addr();
@@ -139,7 +138,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Takes the lock, without a time limit.
+    /// Takes the lock.
     ///
     /// # Safety
     ///
@@ -148,7 +147,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     #[track_caller]
     pub(crate) unsafe fn take<K: Kind<R>>(&self, depth: u8) {
         let wait = |raw: &R| {
-            // SAFETY: the caller keeps the contract of `Kind::attempt`.
+            // SAFETY: the caller keeps `Kind::attempt`'s contract.
             unsafe { K::wait(raw) };
             Outcome::Acquired
         };
@@ -156,7 +155,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         unsafe { self.acquire::<K>(depth, wait) };
     }
 
-    /// Takes the lock unless `wait` times out. Returns whether it was taken.
+    /// Takes the lock unless `wait` times out. Returns whether it did.
     ///
     /// # Safety
     ///
@@ -168,11 +167,11 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
             true => Outcome::Acquired,
             false => Outcome::TimedOut,
         };
-        // SAFETY: the caller keeps the contract of `acquire`.
+        // SAFETY: the caller keeps `acquire`'s contract.
         unsafe { self.acquire::<K>(0, wait) }
     }
 
-    /// Takes the lock if no wait is needed. Returns whether it was taken.
+    /// Takes the lock if that needs no wait. Returns whether it did.
     ///
     /// # Safety
     ///
@@ -180,7 +179,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     #[inline]
     #[track_caller]
     pub(crate) unsafe fn attempt<K: Kind<R>>(&self) -> bool {
-        // SAFETY: the caller keeps the contract of `Kind::attempt`.
+        // SAFETY: the caller keeps `Kind::attempt`'s contract.
         let taken = unsafe { K::attempt(&self.raw) };
         if <Checked<H> as Hook>::HOLDS && taken {
             self.report_acquired(0, Location::caller(), (K::MODE, Way::Try));
@@ -188,7 +187,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits for the lock. An attached agent has recorded the begin already, and returned `token`.
+    /// Waits for the lock. An attached agent recorded the begin, and returned `token`.
     ///
     /// # Safety
     ///
@@ -210,7 +209,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Other threads wait for the lock from here on, so this branch must stay short.
+            // Other threads wait from here on, so this branch must stay short.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }
@@ -218,7 +217,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         false
     }
 
-    /// Records the end of a wait.
     #[inline(always)]
     fn over<K: Kind<R>>(&self, lock: &Lock, outcome: Outcome, since: u64, token: u64) {
         let ticks = <Checked<H> as Hook>::now().saturating_sub(since);
@@ -248,7 +246,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         unlock(&self.raw);
     }
 
-    /// Changes a held lock to a weaker mode by `change`.
+    /// Weakens a held lock's mode by `change`.
     #[inline]
     #[track_caller]
     pub(crate) fn downgrade_to(&self, (from, to): (Mode, Mode), change: impl FnOnce(&R)) {
@@ -259,7 +257,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         change(&self.raw);
     }
 
-    /// Returns whether a bump must go through the wrapper, because a hook must see it.
+    /// Returns whether a bump must go through the wrapper, for a hook.
     #[inline]
     pub(crate) fn must_see_bumps(&self) -> bool {
         <Checked<H> as Hook>::WAITS || <Checked<H> as Hook>::HOLDS

@@ -1,4 +1,4 @@
-//! Ways to take a lock that lock_api does not have: nested in its class, and cancellable.
+//! Ways to take a lock that lock_api lacks: nested in its class, and cancellable.
 
 use core::mem::forget;
 use core::time::Duration;
@@ -14,15 +14,14 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{Read, Upgradable, Upgrade, Whole, Write};
 
-/// How long a cancellable wait waits before it calls `cancelled` again.
+/// How often a cancellable wait calls `cancelled`.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
 /// ```
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// Takes the lock if it is free. Otherwise waits in slices until the lock is taken or the wait is
-/// cancelled.
+/// Takes the lock if free. Otherwise waits in slices until it is taken or the wait is cancelled.
 fn until(
     attempt: impl FnOnce() -> bool,
     mut cancelled: impl FnMut() -> bool,
@@ -59,9 +58,9 @@ fn until(
 /// assert!(jobs.lock_killable(|| false).is_some());
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex while `depth` others of its class may be held, at smaller depths. Each depth
-    /// is checked as a class of its own, so that the order within a class must be stated. A lock
-    /// without a class is one lock at any depth.
+    /// Locks the mutex while others of its class may be held, at smaller depths. Each depth is
+    /// checked as its own class, so that the order within a class must be stated. A lock without a
+    /// class is one lock at any depth.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -77,7 +76,7 @@ pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T>;
 
     /// Locks the mutex unless the wait is cancelled. `cancelled` is called before each [`SLICE`] of
-    /// the wait, and never if the mutex is free.
+    /// it, and never if the mutex is free.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -361,8 +360,8 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 /// *writing.expect("no other reader") += 1;
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
-    /// Upgrades to write unless the wait for other readers is cancelled, as with
-    /// [`MutexExt::lock_killable`]. A caller that cancels still holds the guard to read.
+    /// Upgrades to write unless the wait is cancelled, as with [`MutexExt::lock_killable`]. A
+    /// caller that cancels still holds the guard to read.
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
@@ -393,8 +392,7 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         R: RawRwLockTimed<Duration = Duration>,
     {
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
-        // SAFETY: the guard holds the lock upgradable, and the new guard takes over what it
-        // becomes.
+        // SAFETY: the guard holds the lock upgradable, and the new one takes over what it becomes.
         unsafe {
             let wait = |raw: &R| {
                 until(

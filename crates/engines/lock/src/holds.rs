@@ -3,11 +3,11 @@
 //! Each lock has one slot for a timed hold. Rules:
 //!
 //! 1. A thread that stores itself in the slot owns it until it releases the lock.
-//! 2. A shared hold must be ended by its own thread; recursive reads of that thread are part of it.
-//!    An exclusive hold is ended by whichever thread releases the lock, because guards may be sent.
+//! 2. A shared hold must be ended by its own thread, and includes that thread's recursive reads. An
+//!    exclusive hold is ended by whichever thread releases the lock, because guards may be sent.
 //! 3. An exclusive holder finds the slot free, or stale from a guard that was sent.
 //!
-//! Upgrades and downgrades continue the same hold.
+//! Upgrades and downgrades continue a hold.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -20,7 +20,7 @@ use crate::hook::Hook;
 use crate::table::Table;
 use crate::thread::this_thread;
 
-/// The largest number of rows, as [`WAIT_ROWS`](crate::WAIT_ROWS).
+/// The most rows, as [`WAIT_ROWS`](crate::WAIT_ROWS).
 ///
 /// ```
 /// assert!(tiptoe_lock::holds().rows().count() <= tiptoe_lock::HOLD_ROWS);
@@ -29,8 +29,7 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, for one acquisition in `EVERY` on average, chosen at random: see
-/// [`holds`].
+/// Times how long a lock is held, for one random acquisition in `EVERY`: see [`holds`].
 ///
 /// ```
 /// use tiptoe_lock::{Holds, Mutex, holds};
@@ -43,17 +42,17 @@ static HOLDS: Table<HOLD_ROWS> = Table::new();
 /// ```
 #[derive(Debug)]
 pub struct Holds<const EVERY: u32 = 64> {
-    /// How many more acquisitions to skip.
+    /// Acquisitions to skip before the next.
     left: AtomicU32,
     holder: AtomicUsize,
-    /// How many recursive reads the holder is inside.
+    /// The holder's recursive reads.
     again: AtomicU32,
     shared: AtomicBool,
     since: AtomicU64,
     site: AtomicPtr<Location<'static>>,
 }
 
-/// Returns the times of all [`Holds`] so far, by lock and call site.
+/// Returns the times of all [`Holds`], by lock and call site.
 ///
 /// ```
 /// for row in tiptoe_lock::holds().rows() {
@@ -65,7 +64,7 @@ pub fn holds() -> &'static Table<HOLD_ROWS> {
 }
 
 impl<const EVERY: u32> Holds<EVERY> {
-    /// Returns how many acquisitions to skip: uniformly from 0 to twice the mean.
+    /// Draws how many acquisitions to skip: 0 to twice the mean.
     fn gap(now: u64) -> u32 {
         let range = u64::from(EVERY.max(1)) * 2 - 1;
         let chance = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -73,9 +72,8 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed where nothing else is said: the lock itself orders the stores of exclusive holders.
-// Readers run concurrently and agree on `holder`; the worst that a race on the other words does is
-// a longer gap.
+// Relaxed if nothing else is said: the lock orders exclusive holders' stores. Readers run
+// concurrently and agree on `holder`; a race on the other words only makes a longer gap.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -92,7 +90,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Upgrade {
             return;
         }
-        // Relaxed: only this thread can store or remove its own number.
+        // Relaxed: only this thread stores or removes its number.
         if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
             self.again.fetch_add(1, Relaxed);
             return;
@@ -134,7 +132,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             return;
         }
         if mode.is_shared() {
-            // Another reader may own the slot, and be still writing the rest of it.
+            // Another reader may own the slot, and still write it.
             if holder != this_thread() {
                 return;
             }
@@ -153,7 +151,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         let site = self.site.load(Relaxed);
         // Release: pairs with the Acquire in `acquired`.
         self.holder.store(0, Release);
-        // SAFETY: only pointers from a `&'static Location` are stored there, or null.
+        // SAFETY: only pointers from a `&'static Location`, or null, are stored there.
         let site = unsafe { site.as_ref() }.unwrap_or(lock.site);
         let mode = match shared {
             true => Mode::Shared,
@@ -171,7 +169,7 @@ mod tests {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    /// Leaks the lock, because a later one at the same address would share its rows.
+    /// Leaks the lock, because a later one at its address would share its rows.
     fn always<T>(lock: T) -> &'static T {
         Box::leak(Box::new(lock))
     }
@@ -204,7 +202,7 @@ mod tests {
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
-    /// The hold must count once, in whichever order the guards are dropped.
+    /// The hold must count once, in whichever order the guards drop.
     #[test]
     fn recursive_reads_belong_to_the_upgradable_hold() {
         let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));

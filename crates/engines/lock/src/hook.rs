@@ -2,8 +2,8 @@
 //!
 //! Rules:
 //!
-//! 1. Each begin is followed by exactly one end in the same thread: when the lock is taken, the
-//!    wait times out or is cancelled, or something panics.
+//! 1. Each begin has exactly one end in its thread: when the lock is taken, the wait times out or
+//!    is cancelled, or something panics.
 //! 2. An end with [`Outcome::Acquired`] runs with the lock held, as do [`Hook::acquired`],
 //!    [`Hook::downgraded`] and [`Hook::released`].
 //! 3. A panic in a hook must not leave it, because lock_api's guards rely on locks that do not
@@ -16,9 +16,9 @@ use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Receives a lock's events. The hook is stored in the lock, so it may keep data there.
+/// Receives a lock's events. It is stored in the lock, so it may keep data there.
 ///
-/// A hook must not take a lock that it watches itself, otherwise it would recurse or deadlock.
+/// A hook must not take a lock that it watches, otherwise it would recurse or deadlock.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ use crate::acquisition::{Lock, Mode, Outcome, Way};
 /// assert_eq!(*total.lock(), 2);
 /// ```
 pub trait Hook: Sized {
-    /// The initial hook of a new lock.
+    /// A new lock's hook.
     ///
     /// ```
     /// use std::sync::atomic::AtomicU64;
@@ -61,7 +61,7 @@ pub trait Hook: Sized {
     const INIT: Self;
 
     /// Enables [`contention_begin`](Hook::contention_begin) and
-    /// [`contention_end`](Hook::contention_end). The lock is then tried before it is waited for.
+    /// [`contention_end`](Hook::contention_end). The lock is then tried first.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -82,8 +82,7 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// Returns the time in ticks. Without the feature `std` there is no clock unless the hook has
-    /// one, and all waits take 0.
+    /// Returns the time in ticks. Without the feature `std` it is 0 unless the hook has a clock.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Waits};
@@ -159,8 +158,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// Called when a wait has ended, with ticks: a hook that needs no conversion gets the lock's
-    /// critical section sooner.
+    /// Called when a wait has ended, with ticks: a hook without conversion gets the lock's critical
+    /// section sooner.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -186,7 +185,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Called when a thread has taken the lock. After an upgrade the lock is held exclusively.
+    /// Called when a thread has taken the lock; after an upgrade exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,8 +227,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a thread releases a lock, with the mode that it is held in. For readers that
-    /// is always [`Mode::Shared`].
+    /// Called before a thread releases a lock, with its mode, [`Mode::Shared`] for all readers.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -248,7 +246,7 @@ pub trait Hook: Sized {
     }
 }
 
-/// No hook. The instructions are those of the bare lock.
+/// No hook: the instructions are the bare lock's.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Nothing};
@@ -263,7 +261,7 @@ impl Hook for Nothing {
     const INIT: Self = Nothing;
 }
 
-/// Runs a closure when dropped, also during a panic.
+/// Also during a panic.
 pub(crate) struct OnDrop<F: FnOnce()>(ManuallyDrop<F>);
 
 impl<F: FnOnce()> OnDrop<F> {
@@ -281,7 +279,7 @@ impl<F: FnOnce()> OnDrop<F> {
 impl<F: FnOnce()> Drop for OnDrop<F> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: only this drop takes the closure, and it runs once.
+        // SAFETY: only this drop, which runs once, takes the closure.
         let last = unsafe { ManuallyDrop::take(&mut self.0) };
         last();
     }

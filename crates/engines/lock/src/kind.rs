@@ -1,16 +1,15 @@
-//! The ways to take a raw lock, as types, so that each is known at compile time.
+//! The ways to take a raw lock, as types, known at compile time.
 
 use lock_api::{RawMutex, RawRwLock, RawRwLockRecursive, RawRwLockUpgrade};
 use tiptoe_port::mode;
 
 use crate::acquisition::Mode;
 
-/// One way to take a lock.
 pub(crate) trait Kind<R> {
     const MODE: Mode;
     const PORT_MODE: u64;
 
-    /// Takes the lock if that needs no wait. Returns whether it was taken.
+    /// Takes the lock if that needs no wait. Returns whether it did.
     ///
     /// # Safety
     ///

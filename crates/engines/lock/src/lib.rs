@@ -1,8 +1,8 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock is any raw lock of lock_api's with a hook. The lock is tried first. Only if
-//! that fails, the hook is called: at the begin with the lock, the mode and the call site, and
-//! exactly once at the end with the outcome and the duration.
+//! A [`Contended`] lock is any raw lock of lock_api's with a hook. The lock is tried first. If that
+//! fails, the hook is called: at the begin with lock, mode and call site, and once at the end with
+//! outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -23,8 +23,8 @@
 //! coordination beyond its own.
 //!
 //! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a
-//! free lock takes one more load and branch, less than a nanosecond. A contended one takes two
-//! readings of the CPU's counter and the hook's work. `tiptoe-dev bench lock` measures it.
+//! free lock takes one more load and branch, below a nanosecond; a contended one two readings of
+//! the CPU's counter and the hook's work. `tiptoe-dev bench lock` measures it.
 //!
 //! **What holds.**
 //!
@@ -35,8 +35,8 @@
 //!
 //! **What a caller must not do.** A hook must not take a lock that has the same hook.
 //!
-//! The call site of a guard's `unlocked` is a line of lock_api's, because the guard does not know
-//! its caller.
+//! A guard's `unlocked` has a line of lock_api's as call site, because the guard does not know its
+//! caller.
 //!
 //! | hook | what it does |
 //! |---|---|
@@ -47,15 +47,14 @@
 //! | `Order`, with the feature `order` | checks in which order locks are taken |
 //! | `(A, B)` | both |
 //!
-//! While `tiptoe lock` is attached, it also receives every wait that a hook receives, with the name
-//! of the lock's class. Otherwise that costs one load and branch for each wait, and nothing for a
-//! free lock.
+//! While `tiptoe lock` is attached, it receives every wait that a hook receives, with the name of
+//! the lock's class. Otherwise that costs a load and a branch for each wait.
 //!
-//! With the feature `validate` the order of every lock is checked, whatever its hook. That is meant
-//! for tests, and for runs that search for deadlocks before one happens.
+//! With the feature `validate` the order of every lock is checked, whatever its hook, for tests and
+//! for runs that search for deadlocks.
 //!
-//! The idea to hook only the contended path is that of the kernel's `contention_begin` and
-//! `contention_end` tracepoints. The rules of the order are lockdep's
+//! Hooks of only the contended path are the idea of the kernel's `contention_begin` and
+//! `contention_end` tracepoints. The order's rules are lockdep's
 //! (<https://docs.kernel.org/locking/lockdep-design.html>).
 #![no_std]
 #![warn(missing_docs)]

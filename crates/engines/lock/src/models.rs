@@ -1,5 +1,5 @@
-//! Models of the wrapper and its table under loom, and mutants. The wrapper's mutants are versions
-//! that one might write at first.
+//! Models of the wrapper and its table under loom, and mutants, for the wrapper versions that one
+//! might write at first.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ use crate::kind::{Kind, Whole};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
-/// A mutex of one word. It cannot be a constant, because loom's atomics are made at run time.
+/// A mutex of one word; no constant, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
@@ -31,7 +31,7 @@ const TAKEN: u64 = 1;
 /// A thread that waits panics.
 const BROKEN: u64 = 2;
 
-// SAFETY: an exchange takes it, so that one thread holds it at a time.
+// SAFETY: an exchange takes it, so one thread holds it at a time.
 unsafe impl<T> RawMutex for Raw<T> {
     const INIT: Self = panic!("made by hand");
     type GuardMarker = GuardNoSend;
@@ -59,7 +59,6 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
     type Duration = Duration;
     type Instant = u32;
 
-    /// Tries once more.
     fn try_lock_for(&self, _: Duration) -> bool {
         self.try_lock() || {
             yield_now();
@@ -72,7 +71,6 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
     }
 }
 
-/// The recorded events, and the event at which a hook panics.
 #[derive(Default)]
 struct Recorded {
     all: Std<Vec<(ThreadId, Option<Outcome>)>>,
@@ -84,14 +82,12 @@ loom::lazy_static! {
     static ref THREADS: Std<usize> = Std::new(0);
 }
 
-/// Returns the next number for a thread of a run.
 pub(crate) fn next_thread() -> usize {
     let mut threads = THREADS.lock().expect("never poisoned");
     *threads += 1;
     *threads
 }
 
-/// Records each begin, and each end with its outcome.
 struct Recorder;
 
 impl Recorder {
@@ -155,9 +151,7 @@ fn killable(world: &World) -> Option<Guard<'_>> {
 /// What a thread does while it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Releases it.
     Plain,
-    /// Panics while it holds it.
     Panics,
     /// Releases it broken: a thread that waits panics.
     Breaks,
@@ -165,7 +159,7 @@ enum Holder {
     CallsOff,
 }
 
-/// One thread holds the lock, another takes it in some way; hooks panic at `panics`.
+/// Hooks panic at `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
         *RECORDED.panics.lock().expect("never poisoned") = panics;
@@ -191,7 +185,7 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
                 Holder::CallsOff => world.stop.store(1, Relaxed),
                 Holder::Breaks => {
                     core::mem::forget(guard);
-                    // SAFETY: this unlocks nothing that another thread holds.
+                    // SAFETY: unlocks nothing that another thread holds.
                     unsafe { world.mutex.raw() }.raw().0.store(BROKEN, Relaxed);
                 }
             }
@@ -271,7 +265,6 @@ fn model_a_hook_panics() {
     one_waits(Holder::Breaks, plain, Some(Some(Outcome::Panicked)));
 }
 
-/// Makes a wait with events written by hand.
 fn by_hand(world: &World, wait: impl Fn(&Raw) -> bool, end: impl Fn(bool)) -> Option<Guard<'_>> {
     // SAFETY: the guard takes over the lock if it was taken.
     unsafe {
@@ -371,7 +364,7 @@ fn a_lock(address: usize) -> Lock {
     }
 }
 
-/// Two threads add times, for a lock each or for the same one, while one of them reads.
+/// Two threads add times, for a lock each or one lock, while one reads.
 fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table: &'static Table<2> = Box::leak(Box::new(Table::new()));

@@ -1,23 +1,19 @@
-//! The lock-order validator: finds possible deadlocks from the order in which threads take locks,
-//! before one happens.
+//! The lock-order validator: finds possible deadlocks from the order in which threads take locks, before one happens.
 //!
-//! Each thread keeps a list of the locks that it holds. A thread that
-//! would wait for a lock adds edges to a graph, from the class of each held lock to that of the
-//! wanted one, even if the lock is free. An edge that closes a ring is reported once, with the call sites and the stack
-//! of each edge. Rules:
+//! Each thread keeps a list of its locks. A thread that would wait for a lock, even a free one, adds edges to a
+//! graph, from each held lock's class to the wanted one's. An edge that closes a ring is reported once, with call
+//! sites and stack of each edge. Rules:
 //!
-//! 1. Only a method that may wait makes edges. `try_lock` makes none to the lock that it takes; but
-//!    that lock is then held, and makes edges to the next one.
-//! 2. A ring counts only if each of its waits is blocked by how the next thread holds the lock
-//!    ([`rules`]). For example, readers do not block a recursive reader.
-//! 3. A thread that wants a lock which it already holds is reported at once, unless it reads
-//!    recursively. So is a thread that wants two locks of one class at the same depth.
-//! 4. An upgrade waits only for readers. A downgrade never waits, and changes the mode that is
-//!    held.
-//! 5. Each lock without a class is a class of its own, and is forgotten when it is dropped.
+//! 1. Only a method that may wait makes edges. `try_lock` makes none to its lock; but that is then held, and makes
+//!    edges to the next.
+//! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]): readers do not
+//!    block a recursive reader.
+//! 3. A thread that wants a lock that it holds is reported at once, unless it reads recursively. So is one that wants
+//!    two locks of one class at one depth.
+//! 4. An upgrade waits only for readers. A downgrade never waits, and changes the mode that is held.
+//! 5. A lock without a class is its own class, forgotten when dropped.
 //!
-//! Held locks are in thread-local storage, and the graph is under one mutex. Each thread caches
-//! pairs that it has added before.
+//! Held locks are thread-local, the graph is under one mutex, and each thread caches pairs that it added.
 
 #[cfg(feature = "validate")]
 mod always;
@@ -39,13 +35,13 @@ use crate::class::Unnamed;
 use crate::hook::Hook;
 use rules::{HeldAs, Wants};
 
-/// Depths of nesting within a class. Each is a node of its own.
+/// Depths within a class, each its own node.
 const DEPTHS: u32 = 256;
 /// Marks the node of a lock without a class, which ignores depths.
 const OWN: u32 = 1 << 31;
 
-/// Checks the order in which locks are taken, for all locks with this hook or, under the feature
-/// `validate`, all locks.
+/// Checks the order in which locks with this hook are taken; under the feature `validate`, all
+/// locks.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Order, reports};
@@ -62,7 +58,7 @@ const OWN: u32 = 1 << 31;
 /// ```
 #[derive(Debug)]
 pub struct Order {
-    /// The number of the lock's class; 0 until it is first needed.
+    /// The class's number; 0 until first needed.
     class: AtomicU32,
 }
 
@@ -103,13 +99,13 @@ impl Hook for Order {
 
     fn acquiring(&self, lock: &Lock, mode: Mode) {
         let node = self.node(lock);
-        held::check(&held::Entry::new(lock, node, mode), Wants::of(mode));
+        held::check(&held::HeldLock::new(lock, node, mode), Wants::of(mode));
     }
 
     fn acquired(&self, lock: &Lock, mode: Mode, _: Way) {
         match mode {
             Mode::Upgrade => held::change(lock.address, HeldAs::MayWrite, Mode::Exclusive),
-            _ => held::push(held::Entry::new(lock, self.node(lock), mode)),
+            _ => held::push(held::HeldLock::new(lock, self.node(lock), mode)),
         }
     }
 

@@ -18,7 +18,7 @@ impl<C: Class> Named<C> {
     const LABEL: &'static Label = &Label::new(C::NAME);
 }
 
-/// Returns whether a `tiptoe lock` is attached, which receives waits under the locks' own names.
+/// Returns whether a `tiptoe lock` is attached, which receives waits.
 ///
 /// ```
 /// assert!(!tiptoe_lock::is_traced());
@@ -28,9 +28,8 @@ pub fn is_traced() -> bool {
     PORT.is_open()
 }
 
-/// Records that a thread is about to wait. Returns a token for [`end`]. Must be inlined into the
-/// caller's code, because the agent takes the address of this call for the place where the program
-/// takes the lock.
+/// Records that a thread is about to wait. Returns a token for [`end`]. Must be inlined, because
+/// the agent takes this call's address for the place where the program takes the lock.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
     PORT.begin(Named::<C>::LABEL, address as u64 | mode << MODE_SHIFT)

@@ -29,9 +29,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses briefly before the raw lock's own spinning, which begins with another try. That try right
-/// after a failed one would only take the cache line from the holder, who needs it to release the
-/// lock.
+/// Pauses before the raw lock's own spinning, which begins with a try. Right after a failed one
+/// that would only take the cache line from the holder, which needs it to release the lock.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {
@@ -39,12 +38,12 @@ pub(crate) fn pause() {
     }
 }
 
-/// Prefetches a cache line for writing. Otherwise a try that reads and then a wait that writes
-/// would transfer the line between CPUs twice. Only a hint; CPUs without the instruction ignore it.
+/// Prefetches a cache line for writing. Otherwise a try that reads and a wait that writes would
+/// transfer it between CPUs twice. CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch changes no visible state and does not fault, whatever the address.
+    // SAFETY: a prefetch changes no visible state and never faults.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(what),
                          options(nostack, preserves_flags));

@@ -8,7 +8,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::Whole;
 
-// SAFETY: a holder of the wrapper holds the raw mutex, which excludes others.
+// SAFETY: the wrapper's holder holds the raw mutex, which excludes others.
 unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 
@@ -74,7 +74,7 @@ unsafe impl<R: RawMutexTimed, H: Hook, C: Class> RawMutexTimed for Contended<R, 
     #[inline]
     #[track_caller]
     fn try_lock_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<Whole>(|raw| raw.try_lock_for(timeout)) }
     }
 

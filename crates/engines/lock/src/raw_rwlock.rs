@@ -11,7 +11,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{Read, ReadAgain, Write};
 
-// SAFETY: a holder of the wrapper holds the raw lock in the same mode.
+// SAFETY: the wrapper's holder holds the raw lock in the same mode.
 unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 
@@ -138,7 +138,7 @@ unsafe impl<R: RawRwLockTimed, H: Hook, C: Class> RawRwLockTimed for Contended<R
     #[inline]
     #[track_caller]
     fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<Read>(|raw| raw.try_lock_shared_for(timeout)) }
     }
 
@@ -191,7 +191,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<ReadAgain>(|raw| raw.try_lock_shared_recursive_for(timeout)) }
     }
 

@@ -10,7 +10,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{Upgradable, Upgrade};
 
-// SAFETY: a holder of the wrapper holds the raw lock in the same mode.
+// SAFETY: the wrapper's holder holds the raw lock in the same mode.
 unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contended<R, H, C> {
     #[inline]
     #[track_caller]
@@ -114,7 +114,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_upgradable_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<Upgradable>(|raw| raw.try_lock_upgradable_for(timeout)) }
     }
 
@@ -128,8 +128,7 @@ where
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: the caller holds the lock upgradable, and the raw lock returns whether it was
-        // upgraded.
+        // SAFETY: the caller holds it upgradable, and the raw lock returns whether it was upgraded.
         unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_for(timeout)) }
     }
 

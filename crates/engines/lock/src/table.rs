@@ -1,9 +1,9 @@
-//! Times by lock and call site, in static memory: no allocation, no lock.
+//! Times by lock and call site, in static memory, without allocation or lock.
 //!
-//! An entry belongs for ever to the thread that claimed it. No other thread adds to it, so an
-//! addition is a load and a store, and no thread waits for another's cache line. Readers merge the
-//! threads' entries. Without the feature `std` two threads may share a number, so an addition must
-//! be an exchange.
+//! An entry belongs for ever to the thread that claimed it, which alone adds to it. So an addition
+//! is a load and a store, and no thread waits for another's cache line. Readers merge threads'
+//! entries. Without the feature `std` two threads may share a number, so an addition must be an
+//! exchange.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! |---|---|---|
 //! | K: the key is complete | the store of `READY` | each load of the state |
 //!
-//! A thread that finds an entry claimed takes the next one. Two entries with one key are harmless,
-//! because readers merge them.
+//! A thread that finds an entry claimed takes the next. Entries with one key are harmless, because
+//! readers merge them.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -34,7 +34,7 @@ const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
 const READY: u64 = 2;
 
-/// How many entries are probed before the table counts as full.
+/// Entries probed before the table counts as full.
 const PROBES: usize = 16;
 /// Fewer under loom, which tracks each word.
 const BUCKETS: usize = if cfg!(tiptoe_loom) {
@@ -71,7 +71,7 @@ impl Key {
         own == other
     }
 
-    /// Returns whether both keys are equal, by the addresses of their strings, not by their text.
+    /// Returns whether both keys are equal, their strings by address.
     #[inline]
     fn is_same(&self, other: &Key) -> bool {
         (self.lock, self.thread, self.mode) == (other.lock, other.thread, other.mode)
@@ -80,18 +80,18 @@ impl Key {
     }
 }
 
-/// One cache line holds all that is touched while the lock is held and others wait for it: the
-/// fields up to `held_back`.
+/// The fields up to `held_back`, all that is touched while the lock is held and others wait, are in
+/// one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in a file.
+    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in a
+    /// file.
     key: UnsafeCell<MaybeUninit<Key>>,
-    /// One more time, in ticks and one, that is not yet among the others: 0 where there is none.
+    /// A time in ticks, plus one, that is not yet added; 0 if there is none.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
-    /// Counts of time-outs, cancellations and panics.
     failed: [AtomicU64; 3],
     zero: AtomicU64,
     counts: [AtomicU64; BUCKETS],
@@ -128,7 +128,7 @@ pub struct Table<const N: usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableRow {
-    /// The lock's address. A later lock at the same address continues its rows.
+    /// The lock's address. A later lock there continues its rows.
     pub lock: usize,
     /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
@@ -136,17 +136,17 @@ pub struct TableRow {
     pub mode: Mode,
     /// The call site.
     pub site: &'static Location<'static>,
-    /// The histogram of times, whatever the outcome.
+    /// The histogram of all times.
     pub times: Histogram,
     /// The sum of all times.
     pub total_ns: u64,
     /// The longest time.
     pub max_ns: u64,
-    /// How many of them timed out.
+    /// How many timed out.
     pub timed_out: u64,
-    /// How many of them were cancelled.
+    /// How many were cancelled.
     pub cancelled: u64,
-    /// How many of them panicked.
+    /// How many panicked.
     pub panicked: u64,
 }
 
@@ -157,7 +157,7 @@ fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Adds to a counter that other threads may write as well.
+/// Adds to a counter that other threads write, too.
 #[cfg(not(feature = "std"))]
 fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Relaxed);
@@ -173,32 +173,32 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: the entry is ready: its key is initialised (INVARIANT of `key`), and stays as is.
+        // SAFETY: the entry is ready: its key is initialised (INVARIANT of `key`), and stays.
         Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
     fn claim(&self, key: Key) -> bool {
-        // Relaxed: the claim publishes nothing; the store of `READY` does.
+        // Relaxed: the store of `READY` publishes, not the claim.
         let claimed = self.state.compare_exchange(FREE, CLAIMED, Relaxed, Relaxed);
         if claimed.is_err() {
             return false;
         }
-        // SAFETY: only the thread that claimed the entry writes the key; none reads it until ready.
+        // SAFETY: only the claiming thread writes the key; none reads it until ready.
         self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
         true
     }
 
-    /// Adds a time. Only the owner may call this.
+    /// Adds a time. Only for the owner.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
     }
 
-    /// Stores the time of a wait whose thread now holds the lock; its next wait adds the time.
-    /// Adding it now would prolong a short critical section. `false` if a time is stored already.
+    /// Stores the time of a wait whose thread now holds the lock, unless one is stored; its next
+    /// wait adds it. Adding it now would prolong a short critical section.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -209,7 +209,7 @@ impl Entry {
         is_free
     }
 
-    /// Adds the stored time. A reader that races with this may miss the time once.
+    /// Adds the stored time. A reader that races with this may miss it once.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn settle(&self) {
@@ -224,7 +224,7 @@ impl Entry {
         Some(crate::clock::ns(ticks))
     }
 
-    /// Adds a time. Relaxed: counters order nothing, so a reader sees each of them now or later.
+    /// Adds a time. Relaxed: counters order nothing, so a reader sees each now or later.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -263,7 +263,7 @@ impl Entry {
     }
 }
 
-// loom's atomics are made at run time, all others at compile time.
+// loom's atomics are made at run time, others at compile time.
 macro_rules! new {
     ($($constant:ident)?) => {
         impl Entry {
@@ -315,8 +315,7 @@ new!(const);
 #[cfg(tiptoe_loom)]
 new!();
 
-// SAFETY: a key is written once, by the thread that claimed the entry, and read only after that
-// (edge K).
+// SAFETY: a key is written once, by the claiming thread, and read only after that (edge K).
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
@@ -353,13 +352,13 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Returns the calling thread's entry, claiming one if needed. `None` if there is no room.
+    /// Returns the calling thread's entry, claiming one if needed and possible.
     #[inline]
     pub(crate) fn find(&self, lock: &Lock, mode: Mode) -> Option<&Entry> {
         self.entry(Key::of(lock, mode))
     }
 
-    /// Returns how many times were lost because there was no room.
+    /// Returns how many times were lost for lack of room.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);
@@ -370,8 +369,8 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // A product's bit depends only on lower bits of its factors, so each part is multiplied in
-        // separately. Otherwise threads with small stacks, which differ in few bits, would collide.
+        // A product's bit depends only on lower bits, so each part is multiplied in separately.
+        // Otherwise threads with small stacks, which differ in few bits, would collide.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
@@ -390,8 +389,8 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Returns a row for each lock, mode and call site. A row may lack a time that a thread is just
-    /// adding.
+    /// Returns a row for each lock, mode and call site, perhaps without a time that is just being
+    /// added.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
@@ -481,7 +480,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// Thread numbers as of threads with small stacks, with a guard page in between.
+    /// Numbers as of threads with small stacks and guard pages.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

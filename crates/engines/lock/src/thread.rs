@@ -1,6 +1,6 @@
 //! A number for the calling thread.
 
-/// Returns a number that no other living thread has: the address of a thread-local.
+/// Returns a number that no other living thread has: a thread-local's address.
 #[cfg(all(feature = "std", not(tiptoe_loom)))]
 #[inline]
 pub(crate) fn this_thread() -> usize {
@@ -10,7 +10,7 @@ pub(crate) fn this_thread() -> usize {
     PLACE.with(|place| core::ptr::from_ref(place).addr())
 }
 
-/// Returns a number from the stack's address. Several threads may share one.
+/// Returns a number from the stack's address, which threads may share.
 #[cfg(not(feature = "std"))]
 pub(crate) fn this_thread() -> usize {
     let here = 0_u8;
@@ -24,7 +24,7 @@ pub(crate) fn this_thread() -> usize {
     0
 }
 
-/// Returns the number that the model gives to its thread.
+/// Returns the number that the model gives its thread.
 #[cfg(all(feature = "std", tiptoe_loom, test))]
 pub(crate) fn this_thread() -> usize {
     loom::thread_local! {

@@ -7,12 +7,11 @@ use tracing::{debug, trace};
 use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 
-/// Emits an event of the target `tiptoe_lock` at the begin (level trace) and at the end (level
-/// debug) of each wait. Fields are the lock's `name` and `address`, the `mode` and the call `site`;
-/// at the end also `outcome` and `waited_ns`.
+/// Emits an event of target `tiptoe_lock` at the begin (level trace) and the end (level debug) of
+/// each wait. Fields are the lock's `name` and `address`, the `mode` and the call `site`; at the
+/// end also `outcome` and `waited_ns`.
 ///
-/// The event at the end is emitted with the lock held, so a subscriber must not take the same lock;
-/// it would deadlock.
+/// At the end the lock is held, so a subscriber that takes it would deadlock.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};
@@ -66,7 +65,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Collects the fields of each event, but only the names of those that vary.
+    /// Only the names of fields that vary.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

@@ -12,8 +12,8 @@ use crate::hook::Hook;
 use crate::table::Entry;
 use crate::table::Table;
 
-/// The largest number of rows, one for each lock, mode, call site and waiting thread. Memory is
-/// used as rows are added.
+/// The most rows, one for each lock, mode, call site and waiting thread. Memory is used as rows are
+/// added.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);
@@ -45,8 +45,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// The entry of the wait that this thread is in, with its lock and call site. It is looked up
-    /// before the wait, because a search with the lock held would delay other threads.
+    /// The entry of this thread's wait, with lock and call site. It is looked up before the wait,
+    /// because a search with the lock held would delay others.
     static HERE: Cell<Here> = const { Cell::new((None, 0, None)) };
 }
 
@@ -57,7 +57,7 @@ type Here = (
     Option<&'static Location<'static>>,
 );
 
-/// Returns the entry, if it is of this lock and call site.
+/// Returns the entry, if it is this lock's and call site's.
 #[cfg(feature = "std")]
 #[inline]
 fn here(lock: &Lock) -> Option<&'static Entry> {
@@ -103,7 +103,7 @@ fn add_slow(lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
     WAITS.add(lock, mode, outcome, Duration::from_nanos(Waits::ns(ticks)));
 }
 
-/// Returns what all [`Waits`] of this program have recorded so far.
+/// Returns what all [`Waits`] of this program have recorded.
 ///
 /// ```
 /// use tiptoe_lock::waits;

@@ -1,4 +1,4 @@
-//! The validator, against orders that are known to be good or bad.
+//! The validator, against good and bad orders.
 //!
 //! An order is written as the steps of threads that run one after another, separated by ` / `. A
 //! letter takes a lock to write. After it, `r` means to read, `R` to read recursively, `u`
@@ -19,7 +19,7 @@ use tiptoe_lock::{Mutex, on_report};
 
 type Lock<H, C> = lock_api::RwLock<Contended<Fake, H, C>, ()>;
 
-/// Held by each test, because reports are global to the process.
+/// Held by each test, because reports are global.
 static ALONE: Std<()> = Std::new(());
 static REPORTS: Std<Vec<Report>> = Std::new(Vec::new());
 
@@ -35,7 +35,7 @@ fn reported(work: impl FnOnce()) -> Vec<Report> {
 }
 
 fn step<H: Hook, C: Class>(lock: &Lock<H, C>, what: &str) {
-    // SAFETY: a fake lock counts as held whenever the test says so, and the orders do.
+    // SAFETY: a fake lock is held whenever the test says so, and the orders do.
     unsafe {
         let upgradable = || lock.make_upgradable_guard_unchecked();
         let write = || lock.make_write_guard_unchecked();
@@ -67,7 +67,7 @@ fn depth(text: &str) -> u8 {
     text.parse().expect("a depth")
 }
 
-/// Runs an order, with a thread for each of its threads, and returns the reported faults.
+/// Runs an order, a thread for each of its threads, and returns the faults.
 fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault> {
     let free: [Lock<H, Unnamed>; 5] = std::array::from_fn(|_| Lock::new(()));
     let classed: [Lock<H, C>; 2] = std::array::from_fn(|_| Lock::new(()));
@@ -94,7 +94,7 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
     reports.into_iter().map(|report| report.fault).collect()
 }
 
-/// Checks an order for each way that an acquisition may go: bare, tried, and contended.
+/// Bare, tried, contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
     /// A class for each run, because the graph never forgets one.
     struct Way<const AT: usize, const WAY: usize>;
@@ -142,7 +142,7 @@ fn good_orders_are_not_reported() {
         "a bR / br aR":;
         "au bR / b aR":;
         "ar b aR / a b":;
-        // Only one thread holds a lock upgradable at a time, and an upgrade waits for readers.
+        // One thread at a time holds a lock upgradable, and an upgrade waits for readers.
         "au a^":;
         "au b a^ / au b a^":;
         "au b a^ / a b":;
@@ -179,12 +179,10 @@ fn bad_orders_are_reported_once() {
         "au b a^ / ar b": Inversion;
         "ar b / au b a^": Inversion;
         "au a^ bR / b aR": Inversion;
-        // A downgraded lock is still held.
         "a av b / b a": Inversion;
         "a av b / b ar": Inversion;
         "a aw b / b au": Inversion;
         "au auv b / b a": Inversion;
-        // A single thread.
         "a a": Recursion;
         "ar a": Recursion;
         "ar ar": Recursion;
@@ -194,7 +192,6 @@ fn bad_orders_are_reported_once() {
         "au ar": Recursion;
         "au aR a^": Recursion;
         "a? a": Recursion;
-        // Classes.
         "t0 s0": SameClass;
         "tr0 sr0": SameClass;
         "t0 s1 / t1 s0": Inversion;
@@ -222,7 +219,6 @@ fn takes_two_then_one() -> u32 {
     *two + *ONE.lock()
 }
 
-/// Neither a deadlock nor two concurrent threads are needed.
 #[test]
 fn a_report_names_both_call_sites_and_both_stacks() {
     let _alone = ALONE
@@ -266,7 +262,7 @@ fn a_report_names_both_call_sites_and_both_stacks() {
     }
 }
 
-/// A guard that was sent is released by another thread, so the first no longer holds the lock.
+/// A sent guard is released by another thread.
 #[test]
 fn a_lock_released_by_another_thread_is_not_held() {
     let _alone = ALONE
@@ -275,7 +271,7 @@ fn a_lock_released_by_another_thread_is_not_held() {
     let [a, b] = [(); 2].map(|()| Mutex::<u32, Order>::new(0));
     let reports = reported(|| {
         forget(a.lock());
-        // SAFETY: the lock was taken above, and its guard was forgotten.
+        // SAFETY: the lock was taken above, and its guard forgotten.
         std::thread::scope(|scope| scope.spawn(|| unsafe { a.force_unlock() }).join())
             .expect("it unlocks");
         drop(b.lock());
@@ -285,7 +281,6 @@ fn a_lock_released_by_another_thread_is_not_held() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// A new lock at the address of a dropped one has none of its orders.
 #[test]
 fn a_lock_is_forgotten_with_its_orders() {
     let _alone = ALONE
@@ -306,8 +301,8 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// A lock without a class is one lock at any depth. A second ring through a reported order is a
-/// ring of its own.
+/// A lock without a class is one lock at any depth. A second ring through a reported order is its
+/// own.
 #[test]
 fn each_ring_is_reported() {
     let _alone = ALONE
@@ -332,7 +327,7 @@ fn each_ring_is_reported() {
     assert_eq!(second[0].steps.len(), 3);
 }
 
-/// With the feature `validate` all locks are checked, and those that name the hook only once.
+/// Under the feature `validate` all locks are checked, and those that name the hook once.
 #[cfg(feature = "validate")]
 #[test]
 fn every_lock_is_checked() {

@@ -16,7 +16,7 @@ type RwLock<H> = lock_api::RwLock<Contended<Fake, H>, u32>;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// A way's name, mode, whether it can give up, and the call.
+/// A way's name, mode, whether it can give up, and its call.
 type Way<L> = (&'static str, &'static str, bool, fn(&L) -> bool);
 
 fn of_mutexes<H: Hook>() -> Vec<Way<Mutex<H>>> {
@@ -126,10 +126,10 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// Upgrades of a guard that was taken while the lock was free.
+/// The guard is taken while the lock is free.
 fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     fn upgradable<H: Hook>(lock: &RwLock<H>) -> Upgradable<'_, Contended<Fake, H>, u32> {
-        // SAFETY: a fake lock counts as held whenever the test says so.
+        // SAFETY: a fake lock is held whenever the test says so.
         unsafe { lock.make_upgradable_guard_unchecked() }
     }
     vec![
@@ -149,7 +149,6 @@ fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// Returns the hooks' events without the raw lock's.
 fn events() -> Vec<String> {
     let all = log().into_iter();
     all.filter(|line| !line.starts_with("raw")).collect()
@@ -201,7 +200,7 @@ fn waits_for_rwlocks_are_reported() {
     waits_are_reported(&RwLock::<Waiting>::new(0), of_upgrades());
 }
 
-/// Whichever of the two panics.
+/// Whichever panics.
 #[test]
 fn of_two_hooks_each_begins_and_ends() {
     let lock = Mutex::<(Waiting, Waiting)>::new(0);
@@ -300,7 +299,6 @@ fn downgrades_and_fair_unlocks_are_reported() {
     assert_eq!(log()[2..], ["gives exclusive", "raw unlock_fair"]);
 }
 
-/// A bump waits as any other acquisition.
 #[test]
 fn bumps_are_reported() {
     let lock = RwLock::<Waiting>::new(0);
@@ -334,7 +332,6 @@ thread_local! {
     static SITES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The call site must be the program's.
 #[test]
 fn call_sites_are_the_program_s() {
     struct Here;
@@ -356,7 +353,7 @@ fn call_sites_are_the_program_s() {
     assert_eq!(sites, [file!()].repeat(27));
 }
 
-/// A free lock is taken without calling `cancelled`, whatever the hook.
+/// Whatever the hook.
 #[test]
 fn a_free_lock_is_taken_without_asking_to_cancel() {
     fn check<H: Hook>() {

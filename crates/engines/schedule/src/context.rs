@@ -7,15 +7,15 @@ use crate::set::Set;
 use crate::unit::Unit;
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
-/// The events of one CPU or thread, and what runs there now.
+/// The events of a CPU or thread, and what runs there now.
 ///
-/// On a CPU a label is a cgroup, and tasks change; in a thread a label is a scope. Times are in ns
-/// of any clock that never goes back; each call passes the current time.
+/// On a CPU a label is a cgroup, and tasks change; in a thread it is a scope. Times are in ns of
+/// any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Context<P> {
     units: Vec<Unit<P>>,
     label: Label,
-    /// The current task; its sets are in the units while it runs.
+    /// The current task, whose sets are in the units while it runs.
     task: Task,
     policy: Policy,
 }
@@ -26,14 +26,14 @@ pub enum Policy {
     /// Events of the labels left and entered, and groups that lose or gain a slot by that.
     #[default]
     Changed,
-    /// All events of each PMU that has events of a label. For comparison.
+    /// All events of each PMU with events of labels. For comparison.
     Everything,
 }
 
-/// The events of a task. Holds them while the task does not run.
+/// A task's events, held while it does not run.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// One set per PMU; shorter if the task never had events on the later ones.
+    /// One set per PMU, up to the last on which it had events.
     sets: Vec<Set>,
 }
 
@@ -43,8 +43,8 @@ impl Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which must not be running. A group that is larger than the slots
-    /// where the task will run never counts.
+    /// Adds a group for this task, which must not be running. A group larger than the slots where
+    /// it will run never counts.
     pub fn add(
         &mut self,
         pmu: usize,
@@ -54,7 +54,7 @@ impl Task {
         if self.sets.len() <= pmu {
             self.sets.resize_with(pmu + 1, Set::default);
         }
-        // The task does not run, so its own time does not pass.
+        // The task does not run, so its time does not pass.
         let number = self.sets[pmu].add(priority, events, 0)?;
         Ok(GroupId {
             pmu,
@@ -63,21 +63,20 @@ impl Task {
         })
     }
 
-    /// Returns how long a group of this task counted.
+    /// Returns how long a group counted.
     pub fn times(&self, id: GroupId) -> Option<Times> {
         let set = self.sets.get(id.pmu)?;
         Some(set.group(id.number)?.times(set.own_ns(0), 0))
     }
 
-    /// Returns the state of a group of this task.
+    /// Returns a group's state.
     pub fn state(&self, id: GroupId) -> Option<State> {
         Some(self.sets.get(id.pmu)?.group(id.number)?.state())
     }
 }
 
 impl<P: Pmu> Context<P> {
-    /// Returns a context in which the root's label runs, no task has events, and nothing is
-    /// counted.
+    /// Returns a context in the root's label, without events of tasks.
     pub fn new(pmus: impl IntoIterator<Item = P>, now_ns: u64) -> Context<P> {
         let units = pmus.into_iter().map(|pmu| Unit::new(pmu, now_ns));
         Context {
@@ -108,8 +107,8 @@ impl<P: Pmu> Context<P> {
         Some(&mut self.units.get_mut(pmu)?.pmu)
     }
 
-    /// Switches to another label: a cgroup switch on a CPU, a scope switch in a thread. Does not
-    /// allocate, and skips PMUs without events of labels.
+    /// Switches to another label: a cgroup on a CPU, a scope in a thread. Does not allocate, and
+    /// skips PMUs without events of labels.
     pub fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if label == self.label {
             return;
@@ -124,9 +123,9 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Switches to another task under this label, and returns the task that leaves.
+    /// Switches to another task under this label, and returns the one that leaves.
     ///
-    /// If neither task has events, this is a switch of labels, or nothing.
+    /// If neither has events, this is a switch of labels, or nothing.
     pub fn switch(&mut self, tree: &Tree, next: Task, label: Label, now_ns: u64) -> Task {
         if self.task.sets.is_empty() && next.sets.is_empty() {
             self.enter(tree, label, now_ns);
@@ -158,7 +157,7 @@ impl<P: Pmu> Context<P> {
         left
     }
 
-    /// Gives waiting groups a turn. To be called every few milliseconds.
+    /// Gives waiting groups a turn. Call it every few milliseconds.
     pub fn rotate(&mut self, now_ns: u64) {
         for unit in &mut self.units {
             unit.rotate(now_ns);
@@ -226,7 +225,7 @@ impl<P: Pmu> Context<P> {
         Some(times)
     }
 
-    /// Switches a group off; `None` if there is no such group.
+    /// Switches a group off, if it exists.
     pub fn disable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
@@ -235,7 +234,7 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Switches a group on that is off or in error; `None` if there is no such group.
+    /// Switches a group on that is off or in error, if it exists.
     pub fn enable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, _) = unit.set_mut(id.target)?;
@@ -244,8 +243,8 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Forgets the groups of a label that is about to be deleted. If the label runs, its parent
-    /// runs from here on.
+    /// Forgets the groups of a label that will be deleted. If it runs, its parent runs from here
+    /// on.
     pub fn forget(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if let Some(parent) = tree.parent(label).filter(|_| self.label == label) {
             self.enter(tree, parent, now_ns);

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Event(pub u32);
 
-/// A cgroup on a CPU, or a scope in a thread, under which code runs. See [`crate::Tree`].
+/// A cgroup on a CPU, or a scope in a thread. See [`crate::Tree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(pub u32);
 
@@ -15,24 +15,23 @@ impl Label {
     pub const ROOT: Label = Label(0);
 }
 
-/// What an event is counted for.
+/// What an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// Everything that runs in this context, whatever its label: the system on a CPU, the thread in
-    /// a thread.
+    /// All that runs in this context: the system on a CPU, the thread in a thread.
     System,
-    /// What runs under this label or one below it.
+    /// What runs under this label or below.
     Label(Label),
-    /// The task that this context runs now. Its events leave with it.
+    /// The task that runs now. Its events leave with it.
     Task,
 }
 
 /// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Always counts while its target runs, or is in error. No other group displaces it.
+    /// Always counts while its target runs, or is in error; never displaced.
     Pinned,
-    /// Shares the slots that pinned groups leave. Its [`Times`] say how long it counted.
+    /// Shares the slots that pinned groups leave. [`Times`] say how long it counted.
     Flexible,
 }
 
@@ -45,7 +44,7 @@ pub struct Request<'a> {
     pub target: Target,
     /// Whether the group may lose its slots.
     pub priority: Priority,
-    /// The events, each of which needs a slot.
+    /// The events; each needs a slot.
     pub events: &'a [Event],
 }
 
@@ -103,12 +102,11 @@ pub enum State {
     Waiting,
     /// Counting.
     Running,
-    /// Pinned, and all slots belonged to other pinned groups. Stays so until it is enabled again.
+    /// Pinned, and other pinned groups had all slots. Stays so until enabled again.
     Error,
 }
 
-/// How long a group was enabled and how long it counted, both in the time in which its target ran
-/// here.
+/// How long a group was enabled and counted, in its target's running time here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
     /// While its target ran, and it was neither off nor in error.
@@ -118,7 +116,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Returns the time in which it was enabled but did not count.
+    /// Returns how long it was enabled but did not count.
     pub fn missed_ns(self) -> u64 {
         self.enabled_ns.saturating_sub(self.running_ns)
     }

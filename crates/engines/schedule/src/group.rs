@@ -4,15 +4,13 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The memory of a flexible group's share, in its target's running time: after this long, earlier
-/// times weigh half.
+/// The memory of a flexible group's share, in its target's running time: earlier times weigh half.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// How long, in the same time, a new group is taken to have had an even share. Otherwise a group
-/// that has just started, and has missed nothing, would go before those that have run for long.
+/// How long, in that time, a new group is taken to have had an even share. Otherwise a new group,
+/// which has missed nothing, would go before those that have run for long.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
-/// A share of 1.
 pub(crate) const WHOLE: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
@@ -21,11 +19,11 @@ pub(crate) struct Group {
     pub(crate) priority: Priority,
     events: Box<[Event]>,
     phase: Phase,
-    /// The times up to the last change of `phase`; for a running group up to its last removal.
+    /// The times up to the last change of `phase`; if running, up to the last removal.
     until: Times,
     /// The target's running time when the group was enabled.
     enabled_at: u64,
-    /// The part of the group's times that is too old to count for its share.
+    /// The part of its times that is too old for its share.
     forgotten: Times,
 }
 
@@ -38,7 +36,7 @@ enum Phase {
 }
 
 impl Group {
-    /// Returns a group that waits. `own_ns` is how long its target has run.
+    /// Returns a waiting group whose target has run for `own_ns`.
     pub(crate) fn new(number: u32, priority: Priority, events: &[Event], own_ns: u64) -> Group {
         Group {
             number,
@@ -51,7 +49,6 @@ impl Group {
         }
     }
 
-    /// Returns the slots that it needs.
     pub(crate) fn weight(&self) -> u32 {
         u32::try_from(self.events.len()).unwrap_or(u32::MAX)
     }
@@ -68,7 +65,7 @@ impl Group {
         self.phase == Phase::Waiting
     }
 
-    /// Returns whether the group competes for slots: neither off nor in error.
+    /// Returns whether the group competes for slots.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_running() || self.is_waiting()
     }
@@ -82,7 +79,7 @@ impl Group {
         }
     }
 
-    /// Adds all its events to the PMU, or none. Returns `false` if the PMU refused one.
+    /// All events, or none if the PMU refuses one.
     pub(crate) fn put_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         let refused = self
             .events
@@ -98,7 +95,6 @@ impl Group {
         true
     }
 
-    /// Removes its events from the PMU, and waits.
     pub(crate) fn take_out(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
         if let Phase::RunningSince(since) = self.phase {
             for event in self.events.iter().rev() {
@@ -109,7 +105,7 @@ impl Group {
         }
     }
 
-    /// Switches a group off or puts it in error, so that it competes for no slots. It must not run.
+    /// Switches a group off or puts it in error. It must not run.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);
@@ -144,8 +140,7 @@ impl Group {
         times
     }
 
-    /// Returns the recent share of its enabled time in which it counted. `even` is what would be
-    /// fair now.
+    /// Returns the recent share of enabled time in which it counted. `even` is fair now.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

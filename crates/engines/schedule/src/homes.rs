@@ -1,19 +1,19 @@
-//! The labels that have groups (*homes*), linked to the next one above.
+//! The labels with groups (*homes*), linked upwards.
 
 use alloc::vec::Vec;
 
 use crate::set::Set;
 use crate::{Label, Tree};
 
-/// The sets of labels on one PMU. Labels without groups are skipped: the nearest home of any label
-/// is found in one step.
+/// The sets of labels on one PMU. Labels without groups are skipped: any label's nearest home is
+/// one step away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
-    /// For each label its own home, or that of the nearest label above it.
+    /// Each label's own home, or the nearest one above.
     nearest: Vec<Option<u32>>,
-    /// The homes on the longest path, and the groups of the largest set. Their product is room
-    /// enough for any switch.
+    /// Homes on the longest path, and groups of the largest set: their product is room for any
+    /// switch.
     longest: usize,
     largest: usize,
 }
@@ -22,7 +22,6 @@ pub(crate) struct Homes {
 struct Home {
     label: Label,
     up: Option<u32>,
-    /// How many homes are above this one.
     depth: u32,
     set: Set,
 }
@@ -35,7 +34,7 @@ impl Homes {
         self.homes.is_empty()
     }
 
-    /// Returns the home of a label, or of the nearest label above it that has one.
+    /// Returns a label's home, or the nearest one above.
     pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> At {
         match self.nearest.get(label.0 as usize) {
             Some(nearest) => *nearest,
@@ -49,7 +48,6 @@ impl Homes {
         }
     }
 
-    /// Returns the home of this very label.
     pub(crate) fn of(&self, label: Label) -> At {
         let at = self.nearest.get(label.0 as usize).copied().flatten()?;
         (self.homes[at as usize].label == label).then_some(at)
@@ -71,13 +69,13 @@ impl Homes {
         &mut self.homes[at as usize].set
     }
 
-    /// Returns the homes from `from` outwards, up to but without `end`.
+    /// Returns the homes from `from` outwards, before `end`.
     pub(crate) fn way(&self, from: At, end: At) -> impl Iterator<Item = u32> + '_ {
         let end_at = move |at: &u32| Some(*at) != end;
         core::iter::successors(from, |at| self.up(*at)).take_while(end_at)
     }
 
-    /// Returns the innermost home that is above or equal to both.
+    /// Returns the innermost home above or equal to both.
     pub(crate) fn common(&self, mut one: At, mut other: At) -> At {
         while one != other {
             let (a, b) = (one?, other?);
@@ -92,17 +90,15 @@ impl Homes {
         one
     }
 
-    /// Returns an upper bound for the groups on any path.
     pub(crate) fn most_groups(&self) -> usize {
         self.longest * self.largest
     }
 
-    /// Records that a set has this many groups now.
     pub(crate) fn grew(&mut self, groups: usize) {
         self.largest = self.largest.max(groups);
     }
 
-    /// Returns the home of a label, adding one if needed.
+    /// Adds one if needed.
     pub(crate) fn make(&mut self, tree: &Tree, label: Label) -> u32 {
         if let Some(at) = self.of(label) {
             return at;
@@ -117,13 +113,13 @@ impl Homes {
         self.homes.len() as u32 - 1
     }
 
-    /// Removes the home of a label that does not run. The indices of others change.
+    /// Removes the home of a label that does not run. Others' indices change.
     pub(crate) fn close(&mut self, tree: &Tree, label: Label) {
         self.homes.retain(|home| home.label != label);
         self.connect(tree);
     }
 
-    /// Relinks all homes. A label's parent has a smaller number, so it is linked before the label.
+    /// Relinks all homes. A parent has a smaller number, so it is linked before its children.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

@@ -1,20 +1,18 @@
 //! The order in which groups get slots when not all fit.
 //!
 //! Pinned groups are first: those that count already, then the system's, then labels' from the
-//! outermost inwards, then the task's. All flexible groups are in **one** order: the group with the
-//! smallest share goes first. The share is the time in which it counted, divided by the time in
-//! which it could have.
+//! outermost inwards, then the task's. All flexible groups are in **one** order, the smallest share
+//! first: the time in which a group counted, divided by the time in which it could have.
 //!
 //! So time passes for a group only while its target runs: a cgroup that runs for 0.1 ms in each 100
 //! missed nothing in the other 99.9. One that runs for the first time is taken to have had an even
-//! share. If groups were ordered by the time since their last turn, such cgroups would always be
-//! first, and enough of them would starve the system's events. Leaving the system's events on, and
-//! giving cgroups only what is left, is unfair the other way round.
+//! share. Ordered by the time since their last turn, such cgroups would always be first, and many
+//! would starve the system's events. Giving cgroups only what the system's events leave is unfair
+//! the other way round.
 //!
-//! Slots are given out in this order, and only groups that lose or gain slots are touched. At a
-//! *change* (a switch, or a group added or removed) running groups keep their slots until they are
-//! ahead by [`LEAD`], because switches may come every few microseconds. At a *turn* they have no
-//! such advantage.
+//! Slots are given out in this order, touching only groups that lose or gain some. At a *change* (a
+//! switch, or a group added or removed) running groups keep their slots until they are ahead by
+//! [`LEAD`], because switches may come every few microseconds. At a *turn* they do not.
 
 use alloc::vec::Vec;
 
@@ -23,7 +21,7 @@ use crate::set::Set;
 use crate::unit::Unit;
 use crate::{Pmu, State};
 
-/// By how much a running group's share may exceed a waiting group's between two turns.
+/// How far a running group's share may exceed a waiting one's between turns.
 const LEAD: u32 = WHOLE / 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +39,6 @@ pub(crate) enum SetPlace {
     Task,
 }
 
-/// A group that could count now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     rank: Rank,
@@ -50,16 +47,15 @@ pub(crate) struct Candidate {
     is_chosen: bool,
 }
 
-/// The sort key; smaller is earlier.
+/// Smaller is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_flexible: bool,
-    /// The share of a flexible group.
+    /// A flexible group's share.
     share: u32,
-    /// Whether the group is sorted after others of an equal share.
+    /// Sorted after others of an equal share.
     gives_way: bool,
-    /// The level of the group's target: the system, then labels from the outermost inwards, then
-    /// the task.
+    /// The target's level: the system, labels from the outermost inwards, the task.
     level: u32,
     number: u32,
 }
@@ -75,7 +71,7 @@ impl Candidate {
 }
 
 impl<P: Pmu> Unit<P> {
-    /// Returns all groups that could count now, in order. The caller must give the vector back as
+    /// Returns all groups that could count, in order. The vector must be given back as
     /// `self.order`, otherwise the next call allocates.
     pub(crate) fn ordered(&mut self, now_ns: u64, why: Settle) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
@@ -98,7 +94,7 @@ impl<P: Pmu> Unit<P> {
         order
     }
 
-    /// Returns the share that each flexible group would have now if all had the same.
+    /// Returns the share of each flexible group if all had the same.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);
@@ -107,8 +103,8 @@ impl<P: Pmu> Unit<P> {
         share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
-    /// Gives out the slots in order, touching only groups that lose or gain slots. All pinned
-    /// groups must fit.
+    /// Gives out slots in order, touching only groups that lose or gain some. All pinned groups
+    /// must fit.
     pub(crate) fn place_by_order(&mut self, now_ns: u64, why: Settle) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();
@@ -124,7 +120,7 @@ impl<P: Pmu> Unit<P> {
         }
         for (rank, candidate) in order.iter().enumerate() {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
-            // At a change a flexible group must not displace others, so it waits for its turn.
+            // At a change a flexible group must not displace others; it waits for its turn.
             if !counts && (candidate.is_pinned() || why == Settle::Turn) {
                 self.put_in_for_others(&order[rank..], now_ns);
             }
@@ -133,15 +129,13 @@ impl<P: Pmu> Unit<P> {
         self.order = order;
     }
 
-    /// Returns whether the group counts now.
     fn put_in(&mut self, candidate: &Candidate, now_ns: u64) -> bool {
         let (set, pmu) = self.at_place(candidate.place);
         set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
     }
 
-    /// Makes room for the first group, for which there are slots but the PMU refuses the
-    /// combination. Flexible groups after it are removed, from the last one on. Each is tried again
-    /// later in the order.
+    /// Makes room for the first group, which has slots but whose combination the PMU refuses, by
+    /// removing flexible groups after it, from the last on. They are tried again in order.
     #[cold]
     fn put_in_for_others(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {
@@ -163,7 +157,6 @@ impl<P: Pmu> Unit<P> {
     }
 }
 
-/// The time and reason of a sort.
 struct SortContext {
     now_ns: u64,
     even: u32,
@@ -171,7 +164,6 @@ struct SortContext {
 }
 
 impl SortContext {
-    /// Adds the candidates of one set.
     fn push(&self, order: &mut Vec<Candidate>, set: &mut Set, place: SetPlace, level: u32) {
         if set.wanted == 0 {
             return;

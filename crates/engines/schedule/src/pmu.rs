@@ -4,7 +4,7 @@ use crate::Event;
 
 /// A resource with slots: hardware counters, debug registers, a budget.
 pub trait Pmu {
-    /// Returns how many events can count at a time; `u32::MAX` for no limit.
+    /// Returns how many events can count at a time, or `u32::MAX`.
     fn slots(&self) -> u32;
 
     /// Starts counting an event.
@@ -14,6 +14,6 @@ pub trait Pmu {
     fn delete(&mut self, event: Event);
 }
 
-/// There is a free slot, but none that this event can use beside the others.
+/// No free slot can be used by this event beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoUsableSlot;

@@ -9,7 +9,7 @@ pub trait Slots {
     /// Why a slot could not be changed.
     type Error;
 
-    /// Makes a slot run another event. On failure the slot must run the same one as before.
+    /// Makes a slot run another event. On failure it must still run the same one.
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
@@ -34,28 +34,28 @@ impl core::error::Error for TooManyPinned {}
 /// back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
-    events: Vec<Event>,
-    /// The event of each slot; pinned ones first.
+    events: Vec<RotatedEvent>,
+    /// Each slot's event, pinned ones first.
     slots: Vec<usize>,
     pinned: usize,
-    /// The flexible slots, the one that has run its event for longest first.
+    /// Flexible slots, the longest running first.
     running: VecDeque<usize>,
-    /// The flexible events without a slot, the one that has waited longest first.
+    /// Flexible events without a slot, the longest waiting first.
     waiting: VecDeque<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Event {
-    /// When it last got a slot, while it has one.
+struct RotatedEvent {
+    /// When it last got its slot, while it has one.
     since_ns: Option<u64>,
-    /// How long it ran before that.
+    /// How long it ran before.
     ran_ns: u64,
 }
 
 impl Rotation {
-    /// Returns a rotation of events, some of them `pinned`. Flexible ones begin with number
-    /// `first` among them, so that the start of a program is not always seen by the same ones.
-    /// Nothing runs before [`Rotation::start`].
+    /// Returns a rotation of events, some `pinned`. Flexible ones begin with number `first`, so
+    /// that not always the same ones see a program's start. Nothing runs before
+    /// [`Rotation::start`].
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
             let numbered = pinned.iter().enumerate();
@@ -73,7 +73,7 @@ impl Rotation {
         let room = waiting.len().min(slots - pinned);
         running.extend(waiting.drain(..room));
         Ok(Rotation {
-            events: alloc::vec![Event::default(); running.len() + waiting.len()],
+            events: alloc::vec![RotatedEvent::default(); running.len() + waiting.len()],
             running: (pinned..running.len()).collect(),
             slots: running,
             pinned,
@@ -93,13 +93,13 @@ impl Rotation {
         &self.slots
     }
 
-    /// Returns whether events take turns. They do not if all have a slot.
+    /// Returns whether events take turns, because not all have a slot.
     pub fn takes_turns(&self) -> bool {
         !self.waiting.is_empty() && self.pinned < self.slots.len()
     }
 
-    /// Gives the slots of events that ran longest to those that waited longest. If a slot cannot be
-    /// changed, this and the later slots stay as they are.
+    /// Gives the slots of the longest running events to the longest waiting. If a slot cannot be
+    /// changed, it and later ones stay.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {

@@ -1,13 +1,13 @@
-//! The groups of one target on one PMU, and the target's running time.
+//! The groups of one target on one PMU, and its running time.
 
 use alloc::vec::Vec;
 
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// Groups that arrive and leave together with their target.
+/// Groups that arrive and leave with their target.
 ///
-/// Each sum is updated as groups change, so that a switch skips the groups of targets that stay:
+/// Each sum follows changes of groups, so that a switch skips targets that stay:
 ///
 /// | sum | of |
 /// |---|---|
@@ -40,18 +40,17 @@ impl Set {
         self.here_since.is_some()
     }
 
-    /// Returns the target's running time.
     pub(crate) fn own_ns(&self, now_ns: u64) -> u64 {
         let here = self.here_since;
         self.ran_ns + here.map_or(0, |since| now_ns.saturating_sub(since))
     }
 
-    /// Records that the target runs from now on. Its groups wait.
+    /// Records that the target runs. Its groups wait.
     pub(crate) fn arrive(&mut self, now_ns: u64) {
         self.here_since.get_or_insert(now_ns);
     }
 
-    /// Records that the target no longer runs, and stops its groups.
+    /// Records that the target stops, with its groups.
     pub(crate) fn leave(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
         self.take_all_out(now_ns, pmu);
         self.ran_ns = self.own_ns(now_ns);
@@ -67,9 +66,8 @@ impl Set {
         }
     }
 
-    /// Adds all waiting groups to the PMU, pinned ones first. Returns whether all could be added.
+    /// Adds all waiting groups to the PMU, pinned first. Returns whether it took all.
     pub(crate) fn put_all_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
-        // All of them run already.
         if self.running == self.wanted {
             return true;
         }
@@ -108,8 +106,7 @@ impl Set {
         Some(group.times(self.own_ns(now_ns), now_ns))
     }
 
-    /// Takes a group out of the competition: switched off or in error. `None` if there is no such
-    /// group.
+    /// Takes a group out of the competition, off or in error, if it exists.
     pub(crate) fn rest(
         &mut self,
         number: u32,
@@ -123,7 +120,7 @@ impl Set {
         Some(())
     }
 
-    /// Takes a group that does not run out of the competition.
+    /// Takes a group out that does not run.
     pub(crate) fn rest_at(&mut self, at: usize, state: State, now_ns: u64) {
         let own_ns = self.own_ns(now_ns);
         let group = &mut self.groups[at];
@@ -134,7 +131,7 @@ impl Set {
         group.rest(own_ns, state);
     }
 
-    /// Brings a group back into the competition; `None` if there is no such group.
+    /// Brings a group back into the competition, if it exists.
     pub(crate) fn wake(&mut self, number: u32, now_ns: u64) -> Option<()> {
         let at = self.position(number)?;
         let own_ns = self.own_ns(now_ns);

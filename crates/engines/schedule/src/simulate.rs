@@ -1,19 +1,16 @@
-//! Simulates a set of events before any is opened: the scheduler itself, driven by a trace of
-//! switches.
+//! Simulates events before any is opened: the scheduler itself, driven by a trace of switches.
 //!
-//! It is deterministic and needs no operating system: the same plan, trace and seed always give the
-//! same numbers. CPUs share nothing, so each is run separately ([`Cpu::run`]) and the outcomes are
-//! added.
+//! The same plan, trace and seed always give the same numbers. CPUs share nothing, so each is run
+//! separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
 //!
-//! - Which group has slots when is exact, because it is the scheduler itself.
-//! - A switch costs the number of events added to the PMU and deleted ([`Outcome::operations`]).
-//! - These operations take time one after another, so an event that is deleted and added in one
-//!   switch misses what happens in between ([`Group::blind_ns`]).
+//! - Which group has slots when is exact: it is the scheduler itself.
+//! - A switch costs the events added to the PMU and deleted ([`Outcome::operations`]).
+//! - Operations take time one after another, so an event deleted and added in one switch misses
+//!   what happens in between ([`GroupOutcome::blind_ns`]).
 //! - Each time that a label runs, events happen at a random rate between half and one and a half of
-//!   the mean. So a count that is scaled up from a part of the time has an error
-//!   ([`Group::error`]).
+//!   the mean. So a count scaled up from a part of the time has an error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;
@@ -21,7 +18,7 @@ mod simulated_pmu;
 mod trace;
 
 pub use charged::Charges;
-pub use outcome::{Group, Outcome};
+pub use outcome::{GroupOutcome, Outcome};
 pub use trace::{Random, Switch, Synthetic};
 
 use alloc::vec::Vec;
@@ -40,7 +37,7 @@ pub struct Machine<'a> {
     pub slots: u32,
     /// The time between two turns.
     pub turn_ns: u64,
-    /// How long it takes to add an event to the PMU, or to delete one.
+    /// How long an event takes to be added or deleted.
     pub operation_ns: u64,
 }
 
@@ -49,11 +46,11 @@ pub struct Machine<'a> {
 pub struct GroupRequest {
     /// The target.
     pub target: Target,
-    /// Whether the group may lose its slots.
+    /// Whether it may lose its slots.
     pub priority: Priority,
     /// The number of events.
     pub events: u32,
-    /// Whether each event needs a counter. If not, they are software events, which have no limit.
+    /// Whether events need counters; software events do not.
     pub needs_slots: bool,
 }
 
@@ -62,9 +59,7 @@ pub struct GroupRequest {
 pub struct Cpu<'a> {
     machine: &'a Machine<'a>,
     context: Context<SimulatedPmu>,
-    /// The groups, with their first events.
     ids: Vec<(GroupId, Event)>,
-    /// How many events happened under each label.
     work: Vec<u64>,
     now_ns: u64,
     next_turn_ns: u64,
@@ -72,7 +67,7 @@ pub struct Cpu<'a> {
 }
 
 impl Machine<'_> {
-    /// Returns a CPU with all groups, at time 0. Clone it for the other CPUs.
+    /// Returns a CPU with all groups, at time 0, to be cloned for others.
     pub fn cpu(&self, policy: Policy) -> Result<Cpu<'_>, AddError> {
         let pmus = [self.slots, u32::MAX].map(|slots| SimulatedPmu::new(slots, self.operation_ns));
         let mut context = Context::new(pmus, 0).with_policy(policy);
@@ -109,7 +104,7 @@ impl Machine<'_> {
 }
 
 impl Cpu<'_> {
-    /// Runs through switches, which must be in order, until `end_ns`.
+    /// Runs ordered switches until `end_ns`.
     pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
         self.run_each(switches, end_ns, seed, |_| {});
     }
@@ -178,7 +173,7 @@ impl Cpu<'_> {
                 Target::Label(label) => self.work[label.0 as usize],
                 _ => self.work[0],
             };
-            Group {
+            GroupOutcome {
                 times: self.context.times(*id, self.now_ns).unwrap_or_default(),
                 blind_ns: pmu.map_or(0, |pmu| pmu.blind_ns(*event)),
                 in_error: self.context.state(*id) == Some(State::Error),

@@ -4,12 +4,11 @@ use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups or scopes by parent. Numbers are never reused, so a parent's number is always below its
-/// children's.
+/// Cgroups or scopes by parent. Numbers are never reused, so a parent's is below its children's.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
-    /// The number of children of each label; `None` for a deleted label.
+    /// Each label's number of children; `None` if deleted.
     children: Vec<Option<u32>>,
 }
 
@@ -28,7 +27,7 @@ impl Tree {
         Tree::default()
     }
 
-    /// Adds a label; `None` if there is no such parent, or no number left.
+    /// Adds a label, if its parent exists and a number is left.
     pub fn create(&mut self, parent: Label) -> Option<Label> {
         let label = Label(u32::try_from(self.parents.len()).ok()?);
         *self.children.get_mut(parent.0 as usize)?.as_mut()? += 1;
@@ -37,7 +36,7 @@ impl Tree {
         Some(label)
     }
 
-    /// Deletes a label. Returns `false` if it does not exist, is the root or has children.
+    /// Deletes a label, unless it is the root or has children.
     pub fn delete(&mut self, label: Label) -> bool {
         let childless = self.children.get(label.0 as usize) == Some(&Some(0));
         let Some(parent) = self.parent(label).filter(|_| childless) else {
@@ -55,7 +54,7 @@ impl Tree {
         matches!(self.children.get(label.0 as usize), Some(Some(_)))
     }
 
-    /// Returns the parent of a label, also of a deleted one.
+    /// Returns a label's parent, also if deleted.
     pub fn parent(&self, label: Label) -> Option<Label> {
         self.parents.get(label.0 as usize).copied().flatten()
     }
@@ -70,7 +69,7 @@ impl Tree {
         self.parents.len()
     }
 
-    /// Returns `false`, because the root always exists.
+    /// Returns `false`: the root always exists.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -1,5 +1,3 @@
-//! One PMU of a context, and which of its groups count.
-
 use alloc::vec::Vec;
 
 use crate::homes::{At, Homes};
@@ -9,9 +7,9 @@ use crate::{Label, Pmu, State, Target, Tree};
 
 /// One PMU with all its groups. INVARIANT between two calls:
 ///
-/// 1. Only groups of the system, of the homes on the path from `here`, and of the task count; never
+/// 1. Only groups of the system, of the homes from `here` upwards, and of the task count; never
 ///    more than the slots.
-/// 2. While everything that these need fits, all of them count, unless the PMU refuses some.
+/// 2. While all of these fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<P> {
@@ -19,9 +17,9 @@ pub(crate) struct Unit<P> {
     pub(crate) system: Set,
     pub(crate) task: Set,
     pub(crate) homes: Homes,
-    /// The home of the label that runs, or the nearest above it.
+    /// The running label's home, or the nearest above.
     pub(crate) here: At,
-    /// Capacity for sorting candidates, so that a switch does not allocate.
+    /// Kept capacity for sorting, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -49,8 +47,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Switches to another label by taking all groups out and putting them in again. For
-    /// comparison.
+    /// Switches to another label by taking all groups out and in again. For comparison.
     pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -60,7 +57,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Moves from the labels left to those entered, without starting any group.
+    /// Moves from the labels left to those entered, without starting groups.
     pub(crate) fn cross(&mut self, to: At, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -92,15 +89,13 @@ impl<P: Pmu> Unit<P> {
         self.place_by_order(now_ns, why);
     }
 
-    /// Restores the invariant after a change of a group of this target. Does nothing while the
-    /// target does not run.
+    /// Restores the invariant after a change of this target's groups, if it runs.
     pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
         if self.set(target).is_some_and(Set::is_here) {
             self.settle(now_ns, Settle::Change);
         }
     }
 
-    /// Gives waiting groups a turn.
     pub(crate) fn rotate(&mut self, now_ns: u64) {
         if self.sum(|set| set.wanted) > self.sum(|set| set.running) {
             self.settle(now_ns, Settle::Turn);
@@ -115,7 +110,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Returns the set of a target, if it has one, and the PMU.
     pub(crate) fn set_mut(&mut self, target: Target) -> Option<(&mut Set, &mut P)> {
         let set = match target {
             Target::System => &mut self.system,
@@ -128,7 +122,7 @@ impl<P: Pmu> Unit<P> {
         Some((set, &mut self.pmu))
     }
 
-    /// Returns the set of a target, adding one if needed.
+    /// Adds one if needed.
     pub(crate) fn make_set(
         &mut self,
         tree: &Tree,
@@ -164,14 +158,13 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Reserves capacity for the candidates of any switch.
     pub(crate) fn make_room(&mut self) {
         let most = self.system.len() + self.task.len() + self.homes.most_groups();
         self.order.reserve(most.saturating_sub(self.order.len()));
     }
 
-    /// Visits the sets that can count now: the system's, those of the running labels from the
-    /// innermost on, the task's.
+    /// Visits the sets that can count now: the system's, the running labels' from the innermost on,
+    /// the task's.
     fn each_set(&mut self, mut visit: impl FnMut(&mut Set, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;

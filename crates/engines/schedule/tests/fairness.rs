@@ -1,4 +1,4 @@
-//! When slots are scarce, turns must be fair between events of the system and of cgroups.
+//! Scarce slots must be shared fairly between events of the system and of cgroups.
 #![cfg(not(miri))]
 
 mod support;
@@ -8,7 +8,6 @@ use tiptoe_schedule::{Context, Event, GroupId, Label, Priority, Request, Target,
 
 const MS: u64 = 1_000_000;
 
-/// A CPU on which cgroups run in turns.
 struct Cpu {
     context: Context<Counters>,
     tree: Tree,
@@ -18,7 +17,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Returns a CPU with groups of one event, for the system and for each cgroup.
+    /// One event each.
     fn new(slots: u32, system: u32, cgroups: u32, each: u32) -> Cpu {
         let mut cpu = Cpu {
             context: Context::new([Counters::new(slots)], 0),
@@ -48,7 +47,7 @@ impl Cpu {
         cpu
     }
 
-    /// Runs each cgroup for its slice, round and round, with a turn every 4 ms.
+    /// With a turn every 4 ms.
     fn run(&mut self, slices_ns: &[u64], for_ns: u64) {
         let end = self.now_ns + for_ns;
         let mut turn = self.now_ns + 4 * MS;
@@ -67,7 +66,7 @@ impl Cpu {
         }
     }
 
-    /// Returns the smallest and largest share of enabled time, in percent.
+    /// In percent.
     fn shares(&self, ids: &[GroupId]) -> (u64, u64) {
         let share = |id: &GroupId| {
             let times = self.context.times(*id, self.now_ns).unwrap();
@@ -77,7 +76,6 @@ impl Cpu {
         (*shares.iter().min().unwrap(), *shares.iter().max().unwrap())
     }
 
-    /// Returns the smallest and largest share of all groups.
     fn all(&self) -> (u64, u64) {
         let of_cgroups = self.cgroups.iter().map(|ids| self.shares(ids));
         of_cgroups.fold(self.shares(&self.system), |(least, most), (low, high)| {
@@ -108,8 +106,8 @@ fn the_system_s_events_and_cgroups_have_equal_shares() {
     }
 }
 
-/// A scheduler that orders groups by the time of their last turn would fail here. Each cgroup runs
-/// seldom, so its last turn is always older than that of the system's groups, which would starve.
+/// Ordered by the time of the last turn, the system's groups would starve: each cgroup runs seldom,
+/// so its last turn is always older.
 #[test]
 fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     let mut cpu = Cpu::new(2, 2, 300, 2);
@@ -124,7 +122,7 @@ fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     assert!((45..=55).contains(&mean), "{mean}%");
 }
 
-/// Short-lived cgroups: none of them ran before, or will again.
+/// None ran before, or will again.
 #[test]
 fn cgroups_that_run_once_do_not_starve_the_system() {
     let mut cpu = Cpu::new(4, 4, 1000, 20);
@@ -134,7 +132,7 @@ fn cgroups_that_run_once_do_not_starve_the_system() {
     assert!(least + 6 >= even && most <= even + 6, "{least} to {most}%");
 }
 
-/// The published patch left the system's events on, and gave cgroups only what was left.
+/// The published patch gave cgroups only what the system's events left.
 #[test]
 fn cgroups_are_not_starved_by_events_that_stay() {
     let mut cpu = Cpu::new(4, 4, 2, 1);

@@ -17,7 +17,7 @@ thread_local! {
 /// The system's allocator, which counts this thread's calls.
 struct CountingAllocator;
 
-// SAFETY: every call is passed on unchanged to the system's allocator.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -49,7 +49,6 @@ impl Pmu for Quiet {
     fn delete(&mut self, _event: Event) {}
 }
 
-/// Panics if it is used while labels switch.
 struct Untouched(bool);
 
 impl Pmu for Untouched {
@@ -130,7 +129,6 @@ fn switches_do_not_allocate() {
 
 #[test]
 fn pmus_without_events_of_cgroups_are_skipped_whole() {
-    /// A PMU with events of cgroups, or one without.
     enum Either {
         Counters(Counters),
         Untouched(Untouched),

@@ -111,7 +111,7 @@ impl Pair {
                     return;
                 }
             }
-            // The current task cannot be the next one.
+            // The current task cannot be the next.
             Change::Switch(task, label) if task == self.model.task => {
                 return self.change(&Change::Enter(label));
             }
@@ -205,7 +205,6 @@ impl Pair {
         self.model.add(target, is_pinned, weight);
     }
 
-    /// Returns the groups that count, by what the PMU was given.
     fn running(&self) -> Vec<usize> {
         let counts = self.context.pmu(0).unwrap().running();
         let runs = |at: &usize| self.ids[*at].1.iter().all(|event| counts.contains(event));

@@ -1,4 +1,4 @@
-//! Any mix of events: pinned ones must never move, and the others must have equal turns.
+//! Pinned events must never move, and others must have equal turns.
 
 use std::collections::HashSet;
 
@@ -96,7 +96,7 @@ proptest! {
             let running: HashSet<usize> = rotation.slots().iter().copied().collect();
             prop_assert_eq!(running.len(), slots_there.min(pinned.len()));
         }
-        // The time of all slots is given out exactly once.
+        // All slots' time is given out exactly once.
         let now = turns * 10;
         let ran: Vec<u64> = (0..pinned.len()).map(|event| rotation.ran_ns(event, now)).collect();
         prop_assert_eq!(ran.iter().sum::<u64>(), now * rotation.slots().len() as u64);

@@ -21,15 +21,15 @@
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A thread's descriptor, which trampolines reach through a TLS word. Each has a cache line of its
-/// own, so that threads share none.
+/// A thread's descriptor, which trampolines reach through a TLS word: a cache line, so that threads
+/// share none.
 #[repr(C, align(64))]
 pub struct Descriptor {
-    /// Address of the thread's slab, or 0. Read by trampolines: offset 0.
+    /// Address of the thread's slab, or 0. Trampolines read it at offset 0.
     pub slab: AtomicU64,
     /// The owning thread, or 0, in the low half; above it the number of takeovers. The kernel
-    /// reuses a dead thread's number. An exchange on the number alone could not tell whether a new
-    /// thread with that number had claimed the descriptor in between.
+    /// reuses a dead thread's number, so an exchange on the number alone could not tell whether a
+    /// new thread with it had claimed the descriptor in between.
     owner: AtomicU64,
 }
 
@@ -44,8 +44,8 @@ impl Descriptor {
 
     /// Returns the owning thread, or 0.
     pub fn owner(&self) -> u32 {
-        // Relaxed: a thread compares it with its own number, which only that thread can store or
-        // replace while it lives.
+        // Relaxed: a thread compares it with its own number, which only that thread stores or
+        // replaces while it lives.
         self.owner.load(Ordering::Relaxed) as u32
     }
 }
@@ -56,10 +56,10 @@ impl Default for Descriptor {
     }
 }
 
-/// How many owners a claim checks before it takes a fresh descriptor.
+/// Owners that a claim checks before it takes a fresh descriptor.
 const LOOKS: usize = 4;
 
-/// All descriptors of a process, and the session that they serve.
+/// A process's descriptors, and the session that they serve.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
     /// Descriptors ever used; wiped on fork with the table it counts.
@@ -89,14 +89,14 @@ impl<'a> Claims<'a> {
 
     /// Returns how many descriptors were ever taken.
     pub fn used(&self) -> usize {
-        // Relaxed: only a bound for searches; each descriptor is checked by itself.
+        // Relaxed: only a bound for searches; each descriptor is checked.
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
     /// Takes a descriptor for thread `tid`: an owned one for whose index and owner `taken` returns
     /// `false` (unless `keep`), or a fresh one. `None` if all are taken. Only the first `most` have
-    /// a slab, so the others are taken last. Lock-free. A signal handler that claims on the same
-    /// thread in between is harmless, because both descriptors then belong to that thread.
+    /// a slab, so the others are taken last. Lock-free. A signal handler may claim in between: both
+    /// descriptors then belong to its thread.
     pub fn claim(
         &self,
         tid: u32,
@@ -126,13 +126,13 @@ impl<'a> Claims<'a> {
             return false;
         };
         // Acquire: pairs with the exchange below and the store in `take_fresh`, so that `taken`
-        // checks the thread after that thread wrote its number.
+        // checks the thread after it wrote its number.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
         let free = owner == tid || (owner != 0 && !taken(index, owner));
         let next = (held >> 32).wrapping_add(1) << 32 | u64::from(tid);
-        // AcqRel: the dead owner's writes happened before its death was seen
-        // through the kernel; among living claimants the exchange decides.
+        // AcqRel: the dead owner's writes happened before the kernel reported its death; among
+        // living claimants the exchange decides.
         free && descriptor
             .owner
             .compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed)
@@ -143,7 +143,7 @@ impl<'a> Claims<'a> {
         if self.used.load(Ordering::Relaxed) as usize >= self.descriptors.len() {
             return None; // Relaxed: the increment below decides
         }
-        // Relaxed: uniqueness needs only the increment's atomicity.
+        // Relaxed: uniqueness needs only atomicity.
         let index = self.used.fetch_add(1, Ordering::Relaxed) as usize;
         let descriptor = self.descriptors.get(index)?;
         descriptor.owner.store(tid.into(), Ordering::Release); // pairs with `take_over`'s exchange
@@ -151,8 +151,8 @@ impl<'a> Claims<'a> {
     }
 
     /// Reserves a dead thread's descriptor for the living thread `holder` until
-    /// [`Claims::release`], so that no heir takes it. Returns the dead owner; `None` if there is no
-    /// owner, `alive` reports it living, or an heir was faster.
+    /// [`Claims::release`], so that no heir takes it. Returns the dead owner; `None` if there is
+    /// none, `alive` reports it living, or an heir was faster.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -169,13 +169,13 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Gives a held descriptor back to its dead owner, so that an heir may take it.
+    /// Gives a held descriptor back to its dead owner, for an heir.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
             let next = taken.wrapping_add(1) << 32 | u64::from(owner);
-            // Release: pairs with the Acquire in `take_over`, so that an heir sees what the holder
-            // wrote.
+            // Release: pairs with the Acquire in `take_over`, so that an heir sees the holder's
+            // writes.
             descriptor.owner.store(next, Ordering::Release);
         }
     }
@@ -191,14 +191,13 @@ impl<'a> Claims<'a> {
     }
 
     /// Returns the active session. Must be read before its slabs are looked up, so that
-    /// [`Claims::open`] refuses the slab of a session that has ended since.
+    /// [`Claims::open`] refuses a slab of a session that has ended.
     pub fn session(&self) -> Option<u64> {
         let session = self.session.load(Ordering::Acquire); // pairs with `begin`
         (session & 1 == 1).then_some(session)
     }
 
-    /// Leads the calling thread's trampolines to its slab. Returns `false`, and opens nothing, if
-    /// the session has ended.
+    /// Leads the calling thread's trampolines to its slab, unless the session has ended.
     pub fn open(&self, index: usize, slab: u64, session: u64) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
@@ -213,7 +212,7 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Ends the session. Afterwards trampolines find no slab, except those that read theirs before.
+    /// Ends the session. Afterwards trampolines find no slab, except those that have read theirs.
     /// Only the agent's thread may call this.
     pub fn end(&self) {
         let session = self.session.load(Ordering::Relaxed); // our own write
@@ -236,7 +235,6 @@ impl<'a> Claims<'a> {
 mod tests {
     use super::*;
 
-    /// Short-lived threads beside some that stay.
     #[test]
     fn dead_threads_slabs_are_taken_before_there_is_none() {
         const MOST: usize = 16;

@@ -1,10 +1,10 @@
-//! Keeps the address space up to date: by the program's calls that map or unmap code of files, and
-//! by the kernel's list where these do not suffice.
+//! Keeps the address space up to date by the program's calls that map or unmap files' code, and by the
+//! kernel's list where these do not suffice.
 //!
-//! The coordination removed: the program's threads map and unmap concurrently, as the kernel lets
-//! them. None of them ever waits for the reader of the whole list.
+//! The coordination removed: the program's threads map and unmap concurrently, and never wait for the
+//! reader of the list.
 //!
-//! The space holds the executable parts of files. It learns of a change in one of five ways:
+//! The space holds files' executable parts. It learns of a change in five ways:
 //!
 //! | a change | the space |
 //! |---|---|
@@ -14,16 +14,16 @@
 //! | the loader's own calls, which no hook sees | is in doubt from [`Feed::begin_unseen`] on |
 //! | a miss: a thread runs where the space has nothing | is lacking |
 //!
-//! A space in doubt may hold mappings that were removed, so lookups must not be answered. A lacking
-//! space holds nothing wrong, so positive answers are right. Both end when the agent's thread has
-//! read the whole list ([`Feed::read_again`]); [`doubt`] has the rules.
+//! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space holds
+//! nothing wrong, so positive answers are right. Both end once the agent's thread has read the list
+//! ([`Feed::read_again`]); [`doubt`] has the rules.
 //!
-//! A file is identified by device and inode, as the list shows them, and gets a small number when
-//! it is first read there. On some file systems stat(2) shows another device. The pair is then
-//! unknown, and the space is lacking until the list is read.
+//! A file is its device and inode in the list, and gets a small number when first read there. On some file
+//! systems stat(2) shows another device. The pair is then unknown, and the space lacking until the list is
+//! read.
 //!
-//! A call that concerns no file's code costs a check of its arguments, and a look into the page
-//! table if it removes mappings. It writes nothing shared.
+//! A call that concerns no file's code costs a check of its arguments, a look into the page table if it
+//! removes mappings, and no shared write.
 
 use core::ops::Range;
 
@@ -42,15 +42,15 @@ use doubt::Doubt;
 use files::Files;
 pub use lines::{Line, Lines};
 
-/// How often a program's thread tries to take the lock: about ten microseconds.
+/// How often a program's thread tries the lock: for ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
 /// A file as /proc/self/maps names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId {
-    /// The device: major number above, minor number below.
+    /// Major number above, minor below.
     pub device: u64,
-    /// The inode, which is not 0.
+    /// The inode, never 0.
     pub inode: u64,
 }
 
@@ -68,12 +68,11 @@ pub enum Answer {
 /// The result of reading the whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The number of mappings; adjacent ones that continue each other count once.
+    /// Mappings; adjacent ones that continue each other are one.
     pub mappings: usize,
     /// Their total size in bytes.
     pub bytes: u64,
-    /// The number of differences found although nothing was in doubt or lacking: changes that no
-    /// hook saw.
+    /// Differences found although nothing was in doubt or lacking: changes that no hook saw.
     pub corrected: u64,
 }
 
@@ -86,13 +85,13 @@ pub struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// Returns how many words the storage needs; [`Shape`] says how many tables.
+    /// Returns how many words the storage needs; see [`Shape`] for the tables.
     pub const fn words(tables: usize, files: usize) -> usize {
         shape(tables).words() + files::words_for(files)
     }
 
-    /// Returns an empty space over zeroed storage, lacking everything; `None` if `words` is too
-    /// short. `files` must be a power of two.
+    /// Returns an empty space over zeroed storage, lacking everything, if `words` suffice. `files`
+    /// must be a power of two.
     pub fn new(words: &'a [AtomicU64], tables: usize, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
@@ -104,9 +103,9 @@ impl<'a> Feed<'a> {
         Some(feed)
     }
 
-    /// Returns whether the hook must [perform](Feed::perform) this call. A call
-    /// that removes mappings concerns the space only if it overlaps a known range, or if the space is
-    /// unsure. A program removes only what it has mapped before.
+    /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space
+    /// only if it overlaps a known range or the space is unsure, because a program removes only what
+    /// it mapped.
     #[inline]
     pub fn concerns(&self, call: &Call) -> bool {
         match call.change() {
@@ -121,9 +120,9 @@ impl<'a> Feed<'a> {
         !range.is_empty() && (self.is_unsure() || self.space.may_meet(range))
     }
 
-    /// Makes a call, and records its effect. `file` names the mapped file. No signal handler that
-    /// calls this or asks for a place may run on this thread in between; it would deadlock against
-    /// the lock held here.
+    /// Makes a call, and records its effect. `file` names the mapped file. A signal handler that
+    /// calls this, or asks for a place, must not run on this thread in between; it would deadlock
+    /// against the lock held here.
     pub fn perform(
         &self,
         call: &Call,
@@ -154,8 +153,8 @@ impl<'a> Feed<'a> {
         result
     }
 
-    /// Edits the space as the kernel changed the mappings. Returns `false` if the effect is
-    /// unknown, or if the edit has no room.
+    /// Edits the space as the kernel did. Returns `false` if the effect is unknown, or without
+    /// room.
     fn note(
         &self,
         writer: &Writer,
@@ -164,7 +163,7 @@ impl<'a> Feed<'a> {
         file: impl FnOnce() -> Option<FileId>,
     ) -> bool {
         let Ok(at) = u64::try_from(result) else {
-            return !call.takes_away(); // a failed call may have removed some of the mappings
+            return !call.takes_away(); // a failed call may have removed some mappings
         };
         let done = match *call {
             Call::Map { len, offset, .. } => {
@@ -219,14 +218,14 @@ impl<'a> Feed<'a> {
         writer: &Writer,
         call: &Call,
         range: Range<u64>,
-    ) -> Result<(), crate::lookup::Error> {
+    ) -> Result<(), crate::lookup::SpaceError> {
         if call.is_code() {
             self.doubt.lack();
         }
         writer.remove(range)
     }
 
-    /// Records that the program's loader begins to map and unmap unseen.
+    /// Records that the loader begins to map and unmap unseen.
     pub fn begin_unseen(&self) {
         self.doubt.begin();
     }
@@ -241,13 +240,12 @@ impl<'a> Feed<'a> {
         !self.doubt.is_none() || self.doubt.is_lacking()
     }
 
-    /// Returns the place in a file that is at an address. For the patcher.
+    /// Returns an address's place in a file. For the patcher.
     pub fn place_of(&self, address: u64) -> Option<FileOffset> {
         self.space.resolve(address).found()
     }
 
-    /// Returns whether `address` has the file that has `place` at `site`. May be called in a signal
-    /// handler.
+    /// Returns whether `address` has the file that has `place` at `site`. Safe in a signal handler.
     pub fn is_at(&self, address: u64, site: u64, place: FileOffset) -> Answer {
         let expected = place.plus(address.wrapping_sub(site));
         if !self.doubt.is_none() {
@@ -263,9 +261,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Reads the whole list. `read` fills a buffer with its next bytes and returns their count, 0
-    /// at the end, `None` on failure. Returns `None` if reading failed, or if a reader or writer is
-    /// still inside after `looks` checks.
+    /// Reads the whole list. `read` fills a buffer and returns the count, 0 at the end, `None` on
+    /// failure. Returns `None` if reading failed, or a reader or writer is still inside after
+    /// `looks` checks.
     pub fn read_again(
         &self,
         looks: u32,
@@ -294,7 +292,7 @@ impl<'a> Feed<'a> {
         })
     }
 
-    /// Returns the mapping of a line; `None` if it is no file's code, or does not fit the tables.
+    /// Returns a line's mapping; `None` if it is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
         let code = line.executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;

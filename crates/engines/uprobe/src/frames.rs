@@ -1,8 +1,8 @@
 //! The calls that a thread is inside, as its trampolines recorded them.
 //!
-//! A thread's frames are consecutive in a *region* of its own. One word of thread-local storage,
-//! the *end*, points after the uppermost. Trampolines push and pop by themselves. They call this
-//! code only at the end of a page, and when the uppermost frame is not the one that returns.
+//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
+//! Trampolines push and pop by themselves. They call this code at the end of a page, and when the uppermost frame is
+//! not the one that returns.
 //!
 //! | word of a frame | holds |
 //! |---|---|
@@ -11,31 +11,29 @@
 //! | 2 | when it was entered, in ticks; for a gate's call the counters in which it is recorded |
 //! | 3 | how long followed callees took, in nanoseconds; in the highest byte the part of its probe's calls |
 //!
-//! Frames serve only timing and counting; no return depends on them. So a wrong frame does not harm
-//! the program. A frame that was taken for left and returns after all is counted back.
+//! Frames serve only timing and counting; no return depends on them, so a wrong frame does not harm the program. One
+//! that was taken for left and returns after all is counted back.
 //!
-//! The first frame of a region is unused: its word 0 must stay 0, and the other words belong to the
-//! region's owner.
+//! A region's first frame is unused: its word 0 must stay 0; the others belong to the region's owner.
 //!
 //! # Which calls are left
-//! The stack grows down. When a call returns whose return address is at `slot`, or a new call
-//! begins there, every frame below `slot` on the same stack is left: longjmp or an unwinder jumped
-//! over it. Frames on other stacks (coroutines, signal stacks) stay. Two frames are on the same
-//! stack if they are within [`SAME_STACK`].
+//! The stack grows down. When a call with its return address at `slot` returns or begins, every frame below `slot` on
+//! the same stack is left: longjmp or an unwinder jumped over it. Frames on other stacks (coroutines, signal stacks)
+//! stay. Frames within [`SAME_STACK`] are on the same stack.
 //!
 //! # Rules
-//! 1. A thread's own region is written by that thread and its signal handlers. A handler must leave
-//!    the frames below its own unchanged, unless it jumps out.
-//! 2. Another thread may take a single frame by an exchange of word 0: a coroutine may return on
-//!    another thread than it was called on.
-//! 3. A dead thread's frames are buried by the holder of its descriptor: its heir, or the agent's
-//!    thread, which keeps heirs away until it has finished.
+//! 1. A thread and its signal handlers write its region. A handler must leave the frames below its own unchanged,
+//!    unless it jumps out.
+//! 2. Another thread may take a frame by an exchange of word 0, because a coroutine may return on another thread than
+//!    it was called on.
+//! 3. A dead thread's frames are buried by the holder of its descriptor: its heir, or the agent's thread, which keeps
+//!    heirs away until it has finished.
 
 use crate::primitive::{AtomicU64, Ordering};
 
 /// Words of a frame.
 pub const WORDS: usize = 4;
-/// Largest distance between two frames of one stack.
+/// Largest distance of two frames of one stack.
 pub const SAME_STACK: u64 = 8 << 20;
 
 /// A call in progress.
@@ -43,19 +41,19 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of its return address.
     pub slot: u64,
-    /// The address of the thunk that the call returns to. If its trampoline follows the call by
-    /// itself, the slot of the probe's first word, a number far below any address.
+    /// The thunk that the call returns to; or, far below any address, the slot of the probe's first
+    /// word, if its trampoline follows the call by itself.
     pub thunk: u64,
-    /// When the call was entered, in ticks; for a gate's call the address of the counters in which
-    /// it is recorded.
+    /// When it was entered, in ticks; for a gate's call the address of the counters in which it is
+    /// recorded.
     pub entered: u64,
     /// How long followed callees took, in nanoseconds.
     pub callees: u64,
-    /// The part of its probe's calls, if they are grouped by value; else 0.
+    /// The part of its probe's calls, if grouped by value; else 0.
     pub part: u8,
 }
 
-/// Position of the part in its word. The callees' time would need 2 years to overflow into it.
+/// Position of the part in its word, into which the callees' time would overflow after 2 years.
 const PART: u32 = 56;
 
 /// A region. Positions are indices of frames from its start.
@@ -63,7 +61,7 @@ const PART: u32 = 56;
 pub struct Frames<'a>(&'a [AtomicU64]);
 
 impl<'a> Frames<'a> {
-    /// Returns the region in zeroed words, whose number must be a multiple of [`WORDS`].
+    /// Returns the region in zeroed words, a multiple of [`WORDS`].
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Frames(words)
     }
@@ -97,8 +95,8 @@ impl<'a> Frames<'a> {
         })
     }
 
-    /// Writes a frame at its reserved position. The slot is stored last, so that a half-written
-    /// frame is never found.
+    /// Writes a frame at its reserved position, the slot last, so that a half-written frame is
+    /// never found.
     pub fn write(&self, position: usize, frame: &Frame) {
         self.set(position, 1, frame.thunk);
         self.set(position, 2, frame.entered);
@@ -106,13 +104,13 @@ impl<'a> Frames<'a> {
         self.set(position, 0, frame.slot);
     }
 
-    /// Takes the frame at a position if it is the wanted one. `None` if another thread was faster.
+    /// Takes the frame at a position if it is the wanted one, unless another thread was faster.
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
         // Relaxed: only the exchange decides. An equal slot means the same frame, so ABA cannot
-        // happen: a thread that takes another's frame runs on that stack itself, or holds the
-        // region (see `claim`).
+        // happen: a thread that takes another's frame runs on that stack, or holds the region (see
+        // `claim`).
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
@@ -125,14 +123,14 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Clears the part of all frames below `end`.
+    /// Clears the part of frames below `end`.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
         }
     }
 
-    /// Returns the uppermost position below `end` whose frame is the wanted one.
+    /// Returns the uppermost position below `end` of the wanted frame.
     pub fn find(&self, end: usize, wanted: impl Fn(&Frame) -> bool) -> Option<usize> {
         let end = end.min(self.capacity());
         (1..end)
@@ -140,8 +138,8 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// Records the return of the call at `position`: takes the left frames above it, passes each to
-    /// `left`, and returns the new end.
+    /// Records the return of the call at `position`: passes the left frames above it to `left`, and
+    /// returns the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
         let mut new_end = position;
@@ -159,8 +157,8 @@ impl<'a> Frames<'a> {
         new_end
     }
 
-    /// Records that the stack pointer moves up to `to`: takes the frames that are left, passes each
-    /// to `left`, and returns the new end.
+    /// Records that the stack pointer moves up to `to`: passes the frames that are left to `left`,
+    /// and returns the new end.
     pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
         let mut end = end.min(self.capacity());
         let mut top = true;
@@ -182,9 +180,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// Records a call that begins at `slot`: takes the uppermost frames that are left, passes each
-    /// to `left`, and returns the new end. A frame at the same slot is the caller of a tail call if
-    /// `is_caller`, else it is left.
+    /// Records a call that begins at `slot`: passes the uppermost frames that are left to `left`,
+    /// and returns the new end. A frame at the same slot is a tail call's caller if `is_caller`,
+    /// else left.
     pub fn sweep(
         &self,
         end: usize,
@@ -205,9 +203,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// Calls [`Frames::sweep`] for a call that begins at `slot`, then reserves a position for its
-    /// frame. The end is raised before anything is written there, otherwise a handler would reuse
-    /// the position. `None` if there is no room.
+    /// [Sweeps](Frames::sweep) for a call that begins at `slot`, then reserves a position, if there
+    /// is room. The end is raised before the frame is written, otherwise a handler would reuse the
+    /// position.
     pub fn reserve(
         &self,
         end: usize,
@@ -222,8 +220,8 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Records the return of the wanted call: takes its frame, and passes each left frame above it
-    /// to `left`. Returns the position and the frame.
+    /// Records the wanted call's return: takes its frame, and passes each left frame above it to
+    /// `left`. Returns the position and the frame.
     pub fn pop(
         &self,
         end: usize,
@@ -245,7 +243,7 @@ impl<'a> Frames<'a> {
         self.take(at, wanted)
     }
 
-    /// Takes all frames below `height`, and passes each to `left`.
+    /// Passes all frames below `height` to `left`.
     pub fn bury(&self, height: usize, left: impl FnMut(Frame)) {
         (1..height.min(self.capacity()))
             .filter_map(|at| self.take(at, |_| true))

@@ -4,21 +4,20 @@
 //! its own thread.
 //!
 //! - [`patcher`] turns bytes into a jump while threads run them: a trap byte on every instruction
-//!   head, a core-wide refetch, the tail, a refetch, the first byte. About 2 us a site in batches;
-//!   the threads never stop.
-//! - [`table`]: where a thread that hit one of those trap bytes continues. It is read in a signal
-//!   handler, so it takes no lock and retries on a version change.
+//!   head, a core-wide refetch, the tail, a refetch, the first byte. About 2 us a site in batches.
+//! - [`table`]: where a thread that hit such a trap byte continues. Read in a signal handler, so
+//!   without a lock, and retried on a version change.
 //! - [`thunks`] lead followed calls back to their callers.
 //! - [`frames`]: the calls that a thread is inside, for those that are timed.
-//! - [`claim`] gives each thread its own slab of counters, once per thread. A hit after that is an
-//!   increment (0.2 to 1 ns with the jump there and back).
-//! - [`lookup`]: which probe an address belongs to while mappings change. It speculates, validates
-//!   by a sequence count, and writes nothing shared.
+//! - [`claim`] gives each thread a slab of counters, once. A hit is then an increment (0.2 to 1 ns
+//!   with the jump there and back).
+//! - [`lookup`]: an address's probe while mappings change. It speculates, validates by a sequence
+//!   count, and writes nothing shared.
 //! - [`feed`] keeps the address space of `lookup` up to date.
 //! - [`window`]: whether a site is still ours, by its bytes.
 //!
-//! A caller must not patch the same site from two threads: one agent thread owns the patcher and
-//! the table's writing side.
+//! Two threads must not patch one site: one agent thread owns the patcher and the table's writing
+//! side.
 #![no_std]
 #![warn(missing_docs)]
 

@@ -1,34 +1,30 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! The coordination removed: other tracers lock the address space at each hit, and its readers
-//! share the lock's word. Here a reader looks first and validates afterwards; it writes nothing
-//! that another thread reads.
+//! The coordination removed: other tracers lock the address space at each hit, and readers share the
+//! lock's word. Here a reader looks first and validates afterwards, and writes nothing that others
+//! read.
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside: fall back.
 //! 2. Find the place in a file ([`crate::mapping`]). It may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]).
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! Only a probe that was found and then validated is an answer. A miss may be an artefact of the
-//! race, so the fallback decides, which holds the lock as a reader. Rules of the lock:
+//! Only a found and validated probe is an answer. A miss may come from the race, so the fallback
+//! decides, which holds the lock as a reader. Rules of the lock:
 //!
 //! 1. It orders writers among each other and before the fallback. Speculation ignores it.
-//! 2. The sequence must be odd only while words change. A [`Writer`] that compares the page table
-//!    with a long list holds the lock throughout, but hits need no fallback.
-//! 3. No wait is unbounded. A lookup may run in a signal handler that interrupted the writer
-//!    itself, where waiting would deadlock. It then returns [`Lookup::Unsure`], and its caller lets
-//!    the writer continue.
-//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if its
+//! 2. The sequence must be odd only while words change. So hits need no fallback while a [`Writer`]
+//!    holds the lock and compares a long list.
+//! 3. No wait is unbounded. A lookup in a signal handler that interrupted the writer would deadlock.
+//!    It returns [`Lookup::Unsure`], and its caller lets the writer continue.
+//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if
 //!    handlers could look up.
 //!
-//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000. Neither
-//! 1,000 changes a second nor a second thread makes a difference (`tiptoe-dev bench resolve -t 2` on a
-//! virtual AMD EPYC at 3.2 GHz). It takes about 110 instructions for any number of mappings. The
-//! time grows with the memory that is touched, at least a cache line per mapping: 10,000 do not fit
-//! the L2 cache, 100,000 not the TLB. 10,000 mappings that are 2 MB from each other, each with its
-//! own tables, take 30 ns. Entries on random levels add 2 to 4 ns by mispredicted branches. A
-//! lookup that depends on the previous one takes 23 ns over 100 mappings and 37 over 10,000. A
-//! B-tree of the same mappings took 16, 29 and 54 ns here: twice the instructions, in less memory.
+//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside
+//! 1,000 changes a second and a second thread (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC
+//! at 3.2 GHz). It takes about 110 instructions for any number of mappings. The time grows with the
+//! memory touched: 10,000 mappings do not fit the L2 cache, 100,000 not the TLB. A B-tree took 16, 29
+//! and 54 ns: twice the instructions, in less memory.
 
 use core::ops::Range;
 
@@ -39,15 +35,15 @@ pub use crate::mapping::{FileOffset, Mapping};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
-/// How often a fallback tries to take the lock: about ten microseconds.
+/// How often a fallback tries the lock: for ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 256 };
 const LINE: usize = 8;
 
 /// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The number of tables of the page table, 1 KB each: a root, and four at each end of a
-    /// mapping. Ends near each other share tables; two within 512 KB share all.
+    /// Tables of the page table, 1 KB each: a root, and four at each end of a mapping. Near ends
+    /// share tables; two within 512 KB share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,
@@ -67,7 +63,7 @@ pub enum Lookup<T> {
     Speculative(T),
     /// Found, or certainly absent, under the lock.
     Locked(Option<T>),
-    /// A writer stayed inside, perhaps the one that this lookup interrupted.
+    /// A writer stayed inside, perhaps interrupted by this lookup.
     Unsure,
 }
 
@@ -83,9 +79,9 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Why a change was refused. Everything is as it was.
+/// Why a change was refused; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum SpaceError {
     /// The change might not fit the storage.
     Full,
     /// The new range overlaps the old one.
@@ -109,7 +105,7 @@ pub struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// Returns an empty space over zeroed storage; `None` if `words` is too short.
+    /// Returns an empty space over zeroed storage, if `words` suffice.
     pub fn new(words: &'a [AtomicU64], shape: Shape) -> Option<Self> {
         let words = words.get(..shape.words())?;
         let lines = words.as_ptr().align_offset(LINE * size_of::<u64>());
@@ -142,7 +138,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Returns whether something may be mapped in a range. `true` if a writer is inside.
+    /// Returns whether something may be mapped in a range; `true` beside a writer.
     #[inline]
     pub fn may_meet(&self, range: &Range<u64>) -> bool {
         let Some(begun) = self.sequence.try_begin() else {
@@ -165,8 +161,7 @@ impl<'a> Space<'a> {
         covered == Some(true)
     }
 
-    /// Looks up the probe at an address under the lock alone, as a baseline for measuring
-    /// speculation.
+    /// Looks up an address's probe under the lock alone, a baseline to measure speculation.
     pub fn find_locked(&self, address: u64) -> Lookup<u32> {
         match self.lock.0.try_read(LOOKS) {
             Some(_guard) => Lookup::Locked(self.probe_speculative(address)),
@@ -187,8 +182,7 @@ impl<'a> Space<'a> {
         (!self.sequence.retry(begun)).then_some(found)
     }
 
-    /// Looks up under the lock. While the lock is held, perhaps for long, speculation is tried
-    /// again.
+    /// Looks up under the lock, or by speculation again while it is held, perhaps for long.
     #[cold]
     fn look_slow<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Lookup<T> {
         for _ in 0..LOOKS {
@@ -202,7 +196,7 @@ impl<'a> Space<'a> {
         Lookup::Unsure
     }
 
-    /// Takes the lock to change the space. `None` if another thread is still inside after `looks`
+    /// Takes the lock to change the space; `None` if another thread is still inside after `looks`
     /// checks.
     pub fn write(&self, looks: u32) -> Option<Writer<'_, 'a>> {
         let guard = self.lock.0.try_write(looks)?;
@@ -213,7 +207,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Changes a space. Only one exists at a time.
+/// Changes a space; the only one.
 #[derive(Debug)]
 pub struct Writer<'s, 'a> {
     space: &'s Space<'a>,
@@ -222,63 +216,63 @@ pub struct Writer<'s, 'a> {
 
 impl Writer<'_, '_> {
     /// Records what mmap did: the mapping replaces what was in its range.
-    pub fn insert(&self, mapping: Mapping) -> Result<(), Error> {
+    pub fn insert(&self, mapping: Mapping) -> Result<(), SpaceError> {
         let mappings = &self.space.mappings;
         let range = mapping.start..mapping.end;
         if range.is_empty() {
             return Ok(());
         }
         if !mapping.can_be_held() {
-            return Err(Error::OutOfRange);
+            return Err(SpaceError::OutOfRange);
         }
         if mappings.holds(&mapping) {
             return Ok(());
         }
         if !mappings.has_room(&range, true) {
-            return Err(Error::Full);
+            return Err(SpaceError::Full);
         }
         self.change(|| mappings.fill(range, Some(mapping.place)));
         Ok(())
     }
 
-    /// Records what munmap did, or mmap without a file: the range has no file.
-    pub fn remove(&self, range: Range<u64>) -> Result<(), Error> {
+    /// Records munmap, or mmap without a file: the range has no file.
+    pub fn remove(&self, range: Range<u64>) -> Result<(), SpaceError> {
         let mappings = &self.space.mappings;
         let range = mapping::pages(&range);
         if !mappings.meets(&range) {
             return Ok(());
         }
         if !mappings.has_room(&range, false) {
-            return Err(Error::Full);
+            return Err(SpaceError::Full);
         }
         self.change(|| mappings.fill(range, None));
         Ok(())
     }
 
-    /// Records what mremap did, from the old to the new range. Equal starts mean that it grew or
-    /// shrank in place. An empty old range means a copy. With MREMAP_DONTUNMAP the caller must
-    /// insert the old mapping again.
-    pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), Error> {
+    /// Records mremap from the old to the new range. Equal starts mean that it grew or shrank. An
+    /// empty old range is a copy. With MREMAP_DONTUNMAP the caller must insert the old mapping
+    /// again.
+    pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {
-            return Err(Error::Overlap);
+            return Err(SpaceError::Overlap);
         }
         if [&from, &to]
             .into_iter()
             .any(|range| mapping::pages(range) != *range)
         {
-            return Err(Error::OutOfRange);
+            return Err(SpaceError::OutOfRange);
         }
         if !self.space.mappings.can_move(&from, &to) {
-            return Err(Error::Full);
+            return Err(SpaceError::Full);
         }
         self.change(|| self.space.mappings.remap(from, to));
         Ok(())
     }
 
-    /// Makes the space equal to `all`, which must be in the order of /proc/self/maps. Changes only
-    /// the differences; the sequence is even in between.
-    pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), Error> {
+    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the
+    /// differences; the sequence is even in between.
+    pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), SpaceError> {
         let mut end = 0;
         for mapping in all {
             self.remove(end..mapping.start)?;
@@ -289,9 +283,9 @@ impl Writer<'_, '_> {
     }
 
     /// Puts a probe at a place, replacing any other.
-    pub fn add_probe(&self, place: FileOffset, probe: u32) -> Result<(), Error> {
+    pub fn add_probe(&self, place: FileOffset, probe: u32) -> Result<(), SpaceError> {
         let added = self.change(|| self.space.registry.insert(place, probe));
-        added.then_some(()).ok_or(Error::Full)
+        added.then_some(()).ok_or(SpaceError::Full)
     }
 
     /// Removes the probe at a place, and returns it.
@@ -299,12 +293,12 @@ impl Writer<'_, '_> {
         self.change(|| self.space.registry.remove(place))
     }
 
-    /// Returns all mappings in order; adjacent ones that continue each other are merged.
+    /// Returns all mappings in order, merging those that continue each other.
     pub fn mappings(&self) -> impl Iterator<Item = Mapping> + '_ {
         self.space.mappings.within(0..u64::MAX)
     }
 
-    /// Returns a number that grows by two with each change.
+    /// Returns a number that each change raises by two.
     pub fn version(&self) -> u64 {
         self.space.sequence.try_begin().unwrap_or(0) // even: the lock excludes other writers
     }

@@ -1,8 +1,8 @@
 //! Address ranges to (file, offset), as a radix tree.
 //!
-//! There are [`LEVELS`] levels of tables, as in a processor's page table, but entries are places in
-//! files. An entry covers a *span* of addresses: a page on level 0, and on each level above all
-//! that one table of the level below covers.
+//! [`LEVELS`] levels of tables are as in a processor's page table, but entries are places in files.
+//! An entry covers a *span* of addresses: a page on level 0, above it all that a table of the level
+//! below covers.
 //!
 //! | entry | its span |
 //! |---|---|
@@ -17,11 +17,11 @@
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
 //! A search is one load per level without comparisons. A change writes at most two tables per
-//! level, those at the edges of its range, however long the range is.
+//! level, at the edges of its range.
 //!
 //! A speculative reader may walk through a freed table that now describes other addresses. That is
-//! no use after free: a table's number is bounded before use, the number of levels is fixed, and
-//! tables are type-stable.
+//! no use after free: table numbers are bounded before use, levels are fixed, and tables are
+//! type-stable.
 
 use core::ops::Range;
 
@@ -36,11 +36,11 @@ mod tests;
 
 pub use file_offset::{FileOffset, Mapping};
 
-/// Bytes in a page, as a power of two. Mappings are whole pages.
+/// Log2 of a page; mappings are whole pages.
 const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
-/// Entries in a table, as a power of two. With [`LEVELS`] they cover the 47 bits of a program's
-/// addresses. Models and unit tests use fewer, so that tables are taken and freed often.
+/// Log2 of a table's entries. With [`LEVELS`] they cover a program's 47 address bits. Models and
+/// unit tests use fewer, so that tables are taken and freed often.
 const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
     (true, _) => 1,
     (_, true) => 2,
@@ -48,14 +48,14 @@ const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
 };
 const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
 pub(crate) const WIDTH: usize = 1 << BITS;
-/// File code is only below this address.
+/// File code is only below this.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
-/// Tag bits of an entry, which are clear in a page's place.
+/// Tag bits, clear in a page's place.
 const TABLE: u64 = 1;
 const FILE: u64 = 2;
 
-type Table = [AtomicU64; WIDTH];
+type MappingTable = [AtomicU64; WIDTH];
 
 #[derive(Clone, Copy)]
 struct Entry(u64);
@@ -85,26 +85,24 @@ impl Entry {
         (self.0 & TABLE != 0).then_some(self.0 >> 1)
     }
 
-    /// Returns the place of an entry that names no table.
+    /// Returns an entry's place, if it names no table.
     #[inline]
     fn place(self) -> Option<FileOffset> {
         (self.0 != 0).then_some(FileOffset(self.0 & !FILE))
     }
 }
 
-/// A span or a part of one, with its place.
 struct Piece {
     range: Range<u64>,
     place: Option<FileOffset>,
 }
 
-/// Returns the bytes that an entry on a level covers.
 #[inline]
 const fn span(level: u32) -> u64 {
     1 << (PAGE_BITS + level * BITS)
 }
 
-/// Returns the whole pages that overlap a range, below [`END`].
+/// Below [`END`].
 pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
     let end = range.end.min(END).next_multiple_of(PAGE);
     range.start.min(END) / PAGE * PAGE..end
@@ -112,22 +110,20 @@ pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
 
 #[derive(Debug)]
 pub(crate) struct Mappings<'a> {
-    root: &'a Table,
+    root: &'a MappingTable,
     pool: Pool<'a, WIDTH>,
-    /// The number of free tables.
     free: AtomicU64,
 }
 
-/// Returns the number of words of this many tables.
 pub(crate) const fn words_for(tables: usize) -> usize {
     tables * WIDTH
 }
 
-// Relaxed throughout: the lock orders writers (edge G), and the sequence count orders what a reader
-// accepts (edges E and F).
+// Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts
+// (edges E and F).
 impl<'a> Mappings<'a> {
-    /// Returns an empty page table over zeroed words, [`words_for`] of them. The root takes the
-    /// first table.
+    /// Returns an empty page table over zeroed words, [`words_for`] of them, the first table as
+    /// root.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {
@@ -137,8 +133,8 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns the level and the entry that covers an address, which names no table. Speculative:
-    /// must be discarded unless the sequence or the lock shows that nothing changed.
+    /// Returns the level and the entry that covers an address. Speculative: must be discarded
+    /// unless the sequence or the lock shows that nothing changed.
     #[inline]
     fn walk(&self, address: u64) -> (u32, Entry) {
         let mut table = (address < END).then_some(self.root);
@@ -178,21 +174,20 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns whether something is mapped in a range.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
         self.pieces(range.clone())
             .any(|piece| piece.place.is_some())
     }
 
-    /// Returns whether the space has this mapping, or a larger one that contains it.
+    /// Returns whether the space has this mapping, or one that contains it.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
         let is_it = |piece: Piece| piece.place == Some(mapping.place_of(piece.range.start));
         range.end <= END && self.pieces(range).all(is_it)
     }
 
-    /// Returns the mappings that overlap a range, in order and cut to it; adjacent ones that
-    /// continue each other are merged. The caller must hold the lock.
+    /// Returns the mappings in a range, in order, cut to it, and merged if they continue each
+    /// other. The caller must hold the lock.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Mapping> + '_ {
         let mapped = |Piece { range, place }| {
             Some(Mapping {

@@ -1,8 +1,8 @@
 //! Changing code while other threads run it, without stopping them.
 //!
 //! # Which way a site is patched
-//! A trap byte kills a thread that blocks SIGTRAP or SIGILL. So the caller must ensure that no
-//! thread blocks them while trap bytes are in place. Sites that need no trap byte get none:
+//! A trap byte kills a thread that blocks SIGTRAP or SIGILL. So the caller must ensure that no thread blocks them
+//! while trap bytes are in place. Sites that need no trap byte get none:
 //!
 //! | the patch | on and off by | a thread that arrives during the change |
 //! |---|---|---|
@@ -10,19 +10,16 @@
 //! | any, while every thread is stopped outside its window ([`Manner::Still`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
-//! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch
-//! an aligned word that one store wrote either as it was or as it is: AMD's manual promises atomic
-//! access to it, and Intel's to more (APM vol. 2, 7.3.2; SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Two bytes that jump to themselves while the tail is written would fit more sites.
-//! But a child that is forked during that time would spin for ever.
+//! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch an aligned word
+//! that one store wrote as it was or as it is: AMD's manual promises atomic access to it, and Intel's to more (APM
+//! vol. 2, 7.3.2; SDM vol. 3, "Guaranteed Atomic Operations"). Two bytes that jump to themselves while the tail is
+//! written would fit more sites, but a child forked in that time would spin for ever.
 //!
-//! Such a write also writes the bytes beside the patch, as they were read just before. This is a
-//! race: a uprobe that arrives in the same word between the read and the write loses its trap byte,
-//! and counts nothing.
+//! Such a write also writes the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
+//! word between read and write loses its trap byte, and counts nothing.
 //!
 //! # Phases
-//! State of a window of 5 (or 2) bytes at a function's entry. A *head* is the first byte of an
-//! instruction:
+//! State of a window of 5 (or 2) bytes at a function's entry. A *head* is the first byte of an instruction:
 //!
 //! | phase | first byte | inner heads | other bytes | a thread that arrives |
 //! |---|---|---|---|---|
@@ -33,51 +30,47 @@
 //!
 //! A byte that guards the site (see `tiptoe_patch`) counts as a head here.
 //!
-//! A window of 6 bytes ends with two bytes that trap only together, the first of them at a head.
-//! While only one of them is written, that head has a trap byte of its own, which takes one more
-//! phase.
+//! A window of 6 bytes ends with two bytes that trap only together, the first at a head. While only one is written,
+//! that head has its own trap byte, which takes one more phase.
 //!
-//! Between two phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The
-//! inner heads' final bytes *are* trap bytes, because the planner chose them so. Otherwise a thread
-//! that was preempted inside the window would run a part of the jump.
+//! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the
+//! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
+//! the jump.
 //!
-//! The scheme follows the published idea of punned jumps with trapping interiors (LiteInst, PLDI
-//! 2017; libpatch), with membarrier(2) in place of a waiting time.
+//! The scheme follows the published idea of punned jumps with trapping interiors (LiteInst, PLDI 2017; libpatch),
+//! with membarrier(2) in place of a waiting time.
 //!
 //! # Foreign probes
-//! The kernel may put a uprobe on a site's first byte and remove it at any moment, also during
-//! these phases. It writes that one byte: a trap, then the file's byte. What remains is a trap or
-//! the original instruction, and [`rearm`] restores the site. A uprobe that is added and removed
-//! within the microseconds of a phase loses its trap to ours, and counts nothing.
+//! The kernel may put a uprobe on a site's first byte and remove it at any moment, also during these phases: it
+//! writes a trap, then the file's byte. What remains is a trap or the original instruction, and [`rearm`] restores
+//! the site. A uprobe added and removed within the microseconds of a phase loses its trap to ours, and counts
+//! nothing.
 //!
-//! A uprobe on an *inner* instruction breaks the site whatever its bytes are: the uprobe's trap,
-//! and later the file's byte, is in the middle of the jump's displacement, which then leads
-//! elsewhere. No notice comes before, so a thread may run into it before we can look. Such a site
-//! is found by its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes
-//! that run the same file are safe, because the kernel looks for `int3` there, and no head has one.
+//! A uprobe on an *inner* instruction breaks the site: its trap, and later the file's byte, is in the jump's
+//! displacement, which then leads elsewhere. A thread may run into it before we can look. Such a site is found by its
+//! bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe,
+//! because the kernel looks for `int3` there, and no head has one.
 //!
 //! # What stays
-//! An island keeps its jump, in five bytes of padding that no other code reaches. A preempted
-//! thread, a signal frame or a coroutine may hold the address between the two jumps for any length
-//! of time. No inspection of the threads would show it. The trampolines stay mapped for
-//! the same reason.
+//! An island keeps its jump, in five bytes of padding that no other code reaches, because a preempted thread, a
+//! signal frame or a coroutine may hold the address between the two jumps for any time, and no inspection of threads
+//! would show it. The trampolines stay mapped for the same reason.
 
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// Written at [`Site::PAIR`] while the byte after it is written: a trap byte that no other tool
-/// uses.
+/// At [`Site::PAIR`] while the byte after it is written: a trap byte that no other tool uses.
 const SHUT: u8 = 0x06;
 
 /// Memory that holds code.
 pub trait Text {
-    /// Reads bytes. Returns `false` if the memory is not mapped.
+    /// Reads bytes, if the memory is mapped.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Writes bytes whatever the protection. Returns `false` if the memory is not mapped. Each byte
-    /// must become visible as a whole, and eight aligned bytes must too if all are written;
-    /// otherwise threads could run a torn instruction.
+    /// Writes bytes whatever the protection, if the memory is mapped. Each byte, and eight aligned
+    /// bytes written at once, must become visible as a whole; otherwise threads could run a torn
+    /// instruction.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
-    /// Returns once every core is certain to fetch this code anew.
+    /// Returns once every core will fetch this code anew.
     fn sync(&self);
 }
 
@@ -87,14 +80,14 @@ pub trait Text {
 pub enum Outcome {
     /// Armed or disarmed.
     Done = 0,
-    /// The bytes are not the file's (arming) or not ours (disarming), because another tool patches
-    /// here or the library was unmapped. Nothing was changed.
+    /// The bytes are not the file's (arming) or ours (disarming), because another tool patches here
+    /// or the library was unmapped. Nothing was changed.
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
-    /// Disarmed, except the first byte, which holds a foreign trap.
+    /// Disarmed, except the first byte, a foreign trap.
     ForeignOnTop = 3,
-    /// Disarmed, except a later byte, which holds or held a foreign trap.
+    /// Disarmed, except a later byte, which is or was a foreign trap.
     ForeignInside = 4,
 }
 
@@ -104,7 +97,7 @@ pub enum Manner {
     /// They run. While trap bytes are needed, none blocks SIGTRAP or SIGILL.
     #[default]
     Running,
-    /// Each is stopped, outside of all windows, until the patcher returns.
+    /// Each is stopped, outside all windows, until the patcher returns.
     Still,
 }
 
@@ -114,13 +107,12 @@ impl Manner {
     }
 }
 
-/// Bytes that one write changes at once.
 const WORD: u64 = Site::WORD;
 
-/// Most sites patched between two refetches: bounds how long a site traps.
+/// Most sites patched between refetches, which bounds how long a site traps.
 pub const BATCH: usize = 64;
 
-/// A batch of sites that goes through the phases together.
+/// Sites that go through the phases together.
 struct Batch<'a, T: Text> {
     text: &'a T,
     sites: &'a [Site],
@@ -129,8 +121,7 @@ struct Batch<'a, T: Text> {
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs one step over the sites that have not failed. A site that fails is left out of later
-    /// steps.
+    /// Runs a step over the sites that have not failed; a failure excludes a site from later steps.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
             if self.manner.has_phases(site) == phased
@@ -143,7 +134,6 @@ impl<T: Text> Batch<'_, T> {
         self.text.sync();
     }
 
-    /// Runs one phase over the sites that have phases.
     fn phase(&mut self, step: impl Fn(&T, &Site, Outcome) -> bool) {
         self.step(true, step);
     }
@@ -160,12 +150,10 @@ impl<T: Text> Batch<'_, T> {
         }
     }
 
-    /// Returns whether any site goes through the phases.
     fn has_phases(&self) -> bool {
         self.sites.iter().any(|site| self.manner.has_phases(site))
     }
 
-    /// Runs a phase over the sites that end with a pair, if there are any.
     fn pairs(&mut self, step: impl Fn(&T, &Site) -> bool) {
         if self.has_phases() && self.sites.iter().any(Site::is_paired) {
             self.phase(|text, site, _| !site.is_paired() || step(text, site));
@@ -182,8 +170,7 @@ fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site], manner: Manner) -> Batch<'
     }
 }
 
-/// Arms at most [`BATCH`] sites, and ignores the rest of a longer slice. Returns each outcome at
-/// its site's index.
+/// Arms the first [`BATCH`] sites. Returns each outcome at its site's index.
 pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
     let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
@@ -206,9 +193,8 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH
     batch.outcomes
 }
 
-/// Arms a site again whose first byte a foreign trap had replaced and restored from the file.
-/// Returns `false` if the site is not in that state. A patch whose first byte equals the file's (a
-/// call's, a jump's) has lost nothing.
+/// Arms a site again whose first byte a foreign trap had replaced and restored from the file, if it
+/// is in that state. A patch that begins as the file (a call's, a jump's) has lost nothing.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -228,7 +214,7 @@ pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     done
 }
 
-/// Restores the original bytes of at most [`BATCH`] sites.
+/// Restores the original bytes of the first [`BATCH`] sites.
 pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
     let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
@@ -253,8 +239,7 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BA
     batch.outcomes
 }
 
-/// Writes a patch, or the original bytes, with the rest of the word around it. Keeps a foreign trap
-/// on top.
+/// Writes a patch, or the original bytes, with the rest of the word. Keeps a foreign trap on top.
 fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let at = (site.address % WORD) as usize;
     let mut word = [0; WORD as usize];
@@ -269,7 +254,7 @@ fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> 
     word == before || text.write(site.address - at as u64, &word)
 }
 
-/// Writes all bytes except those that hold a foreign trap. No thread may run here.
+/// Writes all bytes but foreign traps. No thread may run here.
 fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let foreign = |at: usize| match found {
         Outcome::ForeignOnTop => at == 0,
@@ -288,8 +273,8 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site holds the file's bytes, or our jump already, and writes the island. The
-/// island is padding that no thread runs, so it needs no phases.
+/// Checks that the site holds the file's bytes, or our jump already, and writes the island, padding
+/// that no thread runs, which needs no phases.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -319,9 +304,8 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. A jump whose first byte is a trap that is not
-/// ours has a foreign probe on top. A jump whose inner heads hold such a trap, or the file's byte,
-/// has or had one inside.
+/// Checks whether the site holds what [`arm`] wrote. A foreign probe on top is a first byte that is
+/// a trap not ours; one inside is, or was, at an inner head that holds a trap or the file's byte.
 fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -339,7 +323,7 @@ fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Returns whether the only differences are inner heads that hold a trap or the file's byte.
+/// Returns whether only inner heads differ, and hold a trap or the file's byte.
 fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
     (1..site.len as usize).all(|at| {
         let [now, patched, original] = [now, &site.patched, &site.original].map(|all| all.get(at));
@@ -347,7 +331,6 @@ fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
     })
 }
 
-/// Reads the bytes that the site patches.
 fn bytes_at<T: Text>(text: &T, site: &Site) -> Option<[u8; 8]> {
     let mut bytes = [0; 8];
     let read = text.read(site.address, bytes.get_mut(..site.len as usize)?);
@@ -399,14 +382,14 @@ fn write_first<T: Text>(text: &T, site: &Site, bytes: &[u8; 8]) -> bool {
     put_byte(text, site, 0, bytes)
 }
 
-/// Restores the bytes that are no heads: no thread can begin an instruction there.
+/// Restores the bytes where no thread can begin an instruction.
 fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
     (1..site.len as usize)
         .filter(|offset| !is_head(site, *offset))
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// Restores the heads, each one byte and so atomic, the first one last. Skips foreign traps.
+/// Restores the heads, each one byte and so atomic, the first last. Skips foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

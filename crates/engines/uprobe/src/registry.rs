@@ -1,12 +1,12 @@
 //! Which probe belongs to a place in a file: a hash table with open addressing over atomics.
 //!
-//! Probes are keyed by the file and not by an address. So a new mapping has its probes at once, and
-//! an unmapped one loses none.
+//! Probes are keyed by the file, so a new mapping has its probes at once, and an unmapped one loses
+//! none.
 //!
-//! A bucket is one cache line of slots. A place is in the bucket of its hash, or in the unbroken
-//! run of used slots after it. All slots of a bucket are compared before a branch, so that the
-//! slot's position cannot be mispredicted. Removal moves later places of the run up, so there are
-//! no tombstones and searches stay short. Such a move happens under the lock while the sequence of
+//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of
+//! used slots after it. All slots of a bucket are compared before a branch, so that the position
+//! cannot be mispredicted. Removal moves later places of the run up, so that there are no
+//! tombstones and searches stay short. It happens under the lock while the sequence of
 //! [`crate::lookup`] is odd. A reader that races with it may miss a probe or take one for another,
 //! so it must discard the answer.
 
@@ -15,14 +15,11 @@ use core::hint::select_unpredictable;
 use crate::mapping::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// Slots in a bucket.
 const SLOTS: usize = 4;
 
-/// The places in the first half. In the second half the probe at each, plus one, because 0 is a
-/// free slot.
+/// Places in the first half; in the second the probe at each, plus one, because 0 is a free slot.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
-/// The probes.
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
@@ -58,7 +55,7 @@ impl<'a> Registry<'a> {
         hash.wrapping_shr(self.shift) as usize
     }
 
-    /// Returns the probe at a place. Speculative: must be discarded unless the sequence or the lock
+    /// Returns a place's probe. Speculative: must be discarded unless the sequence or the lock
     /// shows that nothing changed.
     #[inline]
     pub(crate) fn get_speculative(&self, place: FileOffset) -> Option<u32> {
@@ -74,7 +71,6 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// Returns a slot's place and its probe.
     fn read(&self, slot: usize) -> Option<(FileOffset, Option<u32>)> {
         let bucket = self.buckets.get(slot / SLOTS)?;
         let place = bucket.get(slot % SLOTS)?.load(Relaxed);
@@ -96,7 +92,7 @@ impl<'a> Registry<'a> {
             .for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// Returns the slot of a place and its probe, or the free slot where it would go.
+    /// Returns a place's slot and probe, or the free slot where it would go.
     #[cold]
     fn search(&self, place: FileOffset) -> Option<(usize, Option<u32>)> {
         let mut slot = self.bucket(place) * SLOTS;
@@ -110,7 +106,7 @@ impl<'a> Registry<'a> {
         None
     }
 
-    /// Puts a probe at a place, replacing any other. Returns `false` if there is no room.
+    /// Replaces any other, if there is room.
     pub(crate) fn insert(&self, place: FileOffset, probe: u32) -> bool {
         let Some((slot, before)) = self.search(place) else {
             return false;
@@ -125,7 +121,6 @@ impl<'a> Registry<'a> {
         true
     }
 
-    /// Removes the probe at a place, and returns it.
     pub(crate) fn remove(&self, place: FileOffset) -> Option<u32> {
         let (mut hole, probe) = self.search(place)?;
         let probe = probe?;
@@ -136,7 +131,7 @@ impl<'a> Registry<'a> {
             if its.is_none() {
                 break;
             }
-            // A place may move up to the hole unless its own bucket begins after the hole.
+            // A place may move up to the hole unless its own bucket begins after it.
             let from_home = slot.wrapping_sub(self.bucket(other) * SLOTS) & self.mask;
             if from_home >= slot.wrapping_sub(hole) & self.mask {
                 self.write(hole, other, its);

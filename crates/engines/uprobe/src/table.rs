@@ -1,12 +1,11 @@
 //! Which site a trapped thread is in, and where it continues.
 //!
-//! One writer (the agent's thread), and readers in signal handlers on any thread. Records are
-//! appended and never changed, so a reader may read the record of an index at any time later. There
-//! are two buffers of indices sorted by address. The writer fills the unused one and then raises
-//! the version, whose lowest bit selects the buffer in use.
+//! One writer (the agent's thread), and readers in signal handlers on any thread. Records are appended and never
+//! changed, so an index stays readable. There are two buffers of indices sorted by address. The writer fills the
+//! unused one and then raises the version, whose lowest bit selects the buffer in use.
 //!
-//! All of that is in one array of slots, so that a small table takes few neighbouring pages: a fork
-//! copies each page, and allocates a page table for each 2 MiB in which there is one (2 us).
+//! All is in one array of slots, so that a small table takes few neighbouring pages: a fork copies each page, and
+//! allocates a page table for each 2 MiB with one (2 us).
 //!
 //! | words of slot `n` | content |
 //! |---|---|
@@ -18,15 +17,13 @@
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
 //!
-//! A reader that two insertions overtook may read a buffer that is being refilled. So it must
-//! re-read the version after the search, and retry if it changed. The writer never waits for
-//! readers.
+//! A reader overtaken by two insertions may read a buffer that is being refilled. So it must re-read the version
+//! after the search, and retry if it changed. The writer never waits for readers.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// How often a reader retries. Each retry means that a whole insertion finished. Models insert
-/// twice.
+/// How often a reader retries, each time because an insertion finished. Models insert twice.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
 /// The first word of a slot after its record.
@@ -44,20 +41,20 @@ pub struct TrapSite {
     pub site: Site,
     /// Where the thread continues.
     pub resume: u64,
-    /// The head that it trapped at: 0 is the site's first byte.
+    /// The head that it trapped at; 0 is the first byte.
     pub offset: u8,
 }
 
 /// Why records were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum TableError {
     /// No room for more records.
     Full,
-    /// The records are not in ascending order of their addresses.
+    /// The records are not in ascending order of address.
     Unordered,
 }
 
-/// The table. Its storage is the caller's.
+/// The table, in the caller's storage.
 pub struct Table<'a> {
     slots: &'a [[AtomicU64; SLOT_WORDS]],
     lengths: [AtomicU64; 2],
@@ -79,7 +76,7 @@ impl<'a> Table<'a> {
 
     /// Returns how many records were ever appended.
     pub fn len(&self) -> usize {
-        // Relaxed: the writer reads its own count; for a reader it is only a bound.
+        // Relaxed: the writer's own count; for a reader only a bound.
         self.used.load(Ordering::Relaxed) as usize
     }
 
@@ -99,18 +96,18 @@ impl<'a> Table<'a> {
         }))
     }
 
-    /// Returns the caller's word of the record at `index`; 0 at first.
+    /// Returns the caller's word of the record at `index`, 0 at first.
     pub fn word(&self, index: usize) -> Option<&'a AtomicU64> {
         self.slots.get(index)?.get(OWN)
     }
 
-    /// Appends records in ascending order of address, and makes them findable. A record replaces an
-    /// earlier one for its address. Returns the index of the first. Only the writer may call this.
+    /// Appends records in ascending order of address, and makes them findable, in place of earlier
+    /// ones for their addresses. Returns the first's index. Only the writer may call this.
     pub fn insert(
         &self,
         count: usize,
         record: impl Fn(usize) -> Option<Site>,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, TableError> {
         let first = self.len();
         self.append(first, count, record)?;
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
@@ -121,8 +118,8 @@ impl<'a> Table<'a> {
         Ok(first)
     }
 
-    /// Makes the `wanted` records findable again, in place of later ones for their addresses. Only
-    /// the writer may call this.
+    /// Makes the `wanted` records findable again, in place of later ones. Only the writer may call
+    /// this.
     pub fn recall(&self, wanted: impl Fn(&Site) -> bool) {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
@@ -154,15 +151,15 @@ impl<'a> Table<'a> {
         first: usize,
         count: usize,
         record: impl Fn(usize) -> Option<Site>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), TableError> {
         let mut last = 0;
         for index in 0..count {
-            let site = record(index).ok_or(Error::Unordered)?;
+            let site = record(index).ok_or(TableError::Unordered)?;
             if site.address <= last {
-                return Err(Error::Unordered);
+                return Err(TableError::Unordered);
             }
             last = site.address;
-            let words = self.slots.get(first + index).ok_or(Error::Full)?;
+            let words = self.slots.get(first + index).ok_or(TableError::Full)?;
             for (word, value) in words.iter().zip(site.encode()) {
                 word.store(value, Ordering::Relaxed); // Relaxed: published by edge D
             }
@@ -171,7 +168,7 @@ impl<'a> Table<'a> {
     }
 
     /// Merges the current order with the new records into the other buffer.
-    fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), Error> {
+    fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), TableError> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
         // Otherwise a reader of this buffer could take new entries for old ones. Pairs with the
@@ -194,7 +191,7 @@ impl<'a> Table<'a> {
             from_old += usize::from(!take_new || a == b);
             from_new += usize::from(take_new);
             self.place(new, out)
-                .ok_or(Error::Full)?
+                .ok_or(TableError::Full)?
                 .store(index, Ordering::Relaxed); // published by edge D
             out += 1;
         }
@@ -202,7 +199,6 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The word of a slot for the buffer in use, and that for the other.
     fn buffers(&self, version: u64) -> (usize, usize) {
         match version & 1 {
             0 => (ORDERS, ORDERS + 1),
@@ -226,14 +222,13 @@ impl<'a> Table<'a> {
         self.address_of(index as usize)
     }
 
-    /// Returns the site that has a head at `address`. Safe in a signal handler. Also returns `None`
-    /// if insertions kept overtaking the search.
+    /// Returns the site that has a head at `address`; `None` also if insertions kept overtaking.
+    /// Safe in a signal handler.
     pub fn find(&self, address: u64) -> Option<TrapSite> {
         self.found(self.last_up_to(address)?, address)
     }
 
-    /// Returns whether a site patches the byte at `address`. Safe in a signal handler, as
-    /// [`Table::find`].
+    /// Returns whether a site patches the byte at `address`. Safe in a signal handler.
     pub fn covers(&self, address: u64) -> bool {
         let site = self.last_up_to(address).and_then(|index| self.site(index));
         site.is_some_and(|site| address - site.address < site.len.into())
@@ -245,8 +240,8 @@ impl<'a> Table<'a> {
             // Acquire: pairs with the Release in `insert` and `recall` (edge D).
             let version = self.version.load(Ordering::Acquire);
             let index = self.search(version, address);
-            // Orders the search's loads before the second load of the version. Pairs with the fence
-            // in `merge`.
+            // Orders the search before the second load of the version. Pairs with the fence in
+            // `merge`.
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
                 return index;
@@ -255,8 +250,8 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Returns the indices of the findable records in a range of addresses. Only the writer may
-    /// call this.
+    /// Returns the findable records' indices in a range of addresses. Only the writer may call
+    /// this.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);
@@ -268,7 +263,6 @@ impl<'a> Table<'a> {
             .take_while(move |index| self.address_of(*index) < to)
     }
 
-    /// Returns how many records of an order are below an address.
     fn below(&self, order: usize, len: usize, address: u64) -> usize {
         let (mut low, mut high) = (0, len);
         while low < high {
@@ -281,8 +275,8 @@ impl<'a> Table<'a> {
         low
     }
 
-    /// Returns the last record of an order at or below `address`. Speculative until the version is
-    /// seen unchanged.
+    /// Returns an order's last record at or below `address`. Speculative until the version is seen
+    /// unchanged.
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
@@ -318,8 +312,8 @@ mod tests {
             .collect()
     }
 
-    /// Windows before and after a call: the second begins before the eight known bytes of the first
-    /// end.
+    /// Windows before and after a call: the second begins within the eight known bytes of the
+    /// first.
     #[test]
     fn the_windows_of_neighbours_are_distinguished() {
         let slots = slots(2);
@@ -334,8 +328,7 @@ mod tests {
         let covered = (98..112).filter(|at| table.covers(*at));
         assert_eq!(covered.collect::<Vec<_>>(), [100, 105, 106, 107, 108, 109]);
     }
-    /// A session that needs a record of an earlier one gets that record, and the table does not
-    /// grow.
+    /// A session that needs an earlier record gets it, and the table does not grow.
     #[test]
     fn an_earlier_record_is_found_again() {
         let slots = slots(4);

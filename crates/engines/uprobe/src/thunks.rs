@@ -1,19 +1,16 @@
-//! Return thunks: a few instructions for each pair of probe and return address, which call the
-//! probed function and then continue at exactly that address.
+//! Return thunks: a few instructions per probe and return address, which call the probed function and then continue
+//! at that address.
 //!
-//! So the return of a followed call never depends on data recorded elsewhere. Trampolines look
-//! thunks up themselves, in an open-addressed table of two words an entry, `key, address`; on a
-//! miss they call this code. Thunks are never freed, because a frame may return into one at any
-//! later time.
+//! So a followed call's return never depends on data recorded elsewhere. Trampolines look thunks up in an
+//! open-addressed table of entries `key, address`, and call this code on a miss. Thunks are never freed, because a
+//! frame may return into one at any later time.
 //!
 //! # Unwind information
-//! An unwinder finds a thunk's address on the stack. The thunk's unwind information gives the stack
-//! pointer as it is, and the return address in the record's first word. The record must be found
-//! from the frame's own address and not from the stack, because after a tail call only the
-//! innermost of several thunks is on the stack. libgcc takes the first frame with a matching
-//! canonical frame address for the one with the handler. So the frame after the last thunk must
-//! have another address than the thunks; the difference is in the upper half of the record's last
-//! word.
+//! An unwinder finds a thunk's address on the stack. The thunk's unwind information gives the stack pointer as it is,
+//! and the return address in the record's first word. The record must be found from the frame's address, because
+//! after a tail call only the innermost thunk is on the stack. libgcc takes the first frame with a matching canonical
+//! frame address for the handler's. So the frame after the last thunk must have another address than the thunks; the
+//! difference is in the upper half of the record's last word.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -27,13 +24,12 @@ pub const RECORD_WORDS: usize = 4;
 pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
 /// Entries after the table's last hash, so that a run of them never wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
-/// The bits of a record's last word that hold the slot.
 const SLOT: u64 = GATE - 1;
-/// The bit of that word that marks a gate's thunk.
+/// The bit there that marks a gate's thunk.
 const GATE: u64 = 1 << 31;
 /// A difference of eight bytes, above the slot.
 const CFA_GAP: u64 = 8 << 32;
-/// The bits of a key that hold the return address.
+/// The return address's bits in a key.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 /// A thunk's record.
@@ -43,31 +39,28 @@ pub struct Thunk {
     pub to: u64,
     /// What it calls: the copy of the displaced instructions, which continues in the function.
     pub calls: u64,
-    /// Where it continues after the call: the exit of the probe's trampoline.
+    /// Where it continues afterwards: the exit of the probe's trampoline.
     pub exit: u64,
     /// The first of the probe's words.
     pub slot: u64,
-    /// Whether its frames hold the counters in which their call is recorded.
+    /// Whether its frames hold the counters that record their call.
     pub gate: bool,
 }
 
-/// All thunks of a process. The caller provides the storage.
+/// All thunks of a process, in the caller's storage.
 pub struct Thunks<'a> {
     /// 2^bits entries, and [`SPILL`] more.
     entries: &'a [AtomicU64],
     records: &'a [AtomicU64],
     used: AtomicU32,
-    /// The number of thunks that have code.
     made: AtomicU32,
-    /// The address of the first thunk's code.
     code: AtomicU64,
     bits: u8,
     hash: u64,
 }
 
 impl<'a> Thunks<'a> {
-    /// Returns a table without thunks over zeroed storage. `hash` and `bits` must be the
-    /// trampolines'.
+    /// Returns a table over zeroed storage. `hash` and `bits` must be the trampolines'.
     pub fn new(entries: &'a [AtomicU64], records: &'a [AtomicU64], bits: u8, hash: u64) -> Self {
         Thunks {
             entries,
@@ -80,7 +73,7 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Returns how many entries, of two words each, a table needs.
+    /// Returns how many entries of two words a table needs.
     pub const fn entries(bits: u8) -> usize {
         (1 << bits) + SPILL
     }
@@ -96,8 +89,8 @@ impl<'a> Thunks<'a> {
         self.used.load(Ordering::Relaxed) as usize // only grows
     }
 
-    /// Returns the address of the code and the number of thunks that have code. The code is
-    /// complete once the number is not 0.
+    /// Returns the code's address and the number of thunks that have code. The code is complete
+    /// once the number is not 0.
     pub fn made(&self) -> (u64, u32) {
         let made = self.made.load(Ordering::Acquire); // pairs with `make`
         (self.code.load(Ordering::Relaxed), made)
@@ -111,7 +104,7 @@ impl<'a> Thunks<'a> {
     }
 
     fn record(&self, index: usize) -> Thunk {
-        // Relaxed: a thread that has the thunk's address has passed edge F, or wrote it itself.
+        // Relaxed: a thread that has the thunk's address passed edge F, or wrote it.
         let word = |at: usize| {
             let word = self.records.get(index * RECORD_WORDS + at);
             word.map_or(0, |word| word.load(Ordering::Relaxed))
@@ -125,9 +118,9 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Returns the address of the thunk for `probe` that returns to `thunk.to`, adding one if
-    /// needed. `None` if there is no room, or if `thunk.to` is not a user address. `is_ours` must
-    /// be set if that is another thunk and not the program's own code.
+    /// Returns the thunk for `probe` that returns to `thunk.to`, adding one if needed; `None`
+    /// without room, or if `thunk.to` is no user address. `is_ours` must be set if that is another
+    /// thunk.
     pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {
@@ -159,15 +152,14 @@ impl<'a> Thunks<'a> {
 
     fn add(&self, key: u64, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let (code, made) = self.made();
-        // Relaxed: uniqueness needs only the increment's atomicity.
+        // Relaxed: uniqueness needs only atomicity.
         let index = self.used.fetch_add(1, Ordering::Relaxed);
         if index >= made {
             self.used.store(made, Ordering::Relaxed); // otherwise it would overflow after 2^32 calls
             return None;
         }
         let gate = if thunk.gate { GATE } else { 0 };
-        // The difference between the caller's and the thunk's canonical frame address, for
-        // unwinders.
+        // The distance of the caller's canonical frame address from the thunk's, for unwinders.
         let cfa_gap = if is_ours { 0 } else { CFA_GAP };
         let words = [
             thunk.to,
@@ -184,14 +176,14 @@ impl<'a> Thunks<'a> {
         Some(address)
     }
 
-    /// Publishes a thunk. If another thread publishes the same key at the same time, both are
-    /// valid, and trampolines find the first.
+    /// Publishes a thunk. If two threads publish one key, both are valid, and trampolines find the
+    /// first.
     fn publish(&self, key: u64, address: u64) {
         for at in self.first(key).. {
             let Some([found, held]) = self.entry(at) else {
                 return;
             };
-            // Relaxed: only the exchange decides; readers look at the address only after the key.
+            // Relaxed: only the exchange decides; readers load the address after the key.
             let free = held.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
             if free.is_ok() {
                 // Release: pairs with the Acquire in `look_up` (edge F).

@@ -1,20 +1,18 @@
 //! Whether a site still has our bytes.
 //!
-//! Needed when a thread hits a trap byte at a site that the address space does not confirm
-//! ([`crate::feed`]). The program may have mapped other memory there, with trap bytes of its own,
-//! or a copy of its code.
+//! Needed for a trap at a site that the address space does not confirm ([`crate::feed`]): the
+//! program may have mapped other memory there, with its own trap bytes, or a copy of its code.
 
 use tiptoe_wire::Site;
 
-/// The trap byte that is on a head while a site is being patched.
+/// The trap byte on a head while a site is patched.
 const TRAP: u8 = 0xcc;
 
-/// Returns whether the bytes at a site may be ours: those of the window in any state between
-/// original and patched, and after it the original ones. `byte` reads one byte; unreadable bytes
-/// are ignored.
+/// Returns whether a site's bytes may be ours: the window in any state between original and
+/// patched, and after it the original. `byte` reads one; unreadable ones are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
-    // Zeroes at the end of the record are unknown bytes after a short function.
+    // Zeroes at the record's end are unknown bytes after a short function.
     let known = site.original.iter().rposition(|byte| *byte != 0);
     let held = known.map_or(0, |last| last + 1).max(site.len.into());
     pairs.take(held).all(|(at, (original, patched))| {

@@ -1,4 +1,4 @@
-//! The space of this process, fed by its threads' calls, compared with the kernel's list.
+//! The space of this process, fed by its threads' calls, against the kernel's list.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;
@@ -42,16 +42,15 @@ fn id(file: &File) -> FileId {
 
 /// A file of zeroes that only this test uses.
 fn fresh() -> File {
-    // SAFETY: the name is a C string, and the descriptor is new, so no other owner closes it.
+    // SAFETY: the name is a C string; a new descriptor has no other owner.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"code".as_ptr(), 0)) };
     file.set_len(64 * PAGE).expect("room");
     file
 }
 
-/// Makes a call as a hook does.
 fn make(feed: &Feed, file: &File, number: libc::c_long, args: [u64; 6]) -> u64 {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the callers pass addresses of memory that only they use.
+    // SAFETY: callers pass addresses of memory that only they use.
     let kernel = || unsafe { libc::syscall(number, a, b, c, d, e, f) };
     let call = Call::of(number as usize, args).expect("one of them");
     let result = match feed.concerns(&call) {
@@ -68,7 +67,6 @@ const PRIVATE: u64 = libc::MAP_PRIVATE as u64;
 const FIXED: u64 = PRIVATE | libc::MAP_FIXED as u64;
 const NOTHING: u64 = PRIVATE | libc::MAP_ANONYMOUS as u64;
 
-/// Reserves addresses for one thread's changes.
 fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     make(
         feed,
@@ -78,7 +76,7 @@ fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     )
 }
 
-/// Maps, splits, moves and unmaps code of a file; every tenth time some of it stays.
+/// Maps, splits, moves and unmaps a file's code; every tenth time some stays.
 fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     let fd = file.as_raw_fd() as u64;
     for round in 0..rounds {
@@ -109,8 +107,6 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     }
 }
 
-/// Mapped code that stays must be found throughout, and the final space must equal the kernel's
-/// list.
 #[test]
 fn threads_that_map_beside_each_other() {
     const MAPPERS: usize = 3;
@@ -128,7 +124,7 @@ fn threads_that_map_beside_each_other() {
         assert_eq!(place.offset(), 8 * PAGE);
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // Otherwise a thread's own stack could be mapped into another thread's holes.
+        // Otherwise a thread's stack could be mapped into another's holes.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();
@@ -173,7 +169,7 @@ fn ask(feed: &Feed, stays: u64, place: FileOffset) {
     }
 }
 
-/// Returns the count and size of mappings in the kernel's list, with adjacent ones merged.
+/// Returns count and size of the kernel's mappings, adjacent ones merged.
 fn by_the_list() -> (usize, u64) {
     let list = std::fs::read_to_string("/proc/self/maps").expect("there");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");

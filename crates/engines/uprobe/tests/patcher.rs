@@ -1,6 +1,6 @@
-//! The patcher over every window shape: no thread may ever run a mix of old and new bytes,
-//! whichever head it is at and however stale its core's view is. Mutants leave out or swap a step.
-//! Not run under miri, because it takes minutes there and nothing here is unsafe.
+//! The patcher over every window shape: no thread may run a mix of old and new bytes, whichever
+//! head it is at and however stale its core's view. Mutants leave out or swap a step. Not under
+//! miri: it takes minutes, and nothing is unsafe.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -12,7 +12,7 @@ use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, rearm};
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::{SLOT_WORDS, Site};
 
-/// A patch of five bytes here crosses an aligned word, so all of them have phases.
+/// A patch of five bytes here crosses an aligned word, so all have phases.
 const AT: u64 = 0x1004;
 
 fn arm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
@@ -103,7 +103,7 @@ fn every_trap_has_a_resume_address() {
     }
 }
 
-/// Records the patcher's steps on one site by phase, each with its refetch.
+/// Records the patcher's steps on a site by phase, each with its refetch.
 fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     let (memory, _) = match disarms {
         true => armed(shape),
@@ -119,7 +119,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// Returns the jumps for which the patcher runs a mix if its phases are changed so.
+/// Returns the jumps for which so changed phases run a mix.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -169,8 +169,8 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window whose last two bytes trap only together has one more phase, to arm and to disarm. No
-/// phase may lack its refetch, or be swapped with the next.
+/// A window that ends with a pair has one more phase, to arm and to disarm. No phase may lack its
+/// refetch, or be swapped.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -223,8 +223,8 @@ fn bytes_that_are_not_the_files_are_left_alone() {
     }
 }
 
-/// A kernel's uprobe on an armed jump: it holds the first byte, and runs the file's first
-/// instruction itself, so threads arrive at the second head.
+/// A kernel's uprobe on an armed jump holds the first byte, and runs the file's first instruction
+/// itself, so threads arrive at the second head.
 fn with_foreign_trap(shape: Shape) -> (Memory, Cores) {
     let (memory, mut cores) = armed(shape);
     let at = shape.site.address;
@@ -264,7 +264,7 @@ fn a_foreign_trap_on_top_survives_disarming() {
 }
 
 /// Returns the first mix if the kernel removes its trap at any moment at which the first byte is a
-/// trap. The kernel writes the file's byte and refetches nothing.
+/// trap. It writes the file's byte and refetches nothing.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -280,8 +280,8 @@ fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -
     None
 }
 
-/// Returns the windows that stay safe if a foreign trap in the first byte is removed, so that a
-/// core runs the file's first byte: the first instruction has one byte, or there is a guard.
+/// Returns the windows that stay safe when a foreign trap is removed from the first byte: the first
+/// instruction has one byte, or there is a guard.
 fn guarded() -> impl Iterator<Item = Shape> {
     jumps().filter(|shape| shape.first_len() == 1 || shape.guard != Guard::None)
 }
@@ -301,8 +301,8 @@ fn a_foreign_trap_may_go_at_any_moment() {
     }
 }
 
-/// The guard is restored too early, together with the bytes that are no heads. Then a core may run
-/// the first instruction with operand bytes that are still the jump's displacement.
+/// The guard is restored together with the bytes that are no heads. Then a core may run the first
+/// instruction with the jump's displacement as operand.
 #[test]
 fn a_guard_that_goes_early_uncovers_a_mix() {
     let early = |shape: Shape| {
@@ -323,8 +323,8 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// A guard that is a call must change only one byte of its displacement; otherwise a core may see
-/// a mix.
+/// A guard that is a call must change only one byte of its displacement; otherwise a core may see a
+/// mix.
 #[test]
 fn a_call_to_anywhere_uncovers_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
@@ -336,7 +336,7 @@ fn a_call_to_anywhere_uncovers_a_mix() {
     }
 }
 
-/// A kernel's uprobe on an inner instruction: its trap, or later the file's byte, is in the
+/// A kernel's uprobe on an inner instruction writes its trap, or later the file's byte, in the
 /// displacement. Threads that jump are lost, but the site can still be disarmed.
 #[test]
 fn a_foreign_trap_inside_is_left_where_it_is() {
@@ -358,9 +358,8 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel restores the file's first byte before our tail. Until [`rearm`] or [`disarm`]
-/// restores the site, no thread may run a mix if the first instruction has one byte or the site has
-/// a guard.
+/// The kernel restores the first byte before our tail. Until [`rearm`] or [`disarm`], no thread may
+/// run a mix if the first instruction has one byte or the site a guard.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;
@@ -372,7 +371,7 @@ fn a_removed_foreign_trap_is_followed_by_rearming() {
     }
 }
 
-/// With two writes a foreign trap in between would be taken for ours, and lost.
+/// With two writes a foreign trap in between would be lost.
 #[test]
 fn a_patch_that_begins_as_its_file_is_let_be() {
     for mut shape in jumps() {
@@ -400,7 +399,6 @@ fn made_whole(shape: &Shape, act: impl Fn(&Memory, &Site) -> bool, bytes: &[u8; 
     cores.run(&[*shape], &steps[2..]).expect("whole again");
 }
 
-/// An armed jump whose first byte is a foreign trap.
 fn trapped(shape: &Shape) -> Memory {
     let memory = Memory::of(&[*shape]);
     arm(&memory, &[shape.site]);

@@ -19,13 +19,12 @@ fn holds(memory: &Memory, site: &Site, bytes: &[u8; 8]) -> bool {
     memory.get(site.address, site.len) == bytes[..usize::from(site.len)]
 }
 
-/// The sites that are inside one aligned word.
 fn in_a_word() -> impl Iterator<Item = Shape> {
     let all = (0..8).flat_map(|offset| Shape::all(0x1000 + offset));
     all.filter(|shape| shape.site.fits_word())
 }
 
-/// No trap byte may appear, because a thread that blocks SIGTRAP would die of it.
+/// A thread that blocks SIGTRAP would die of one.
 #[test]
 fn a_patch_within_a_word_needs_no_trap_byte() {
     assert_eq!(
@@ -48,8 +47,8 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// Two writes instead of one, in either order, with or without a refetch between them, or a write
-/// of the patch alone: each runs a mix, or traps.
+/// Two writes instead of one, in either order, with or without a refetch, or a write of the patch
+/// alone: each runs a mix, or traps.
 #[test]
 fn mutants_of_words_run_a_mix() {
     // After a one-byte instruction the other bytes do not matter.
@@ -74,7 +73,6 @@ fn mutants_of_words_run_a_mix() {
     }
 }
 
-/// Bytes beside the patch must stay as they are, also those of other sites.
 #[test]
 fn bytes_beside_a_patch_stay() {
     for shape in in_a_word().filter(|shape| shape.site.len == 2) {
@@ -92,7 +90,6 @@ fn bytes_beside_a_patch_stay() {
     }
 }
 
-/// One write and one refetch, whatever the window.
 #[test]
 fn sites_of_stopped_threads_have_no_phases() {
     for shape in (0..8).flat_map(|offset| Shape::all(0x1000 + offset)) {

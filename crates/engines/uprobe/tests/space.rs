@@ -6,15 +6,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
-use tiptoe_uprobe::lookup::{Error, FileOffset, Lookup, Mapping, Shape, Space};
+use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, SpaceError};
 
 mod cells;
 use cells::{Cells, Change};
 
-/// Bytes of one cell of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// Most changes in a sequence; fewer under miri, which is several hundred times slower.
+/// Most changes in a sequence; miri is several hundred times slower.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,
@@ -42,7 +41,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     }
 }
 
-fn apply(space: &Space, change: &Change) -> Result<(), Error> {
+fn apply(space: &Space, change: &Change) -> Result<(), SpaceError> {
     let writer = space.write(1).expect("no other writer");
     match change {
         Change::Map(range, file, offset) => writer.insert(mapping(range.clone(), *file, *offset)),
@@ -84,7 +83,6 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Returns whether the kernel would refuse the move, too.
 fn refused(change: &Change) -> bool {
     let Change::Move(from, to) = change else {
         return false;
@@ -102,7 +100,7 @@ proptest! {
         let mut cells = Cells::new(ADDRESSES);
         for change in &changes {
             if refused(change) {
-                prop_assert_eq!(apply(&space, change), Err(Error::Overlap));
+                prop_assert_eq!(apply(&space, change), Err(SpaceError::Overlap));
                 continue;
             }
             prop_assert_eq!(apply(&space, change), Ok(()));
@@ -186,7 +184,7 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(space.find_locked(PAGE + 5), Lookup::Locked(Some(7)));
 }
 
-/// Once this left empty mappings, until there was no room.
+/// Once this left empty mappings.
 #[test]
 fn a_copy_out_of_the_middle_is_one_mapping() {
     let words = storage(SHAPE);
@@ -216,7 +214,7 @@ fn a_refused_change_leaves_all_as_it_was() {
     assert_eq!(change(Change::Map(far + 7..far + 9, 2, 0)), Ok(()));
     let before = runs(&space);
     assert_eq!(before.len(), 2);
-    let full = Err(Error::Full);
+    let full = Err(SpaceError::Full);
     assert_eq!(change(Change::Map(far / 2..far / 2 + 1, 3, 0)), full);
     assert_eq!(change(Change::Move(7..8, 905..906)), full);
     assert_eq!(runs(&space), before);
@@ -238,17 +236,16 @@ fn a_refused_change_leaves_all_as_it_was() {
         end: 3 * PAGE - 1,
         ..mapping(1..3, 1, 0)
     };
-    assert_eq!(writer.insert(odd), Err(Error::OutOfRange));
+    assert_eq!(writer.insert(odd), Err(SpaceError::OutOfRange));
     let high = mapping((1 << 35) - 1..(1 << 35) + 1, 1, 0);
-    assert_eq!(writer.insert(high), Err(Error::OutOfRange));
+    assert_eq!(writer.insert(high), Err(SpaceError::OutOfRange));
     assert_eq!(
         writer.remap(0..PAGE, PAGE..PAGE + 1),
-        Err(Error::OutOfRange)
+        Err(SpaceError::OutOfRange)
     );
-    assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(Error::Full)));
+    assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(SpaceError::Full)));
 }
 
-/// Thousands of mappings added and removed at random must leave no table allocated.
 #[test]
 fn removed_mappings_take_no_room() {
     let count = if cfg!(miri) { 60 } else { 20_000 };
@@ -260,7 +257,7 @@ fn removed_mappings_take_no_room() {
     let space = Space::new(&words, shape).expect("long enough");
     let add = |at: u64| apply(&space, &Change::Map(4 * at..4 * at + 1, at, 0));
     let remove = |at: u64| apply(&space, &Change::Unmap(4 * at..4 * at + 1));
-    // A step coprime to the count visits all of them in a scattered order.
+    // A step coprime to the count visits all in a scattered order.
     let scattered = move |turn: u64| turn * 7_919 % count;
     for _ in 0..3 {
         assert!((0..count).all(|turn| add(scattered(turn)).is_ok()));
@@ -269,7 +266,6 @@ fn removed_mappings_take_no_room() {
     }
 }
 
-/// A mapping that stays must be found unchanged, whatever is mapped and unmapped around it.
 #[test]
 fn lookups_beside_changes() {
     let words = storage(SHAPE);

@@ -13,7 +13,7 @@ use tiptoe_attach::phase::{Phase, has_exited};
 use tiptoe_attach::preload::{self, StartedCommand};
 use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_event::{Reading, Via};
-use tiptoe_kernel::waits::{Callsites, Drops, Waits, WaitsWanted};
+use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Session};
 use tiptoe_sys::host::kallsyms::KernelSymbols;
@@ -386,7 +386,7 @@ impl Run<'_> {
 /// Returns notes of what limits the rows.
 fn notes(
     callsites: &Callsites,
-    drops: Drops,
+    drops: WaitDrops,
     found: &[tiptoe_kernel::waits::WaitRow],
 ) -> Vec<String> {
     let hidden = (callsites.are_hidden() && !found.is_empty()).then(|| {
@@ -402,7 +402,7 @@ fn notes(
 }
 
 /// Returns a text for each reason for which something was dropped.
-fn dropped(drops: Drops) -> Vec<Dropped> {
+fn dropped(drops: WaitDrops) -> Vec<Dropped> {
     words::dropped([
         (
             drops.no_begin,

@@ -75,7 +75,7 @@ const SWITCHING: u32 = 20;
 pub struct WatchRequest {
     /// The agent: the shared object to load into the target.
     pub agent: &'static [u8],
-    /// The variables; [`place`] has their grammar.
+    /// The variables, in the grammar of [`tiptoe_symbol::variable::Watch`].
     pub variables: Vec<String>,
     /// The process or command whose variables they are.
     pub target: RequestTarget,

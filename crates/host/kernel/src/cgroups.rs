@@ -1,27 +1,26 @@
-//! Counts for all cgroups with one set of per-CPU events, whatever the number of cgroups.
+//! Counts for any number of cgroups with one set of per-CPU events.
 //!
 //! There are two ways ([`ExtraCounts`] decides):
 //!
-//! - **By tasks**: the kernel counts in each task its run time, faults, switches and moves between CPUs. If no more
-//!   is wanted, no program runs at switches. A task is charged with the growth of its fields when counts are read,
-//!   when it is moved to another cgroup, and after it has ended (`bpf/cgroup_tasks.bpf.c`).
-//! - **At switches**: needed for events that must be read, and for counts per CPU. A BPF program at the context
-//!   switch charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches
-//!   at each switch, and the events if the cgroup changes. System-wide counts are the same counters, and nothing
-//!   reschedules these, so that the sum over all cgroups equals the system's count.
+//! - **By tasks**: each task has its run time, faults, switches and moves between CPUs. If no more is wanted, no
+//!   program runs at switches. A task is charged with the growth of these fields when counts are read, when it is
+//!   moved to another cgroup, and after it has ended (`bpf/cgroup_tasks.bpf.c`).
+//! - **At switches**: for events that must be read, and for counts per CPU. A BPF program at the context switch
+//!   charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches, and
+//!   the events if the cgroup changes. System-wide counts are the same counters, never rescheduled, so that the sum
+//!   over all cgroups equals the system's count.
 //!
 //! For both:
 //!
-//! - [`Cgroups::read`] first has all running tasks charged, then reads the charges from shared memory.
-//! - Only a cgroup's own tasks are counted. [`Tree::line`] gives the ancestors for sums.
-//! - Later cgroups are counted from their first task on, and named. Removed ones stay readable until
-//!   [`Cgroups::forget`].
-//! - A task that moves itself is charged exactly. If another task moves it while it runs, all tasks are charged at
-//!   once; [`Checks`] counts the charges that were too late.
-//! - No program stays attached when this is dropped, or when tiptoe dies.
+//! - [`Cgroups::read`] has all running tasks charged, then reads shared memory.
+//! - Only a cgroup's own tasks are counted; [`Tree::line`] has the ancestors for sums.
+//! - Later cgroups are counted from their first task on. Removed ones stay readable until [`Cgroups::forget`].
+//! - A task that moves itself is charged exactly. If another moves it while it runs, all tasks are charged at once;
+//!   [`Checks`] counts late charges.
+//! - No program stays attached after a drop, or when tiptoe dies.
 //!
-//! Cost: by tasks nothing at a switch, and some 0.2 us per task at each read. At switches 40 to 60 ns a switch, and
-//! some 55 to 60 more for each event that is read (`tiptoe-dev bench cgroup`).
+//! Cost: by tasks nothing at a switch, 0.2 us per task at each read; at switches 40 to 60 ns a switch, 55 to 60
+//! more for each event read (`tiptoe-dev bench cgroup`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -58,7 +57,7 @@ use load::{
 };
 use settle::{Settle, over_tasks};
 
-/// The failed action, for error messages.
+/// The failed action, for errors.
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read the counts of cgroups";
 
@@ -76,14 +75,13 @@ pub struct ExtraCounts {
     pub per_cpu: bool,
 }
 
-/// The way of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountingMode {
     ByTasks,
     AtSwitches,
 }
 
-/// Counts for all cgroups of version 2.
+/// Counts for all version 2 cgroups.
 #[derive(Debug)]
 pub struct Cgroups {
     bpf: Ebpf,
@@ -91,7 +89,7 @@ pub struct Cgroups {
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
-    /// The program that records which tasks begin to end.
+    /// Records which tasks begin to end.
     ending: Option<Link>,
     wanted: ExtraCounts,
     settle: Arc<Settle>,
@@ -99,44 +97,44 @@ pub struct Cgroups {
     lines: MappedArray,
     counted: Option<MappedArray>,
     owners: MappedArray,
-    /// For each slot, its nonzero sums at the start of its cgroup's count, per CPU.
+    /// By slot, its nonzero sums when its cgroup's count started, per CPU.
     before: BTreeMap<u32, Vec<CpuCounts>>,
-    /// Cgroups that are below no mount point of ours.
+    /// Cgroups below no mount point of ours.
     elsewhere: BTreeSet<u64>,
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
-    /// If switches are counted by tasks: the system's switches just before and after the start.
+    /// By tasks: the system's switches just before and after the start.
     begun: Option<[u64; 2]>,
     /// Tasks whose ends were not reported in time.
     unended: u64,
     off: [u64; 2],
 }
 
-/// The tasks that a count belongs to.
+/// The tasks of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountOwner {
-    /// The tasks of this cgroup itself.
+    /// This cgroup's own tasks.
     Cgroup(u64),
-    /// The idle tasks. They have no time, but switches, and events of interrupts.
+    /// The idle tasks: no time, but switches, and events of interrupts.
     Idle,
-    /// Tasks of cgroups for which no slot was left.
+    /// Tasks of cgroups without a slot.
     Others,
 }
 
-/// The counts of some tasks so far.
+/// The counts of some tasks.
 #[derive(Clone, Debug)]
 pub struct TaskCounts {
     /// The tasks.
     pub whose: CountOwner,
-    /// The counts on each CPU, by its number. By tasks all are on the first, because a task does not record its CPUs.
+    /// The counts by CPU; by tasks all on the first, because a task does not record its CPUs.
     pub cpus: Vec<CpuCounts>,
 }
 
 impl Cgroups {
     /// Prepares to count `events` besides the tasks' own fields. Attaches nothing yet.
     ///
-    /// `events` counts whole CPUs, and may be empty. The tree is the one below the mount point `root`.
+    /// `events` counts whole CPUs, and may be empty. The tree is below the mount point `root`.
     pub fn load(
         events: &CounterSet,
         wanted: ExtraCounts,
@@ -232,7 +230,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Records the fields of all existing tasks. Later tasks start with nothing.
+    /// Records all tasks' fields; later tasks start with nothing.
     fn start_by_tasks(&mut self) -> Result<(), Error> {
         for place in [BORN, ENDED, ATTACHED] {
             self.links.push(attach(&mut self.bpf, place)?);
@@ -244,7 +242,6 @@ impl Cgroups {
         self.settle.now()
     }
 
-    /// Records what each CPU runs.
     fn start_at_switches(&mut self) -> Result<(), Error> {
         if self.wanted.migrations {
             self.links.push(attach(&mut self.bpf, MIGRATED)?);
@@ -262,7 +259,7 @@ impl Cgroups {
         self.settle.now()
     }
 
-    /// Records a slot's sums as the start of its cgroup's count, and returns them.
+    /// Records a slot's sums as its cgroup's start, and returns them.
     fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
         let none = CpuCounts {
@@ -276,10 +273,10 @@ impl Cgroups {
         now
     }
 
-    /// Ends counting; all counts stay readable.
+    /// Ends counting; counts stay readable.
     pub fn stop(&mut self) -> Result<(), Error> {
         let before = system_switches();
-        // Tasks that begin to end from here on must not be waited for.
+        // Tasks that end from here on must not be waited for.
         self.ending = None;
         self.unended = self.settle.last()?;
         if self.how == CountingMode::ByTasks {
@@ -292,7 +289,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares the switches of all tasks with the system's, of which `before` were counted before the last reading.
+    /// Compares all tasks' switches with the system's, which were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
@@ -305,7 +302,7 @@ impl Cgroups {
         self.off = [least.saturating_sub(counted), counted.saturating_sub(most)];
     }
 
-    /// Returns all counts from the start until now.
+    /// Returns all counts since the start.
     pub fn read(&mut self) -> Result<Vec<TaskCounts>, Error> {
         if !self.links.is_empty() {
             self.settle.now()?;
@@ -334,17 +331,17 @@ impl Cgroups {
         Ok(did.collect())
     }
 
-    /// Returns the tree as of the last reading.
+    /// Returns the last reading's tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Returns how many more cgroups have room besides those at the start.
+    /// Returns how many more cgroups have room.
     pub fn spare(&self) -> usize {
         self.spare
     }
 
-    /// Forgets removed cgroups and frees their slots. Returns what their own tasks did since the start.
+    /// Forgets removed cgroups and frees their slots. Returns what their own tasks did.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
@@ -368,7 +365,7 @@ impl Cgroups {
         Ok(did)
     }
 
-    /// Returns what went wrong so far, and the programs' own time.
+    /// Returns what went wrong, and the programs' own time.
     pub fn checks(&self) -> Result<(Checks, Times), Error> {
         let (mut checks, mut times) = Default::default();
         if !self.settle.add(&mut checks, &mut times) {
@@ -388,7 +385,7 @@ impl Cgroups {
         Ok((checks, times))
     }
 
-    /// Records which cgroups were made and removed since the last reading.
+    /// Records the cgroups made and removed since the last reading.
     pub fn hear(&mut self) {
         let Some(follower) = &self.follower else {
             return;
@@ -419,7 +416,6 @@ impl Cgroups {
         since(self.slot(slot), self.before.get(&slot).map(Vec::as_slice))
     }
 
-    /// Returns each CPU's line of a slot.
     fn slot(&self, slot: u32) -> Vec<CpuCounts> {
         let (slots, events) = (self.shape.slots as usize, self.shape.events as usize);
         let cpus = 0..self.shape.cpus as usize;
@@ -440,19 +436,17 @@ impl Cgroups {
     }
 }
 
-/// Returns how often CPUs switched tasks since boot, including switches to the idle tasks.
+/// Returns the CPUs' switches since boot, also to idle tasks.
 fn system_switches() -> Option<u64> {
     switches_of_all().ok()
 }
 
 impl ExtraCounts {
-    /// Returns whether the tasks' own fields suffice.
     fn is_counted_by_tasks(self) -> bool {
         !self.cgroup_switches && !self.per_cpu
     }
 }
 
-/// Returns the growth since an earlier state.
 fn since(now: Vec<CpuCounts>, before: Option<&[CpuCounts]>) -> Vec<CpuCounts> {
     match before {
         Some(before) => {

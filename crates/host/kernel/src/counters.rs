@@ -1,8 +1,8 @@
-//! Sets of perf events: on CPUs, on processes with all their threads, or on a command from its exec on.
+//! Sets of perf events: on CPUs, on processes with all threads, or on a command from its exec on.
 //!
-//! An event that this machine lacks, or for which its group has no room, is omitted, and the others count. Each event
-//! has a descriptor for each CPU or thread. Later threads and processes inherit it, and their counts are added when
-//! they exit. Dropping the set closes all events.
+//! An event that this machine lacks, or its group has no room for, is omitted, and the others count. Each event has a
+//! descriptor per CPU or thread. Later threads and processes inherit it, and add their counts when they exit.
+//! Dropping the set closes all events.
 
 use std::fs::File;
 use std::io;
@@ -27,24 +27,24 @@ pub(crate) use resolve::resolve;
 /// The target to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountTarget {
-    /// All tasks on these CPUs; on all online CPUs if empty.
+    /// All tasks on these CPUs, or on all online ones.
     Cpus(Vec<u32>),
-    /// All tasks of a cgroup and its descendants, given by its directory in the hierarchy that perf events know. The
-    /// kernel reschedules such events at each switch to another cgroup.
+    /// All tasks of a cgroup and its descendants, by its directory in the hierarchy that perf events know. The
+    /// kernel reschedules such events at each switch of cgroups.
     Cgroup(PathBuf),
-    /// These processes with their threads and descendants.
+    /// These processes, their threads and descendants.
     Processes(Vec<u32>),
     /// These threads and their descendants.
     Threads(Vec<u32>),
-    /// A process that is about to call exec, from that exec on.
+    /// A process about to call exec, from then on.
     AtExec(u32),
 }
 
-/// How often the threads are listed again, because some were created in between.
+/// How often threads are listed again, because some were created in between.
 const TRIES: usize = 20;
 
-/// The index of the CPU in [`CounterSet::cpus`], and the count there; `None` for an event in error. The index of a
-/// thread means nothing.
+/// The index of the CPU in [`CounterSet::cpus`], and its count; `None` for an event in error. A thread's index
+/// means nothing.
 pub type CpuReading = (usize, Option<Counts>);
 
 /// A set of events.
@@ -55,13 +55,12 @@ pub struct CounterSet {
     is_complete: bool,
 }
 
-/// One event of a set, in all its places.
 #[derive(Debug)]
 struct Event {
     resolved: KernelEvent,
     is_leader: bool,
     only_user: bool,
-    /// The index of each CPU or thread, and the event there.
+    /// By CPU or thread, its index and event.
     open: Vec<(usize, PerfEvent)>,
 }
 
@@ -83,7 +82,7 @@ impl CounterSet {
         let mut tries = TRIES;
         loop {
             let places = places(whom, directory.as_ref())?;
-            let opening = Opening {
+            let opening = CounterOpening {
                 whom,
                 directory: directory.as_ref(),
                 places,
@@ -102,12 +101,12 @@ impl CounterSet {
         self.is_complete
     }
 
-    /// Returns the CPUs, if CPUs are counted.
+    /// Returns the counted CPUs.
     pub fn cpus(&self) -> Option<&[u32]> {
         self.cpus.as_deref()
     }
 
-    /// Returns the events, and how far the kernel supports them.
+    /// Returns the events, and the kernel's support.
     pub fn events(&self) -> impl Iterator<Item = (&KernelEvent, Support)> {
         self.events.iter().map(|event| {
             let support = match (event.open.is_empty(), event.only_user) {
@@ -124,12 +123,12 @@ impl CounterSet {
         self.each_leader(PerfEvent::enable, "enable an event")
     }
 
-    /// Disables all events; their counts stay.
+    /// Disables all events; counts stay.
     pub fn disable(&self) -> Result<(), Error> {
         self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Returns each event's number among those that every CPU counts by itself; `None` for the others.
+    /// Returns each event's number among those that every CPU counts by itself.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;
@@ -143,7 +142,7 @@ impl CounterSet {
     }
 
     /// Returns the events that every CPU counts by itself, each on all CPUs: its number as in
-    /// [`CounterSet::everywhere`], the CPU, and the event.
+    /// [`CounterSet::everywhere`], CPU, and event.
     pub(crate) fn on_cpus(&self) -> impl Iterator<Item = (usize, u32, &PerfEvent)> {
         let cpus = self.cpus.as_deref().unwrap_or_default();
         let numbered = self.everywhere().into_iter().zip(&self.events);
@@ -169,7 +168,7 @@ impl CounterSet {
         Ok(())
     }
 
-    /// Returns each event's counts on each CPU or thread. A pinned event without a counter is in error: `None`.
+    /// Returns each event's counts by CPU or thread; `None` for a pinned event in error, without a counter.
     pub fn read(&self) -> Result<Vec<Vec<CpuReading>>, Error> {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
@@ -186,25 +185,24 @@ impl CounterSet {
     }
 }
 
-/// How far the kernel supports an event.
+/// The kernel's support of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Not on this machine.
     None,
-    /// Only in user space, because this user may not count more.
+    /// Only in user space, because of this user's rights.
     OnlyUser,
     /// As requested.
     Full,
 }
 
-/// The state of opening a set.
-struct Opening<'a> {
+struct CounterOpening<'a> {
     whom: &'a CountTarget,
     directory: Option<&'a File>,
     places: Vec<On>,
 }
 
-impl Opening<'_> {
+impl CounterOpening<'_> {
     fn open(self, groups: &[Vec<KernelEvent>]) -> Result<CounterSet, Error> {
         let count = groups.iter().map(Vec::len).sum::<usize>() * self.places.len();
         reserve_open_files(count as u64)?;
@@ -263,7 +261,6 @@ impl Opening<'_> {
         Ok(events)
     }
 
-    /// Opens an event in a place, if the kernel supports it.
     fn one(
         &self,
         event: &mut Event,
@@ -277,7 +274,7 @@ impl Opening<'_> {
         }
         let mut attr = self.attr(event, leader.is_none(), is_pinned);
         let mut opened = PerfEvent::open_in(attr, on, leader);
-        // Some PMUs cannot exclude guests, and refuse the bit that is set for those that can.
+        // Some PMUs cannot exclude guests, and refuse the bit set for those that can.
         if opened.as_ref().is_err_and(is_missing) && event.resolved.is_of_own_pmu {
             attr.set_exclude_guest(0);
             opened = PerfEvent::open_in(attr, on, leader);
@@ -362,7 +359,7 @@ fn cpu_of(on: &On) -> Option<u32> {
     }
 }
 
-/// Returns the places for events at this moment; those of a cgroup use its directory.
+/// Returns the places for events now; a cgroup's use its directory.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<On>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {
@@ -390,12 +387,10 @@ fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<On>, Error
     })
 }
 
-/// Returns the attributes of a PMU's number.
 fn kind(number: u32) -> Attr {
     tiptoe_sys::host::perf::attr(number, 0)
 }
 
-/// Returns the attributes of a software event.
 fn software(config: u64) -> Attr {
     with_config(abi::PERF_TYPE_SOFTWARE, config)
 }

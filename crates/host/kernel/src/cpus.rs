@@ -2,7 +2,6 @@
 
 use crate::Error;
 
-/// Returns the CPUs that are online.
 pub(crate) fn online_cpus() -> Result<Vec<u32>, Error> {
     aya::util::online_cpus().map_err(|(_, source)| Error::Io {
         what: "list the CPUs that are online".into(),

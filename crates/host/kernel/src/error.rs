@@ -17,7 +17,7 @@ pub enum Error {
     /// A capability is missing, or a security policy denies it.
     #[error("no permission to arm kernel uprobes")]
     PermissionDenied,
-    /// The process, or all of the threads, have ended.
+    /// The process, or all threads, have ended.
     #[error("the process to be probed has ended")]
     NoSuchThread,
     /// The file does not exist.
@@ -26,7 +26,7 @@ pub enum Error {
         /// The file of the probe.
         path: PathBuf,
     },
-    /// The offset is after the file's end, or the file cannot be mapped.
+    /// The offset is after the file's end, or the file is unmappable.
     #[error("{}: nothing to probe at offset {offset:#x}", path.display())]
     BadOffset {
         /// The file of the probe.
@@ -57,7 +57,7 @@ pub enum Error {
         /// Its group and name.
         name: String,
     },
-    /// tracefs, which names the tracepoints, is not mounted, or this user may not read it.
+    /// tracefs, which names the tracepoints, is not mounted or not readable.
     #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *mounted { "closed to this user" } else { "not mounted" })]
     NoTracefs {
         /// Whether it is mounted.
@@ -73,13 +73,13 @@ pub enum Error {
         /// The CPU or thread.
         on: On,
     },
-    /// tiptoe itself holds all debug registers that it may use; the text names the holders.
+    /// tiptoe itself holds all debug registers that it may use; the text names holders.
     #[error("{0}")]
     Slots(String),
     /// This user may not watch all threads of the machine.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// The processor has no debug registers, or the kernel does not use them.
+    /// Neither processor nor kernel has debug registers to use.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
     /// The processor cannot watch this range.
@@ -106,7 +106,7 @@ pub enum Error {
         /// What to do.
         hint: String,
     },
-    /// A failure of the process, or a limit of this one.
+    /// A failure of the process, or a limit of ours.
     #[error(transparent)]
     System(#[from] SysError),
     /// Any other failure.
@@ -120,7 +120,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what to do: a command or a right, if one is known.
+    /// Returns a command or right that would help, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported => Some("use `--via agent`".into()),
@@ -157,7 +157,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the error is a lack of rights, or of a kernel feature, so that other means may work.
+    /// Returns whether a right or kernel feature is missing, so other means may work.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::BpfDenied | Self::NoBtf | Self::PermissionDenied | Self::CounterDenied { .. } => {
@@ -170,7 +170,6 @@ impl Error {
         }
     }
 
-    /// Returns whether only this probe fails, so that others may still be armed.
     pub(crate) fn is_of_one_probe(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Detects whether a process has run another program. The kernel's uprobes are at offsets of files,
-//! so they would count in any program that maps the same files.
+//! Detects that a process runs another program. The kernel's uprobes are at offsets of files, so
+//! they would count in any program that maps the same files.
 
 use std::fs;
 
@@ -7,7 +7,6 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, On, PerfEvent, abi};
 use tiptoe_sys::host::tracefs::Tracefs;
 
-/// Counts how often a process calls exec.
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,
@@ -16,7 +15,7 @@ pub(crate) struct Execs {
 }
 
 impl Execs {
-    /// Starts counting; `None` if the kernel does not permit it.
+    /// Starts counting, if the kernel permits it.
     pub(crate) fn of(process: Process) -> Option<Self> {
         let path = "events/sched/sched_process_exec/id";
         let id = fs::read_to_string(Tracefs::detect().root()?.join(path)).ok()?;
@@ -28,7 +27,6 @@ impl Execs {
         Some(Self { event, own })
     }
 
-    /// Returns whether another program runs than the one to be traced.
     pub(crate) fn any(&self) -> bool {
         self.event
             .read()

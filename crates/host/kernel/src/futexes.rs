@@ -1,15 +1,14 @@
-//! Times and counts the futex calls of a process in the kernel: waits for the locks of a program that cannot be
-//! patched.
+//! Times and counts a process's futex calls in the kernel: waits for locks of a program that cannot be patched.
 //!
 //! BPF programs at `syscalls:sys_enter_futex` and `sys_exit_futex` keep histograms by lock and call site, and the
-//! call site whose wake ended a wait. Only futex calls run these programs. But while the tracepoints are in use, each
-//! system call of the machine checks whether it has one.
+//! call site whose wake ended a wait. Only futex calls run them. But until they are detached, each system call of the
+//! machine checks for a tracepoint.
 //!
 //! Rules:
 //!
 //! 1. The end must be attached before the begin and detached after it, as in [`waits`](crate::waits). Otherwise waits
-//!    would be counted as never ended.
-//! 2. Rows are sums since the programs were attached; none is ever removed.
+//!    would seem never to end.
+//! 2. Rows are sums since the programs were attached, never removed.
 //! 3. The kernel does not report 32-bit programs here, so callers must refuse them.
 //!
 //! Linux 5.15 or later.
@@ -28,24 +27,24 @@ use crate::refusal::bpf_refusal;
 mod call_tests;
 mod futex_layout;
 
-pub use futex_layout::{Drops, FutexKey, FutexRow, Waker};
+pub use futex_layout::{FutexDrops, FutexKey, FutexRow, Waker};
 
-use futex_layout::{FutexRowWords, Key, Thread};
+use futex_layout::{FutexKeyWords, FutexRowWords, Thread};
 
-/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
+/// As clang built them. The macro aligns them as the loader needs.
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 
 const LOAD: &str = "load the BPF programs that time futex calls";
 const READ: &str = "read the futex calls";
 
-/// Programs, each with the group and name of its tracepoint; the end of a wait comes first.
+/// Programs, each with its tracepoint's group and name; the end of a wait first.
 const PLACES: [[&str; 3]; 4] = [
     ["program_exec", "sched", "sched_process_exec"],
     ["thread_exit", "sched", "sched_process_exit"],
     ["exit_futex", "syscalls", "sys_exit_futex"],
     ["enter_futex", "syscalls", "sys_enter_futex"],
 ];
-/// Calls that rows do not cover. Some kernels do not have them.
+/// Calls that rows do not cover, and some kernels lack.
 const OTHERS: [&str; 4] = [
     "sys_enter_futex_waitv",
     "sys_enter_futex_wait",
@@ -54,10 +53,10 @@ const OTHERS: [&str; 4] = [
 ];
 const COUNTS_OTHERS: &str = "enter_other";
 
-/// Marks a depth whose return address is above the frame pointer.
+/// Marks a depth at the frame pointer.
 const BY_FRAME_POINTER: u32 = 1 << 31;
 
-/// Where the frame of a function's caller begins.
+/// Where a caller's frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// This many bytes above the stack pointer.
@@ -69,15 +68,15 @@ pub enum Depth {
 /// The calls to count, and how to group them.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
-    /// The process, by its id in the initial PID namespace.
+    /// The process, in the initial PID namespace.
     pub pid: u32,
-    /// Whether each thread has rows of its own.
+    /// Whether each thread has its own rows.
     pub by_thread: bool,
-    /// Whether the process has yet to run its program. Calls count in that program, not in one that it runs later.
+    /// Whether the process has yet to run its program, the only one whose calls count.
     pub before_exec: bool,
-    /// Whether an agent counts the calls from places that it patched.
+    /// Whether an agent counts calls from places that it patched.
     pub beside_agent: bool,
-    /// An agent's thread, of this tiptoe or another: its calls are not the program's.
+    /// An agent's thread, of any tiptoe, whose calls are not the program's.
     pub agent_thread: Option<u32>,
 }
 
@@ -90,7 +89,7 @@ pub struct Calls {
     pub wakes: u64,
 }
 
-/// Programs that count futex calls, from [`Futexes::start`] to [`Futexes::stop`].
+/// Counts futex calls, from [`Futexes::start`] to [`Futexes::stop`].
 #[derive(Debug)]
 pub struct Futexes {
     bpf: Ebpf,
@@ -129,13 +128,13 @@ impl Futexes {
         })
     }
 
-    /// Returns whether the process runs another program than the one to watch.
+    /// Returns whether the process runs another program.
     pub fn has_execed(&self) -> bool {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over these functions of libc to the user's call site. The addresses are those at which
-    /// a thread may be or to which it may return. Addresses that find no room count as the user's.
+    /// Makes the programs step over these functions of libc to the user's call site. The addresses are where a thread
+    /// may be or return to. Those without room count as the user's.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -144,7 +143,7 @@ impl Futexes {
         self.fill("frames", frames)
     }
 
-    /// Makes the programs skip calls that return to these addresses, because they are patched.
+    /// Makes the programs skip calls that return to these patched addresses.
     pub fn leave_alone(&mut self, patched: impl Iterator<Item = u64>) -> Result<(), Error> {
         self.fill("patched", patched.map(|at| (at, 1)))
     }
@@ -171,26 +170,26 @@ impl Futexes {
         Ok(())
     }
 
-    /// Ends counting; all counts stay readable.
+    /// Ends counting; counts stay readable.
     pub fn stop(&mut self) {
         while self.links.pop().is_some() {}
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts.
     pub fn read(&self) -> Result<Vec<FutexRow>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
-        let rows =
-            HashMap::<_, Key, FutexRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
+        let rows = HashMap::<_, FutexKeyWords, FutexRowWords>::try_from(map(&self.bpf, "rows")?)
+            .map_err(failed)?;
         rows.iter()
             .map(|row| row.map(|(key, row)| futex_layout::row(key, &row)))
             .collect::<Result<_, _>>()
             .map_err(failed)
     }
 
-    /// Returns how many calls there were so far.
+    /// Returns the number of calls.
     pub fn calls(&self) -> Result<Calls, Error> {
         let mut sum = Calls::default();
-        for cpu in programs::cpus::<futex_layout::Cpu>(&self.bpf)? {
+        for cpu in programs::cpus::<futex_layout::FutexCpuWords>(&self.bpf)? {
             let [waits, wakes] = futex_layout::calls(&cpu);
             sum.waits += waits;
             sum.wakes += wakes;
@@ -198,7 +197,7 @@ impl Futexes {
         Ok(sum)
     }
 
-    /// Returns how many waits of existing threads have not ended.
+    /// Returns how many existing threads' waits have not ended.
     pub fn waiting(&self) -> Result<u64, Error> {
         let failed = |error| bpf_refusal("read the waiting threads", &error);
         let threads =
@@ -209,19 +208,18 @@ impl Futexes {
             .count() as u64)
     }
 
-    /// Returns what was not counted so far, by reason.
-    pub fn drops(&self) -> Result<Drops, Error> {
+    /// Returns what was not counted, by reason.
+    pub fn drops(&self) -> Result<FutexDrops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(futex_layout::drops(counts, missed))
     }
 
-    /// Returns the programs' time for the process by their own clock, without the entry and exit.
+    /// Returns the programs' time for the process by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, futex_layout::runs)
     }
 
-    /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it
-    /// measured.
+    /// Returns the programs' time for all processes as the kernel measured it, if this user may measure it.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

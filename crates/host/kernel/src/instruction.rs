@@ -1,13 +1,12 @@
 //! How the kernel's uprobes run an instruction, or fail to, as seen on Linux 6.18.
 //!
-//! Newer kernels replace one no-operation with a call, without any trap: the one of five bytes up to Linux 7.1, the
-//! one of ten from Linux 7.2 on. A trial decides which ([`optimised`]), because distributions take such changes into
-//! older kernels.
+//! Newer kernels replace one no-operation with a call, without a trap: of five bytes up to Linux 7.1, of ten from 7.2
+//! on. A trial decides which ([`optimised`]), because distributions take such changes into older kernels.
 //!
 //! A uprobe runs its instruction from a copy, in a single step. The kernel emulates a few instructions. It refuses
-//! some: with ENOTSUPP if the code is mapped already, and silently if it is mapped later, so that the probe never
-//! counts. It runs others wrongly, so that the program crashes or computes wrong results. `tests/opcodes.rs` runs all
-//! opcodes with and without a probe.
+//! some: with ENOTSUPP if the code is mapped, silently if it is mapped later, so that the probe never counts. It runs
+//! others wrongly, so that the program crashes or miscomputes. `tests/opcodes.rs` runs all opcodes with and without a
+//! probe.
 
 use std::sync::OnceLock;
 
@@ -16,14 +15,13 @@ use tiptoe_sys::host::procfs::path_of;
 
 use crate::{KernelProbe, UprobeSet};
 
-/// Returns why the kernel cannot probe the instruction that begins with these bytes, in words that follow "the kernel
-/// cannot probe". `at_entry`: a function begins here, so that nothing below the stack pointer is in use.
+/// Returns why the kernel cannot probe the instruction in these bytes, after "the kernel cannot probe". `at_entry`: a
+/// function begins here, so nothing below the stack pointer is in use.
 pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
     unprobeable_with(instruction, at_entry, optimised)
 }
 
-/// Does as [`unprobeable`] for a given kernel; `optimised` is called only if the answer depends on it, because it is
-/// slow.
+/// Does so for a given kernel; `optimised` is slow, so it is called only if the answer depends on it.
 fn unprobeable_with(
     instruction: &[u8],
     at_entry: bool,
@@ -49,7 +47,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The kernel takes the byte after the prefix, an opcode of another map, for one of the first map.
+        // The kernel takes the byte after the prefix, another map's opcode, for the first map's.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }
@@ -85,7 +83,7 @@ fn unprobeable_with(
     }
 }
 
-/// Returns the length of a no-operation without its prefixes.
+/// Returns a no-operation's length without prefixes.
 fn nop_len(instruction: &[u8]) -> Option<usize> {
     match *instruction {
         [0x90, ..] => Some(1),
@@ -104,7 +102,6 @@ fn nop_len(instruction: &[u8]) -> Option<usize> {
     }
 }
 
-/// An instruction's prefixes, and its other bytes.
 struct Prefixes<'a> {
     all: &'a [u8],
     /// The REX prefix, or 0.
@@ -130,7 +127,6 @@ impl<'a> Prefixes<'a> {
     }
 }
 
-/// Returns whether a byte is a prefix of all opcode maps.
 fn is_prefix(byte: u8) -> bool {
     matches!(
         byte,
@@ -142,19 +138,19 @@ fn is_rex(byte: u8) -> bool {
     byte & 0xf0 == 0x40
 }
 
-/// How the kernel executes the instruction under a uprobe, which is most of a hit's cost.
+/// How the kernel executes an instruction under a uprobe, most of a hit's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
-    /// A no-operation that this kernel [may replace with a call](Optimised), without any trap.
+    /// A no-operation that this kernel [may replace with a call](Optimised), without a trap.
     Nop,
     /// The kernel emulates it.
     Emulated,
-    /// The thread runs it from a copy, and traps again after it: several times more expensive.
+    /// The thread runs a copy, and traps again after it: several times more expensive.
     #[default]
     Single,
 }
 
-/// Returns how the instruction that begins with these bytes is executed.
+/// Returns how an instruction is executed.
 pub fn step(instruction: &[u8]) -> Step {
     step_with(instruction, optimised)
 }
@@ -177,23 +173,22 @@ fn step_with(instruction: &[u8], optimised: impl Fn() -> Optimised) -> Step {
     }
 }
 
-/// The no-operation of five bytes, `nopl 0(%rax,%rax,1)`.
+/// `nopl 0(%rax,%rax,1)`.
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-/// The no-operation of ten bytes, `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
+/// `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
 const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
-/// The no-operation that a kernel replaces with a call, if any.
+/// The no-operation that a kernel replaces with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Optimised {
-    /// The one of five bytes; the one of ten is refused for its prefix.
+    /// Of five bytes; the one of ten is refused for its prefix.
     Nop5,
-    /// The one of ten bytes. The call skips the red zone first, so that it is safe inside a function. The one of five
-    /// bytes is emulated.
+    /// Of ten bytes. The call skips the red zone first, so it is safe inside a function. The one of five is emulated.
     Nop10,
 }
 
-/// Returns which no-operation this kernel replaces with a call. The first call arms a uprobe in this process, which
-/// takes milliseconds. Without permission it returns [`Optimised::Nop5`], because those refusals are the safe ones.
+/// Returns which no-operation this kernel replaces with a call. The first call arms a uprobe in this process, for
+/// milliseconds. Without permission it returns [`Optimised::Nop5`], whose refusals are the safe ones.
 pub fn optimised() -> Optimised {
     static FOUND: OnceLock<Optimised> = OnceLock::new();
     *FOUND.get_or_init(|| match takes_nop10() {
@@ -202,7 +197,7 @@ pub fn optimised() -> Optimised {
     })
 }
 
-/// Returns whether the kernel accepts a uprobe on [`NOP10`]; `None` if it cannot be tried.
+/// Returns whether the kernel accepts a uprobe on [`NOP10`], if it can be tried.
 fn takes_nop10() -> Option<bool> {
     let this = Process::current();
     let maps = this.maps().ok()?;
@@ -217,8 +212,8 @@ fn takes_nop10() -> Option<bool> {
     Some(set.refused().is_empty())
 }
 
-/// Never executed; the trial puts a uprobe here. The kernel also accepts uprobes in a mapping of constants, because
-/// it could be made executable.
+/// Never executed; the trial puts a uprobe here. The kernel accepts uprobes in a mapping of constants, which could
+/// be made executable.
 static TRIED: [u8; 10] = NOP10;
 
 #[cfg(test)]
@@ -254,7 +249,7 @@ mod tests {
         check(&[0xf2, 0x0f, 0x10, 0x05, 0, 0, 0, 0], false); // movsd 0(%rip),%xmm0
     }
 
-    /// Regression: the kernel emulated the opcode of such an instruction in glibc's strchr as a jump.
+    /// The kernel emulated such an instruction's opcode in glibc's strchr as a jump.
     #[test]
     fn prefixes_of_other_maps_are_refused() {
         let check = |bytes: &[u8], bad| {
@@ -287,7 +282,7 @@ mod tests {
         check(&[0x90], false);
     }
 
-    /// Regression: static probes on Linux 7.2 and later were refused for their CS prefix.
+    /// Static probes on Linux 7.2 and later were refused for their CS prefix.
     #[test]
     fn the_no_operation_of_ten_bytes_is_probed_where_the_kernel_takes_it() {
         let refused = |bytes: &[u8], kind| unprobeable_with(bytes, false, || kind).is_some();
@@ -303,7 +298,6 @@ mod tests {
         }
     }
 
-    /// A trial decides which no-operation is optimised, not the kernel's version.
     #[test]
     fn the_kernel_is_asked_which_no_operation_it_takes() {
         match takes_nop10() {

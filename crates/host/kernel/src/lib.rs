@@ -1,24 +1,24 @@
 //! Counts in the kernel what no agent can count.
 //!
-//! The in-process engines need an agent in the target. A static or 32-bit program, a program under seccomp, or a
-//! function that cannot be patched has none. There the kernel's own uprobes count ([`UprobeSet`]). Their counts mean
-//! the same, but a hit costs more: 230 to 480 ns if the kernel can emulate the instruction, up to 19 us if it must
-//! single-step it (measured in a virtual machine).
+//! The in-process engines need an agent, which a static or 32-bit program, a program under seccomp, or a function
+//! that cannot be patched cannot have. There the kernel's uprobes count ([`UprobeSet`]). Their counts mean the same,
+//! but a hit costs more: 230 to 480 ns if the kernel emulates the instruction, up to 19 us if it single-steps it
+//! (measured in a virtual machine).
 //!
-//! Events with perf's names are counted by sets of perf events ([`CounterSet`]).
+//! Sets of perf events count events with perf's names ([`CounterSet`]).
 //!
 //! Only the kernel sees waits for its own locks. [`Waits`] times and counts them with BPF programs, whose sources and
-//! built objects are in `bpf/`. [`Futexes`] does so at the futex calls of a program.
+//! objects are in `bpf/`; [`Futexes`] does so at a program's futex calls.
 //!
 //! Invariants:
 //!
-//! - A reading loses nothing: the counts of threads that have exited stay.
+//! - A reading loses nothing: exited threads' counts stay.
 //! - Only the given process counts. Forked children do not, though they inherit its breakpoints, and pay for them,
-//!   until they call exec.
-//! - Dropping a set, or dying, disarms all of it.
+//!   until exec.
+//! - Dropping a set, or dying, disarms it.
 //!
-//! A caller must not arm an address that the agent has patched. Otherwise the kernel would resume the program inside
-//! our jump.
+//! A caller must not arm an address that the agent patched; otherwise the kernel would resume the program inside our
+//! jump.
 #![forbid(unsafe_code)]
 
 pub mod cgroups;

@@ -1,11 +1,11 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
-//! One link arms a list of places in one file, all or none. If the kernel refuses a list, its halves are tried, until
-//! the refused places are alone. Arming and disarming a list takes milliseconds, mostly waiting. So lists are short,
-//! so that one bad place delays few others.
+//! One link arms a list of places in a file, all or none. If the kernel refuses it, its halves are tried, until the
+//! refused places are alone. Arming and disarming takes milliseconds, so lists are short, and one bad place delays
+//! few others.
 //!
-//! A list is disarmed as a whole. To disarm one place, its list is closed and the others are linked again, which
-//! takes 15 ms or so. Up to [`ALONE`] places have a link each, so that none rests because of another.
+//! A list is disarmed as a whole. To disarm one place, its list is closed and the others linked again, in about 15
+//! ms. Up to [`ALONE`] places have a link each, so that none rests because of another.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -20,7 +20,6 @@ use crate::closing::Closing;
 use crate::uprobes::refusal;
 use crate::{Error, KernelProbe, RefusedProbe};
 
-/// Places in one link.
 const LIST: usize = 128;
 /// Up to this many places have a link each.
 const ALONE: usize = 32;
@@ -32,14 +31,13 @@ pub(crate) struct ProcessProbes {
     links: Vec<OpenLink>,
 }
 
-/// An open link and the indices of its places in the list of probes.
 #[derive(Debug)]
 struct OpenLink {
     places: Vec<u64>,
     link: UprobeLink,
 }
 
-/// The state of linking; `refused` and `links` are its results.
+/// The state of linking, with the results `refused` and `links`.
 struct Linker<'a> {
     counters: &'a UprobeCounters,
     process: Process,
@@ -90,7 +88,7 @@ impl ProcessProbes {
         others.into_iter().map(|place| place as usize).collect()
     }
 
-    /// Arms closed places of `probes`. Returns whether all are armed now.
+    /// Arms closed places. Returns whether all are armed.
     pub(crate) fn open_again(&mut self, probes: &[KernelProbe], places: &[u64]) -> bool {
         let mut linker = Linker::new(&self.counters, self.process, probes);
         let linked = linker.link_by_file(places.iter().copied());
@@ -100,13 +98,11 @@ impl ProcessProbes {
         all
     }
 
-    /// Returns whether a place is armed.
     pub(crate) fn is_open(&self, place: usize) -> bool {
         let mut places = self.links.iter().flat_map(|linked| &linked.places);
         places.any(|open| *open == place as u64)
     }
 
-    /// Disarms all places.
     pub(crate) fn close_all(&mut self, closing: &mut Closing) {
         for linked in self.links.drain(..) {
             closing.close(linked.link);
@@ -192,7 +188,6 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// Returns the indices of these places in each file.
 fn by_file(probes: &[KernelProbe], places: impl Iterator<Item = u64>) -> BTreeMap<&Path, Vec<u64>> {
     let mut files = BTreeMap::<_, Vec<_>>::new();
     for place in places {

@@ -25,7 +25,7 @@ pub struct ProgramTimes {
     pub run_ns: u64,
 }
 
-/// Returns a loader whose programs use the ids of our PID namespace.
+/// Returns a loader whose programs use our PID namespace's ids.
 pub(crate) fn loader() -> EbpfLoader<'static> {
     static NAMESPACE: OnceLock<[u64; 2]> = OnceLock::new();
     let [device, inode] = NAMESPACE.get_or_init(|| {
@@ -39,7 +39,6 @@ pub(crate) fn loader() -> EbpfLoader<'static> {
     loader
 }
 
-/// A program at its tracepoint.
 #[derive(Debug)]
 pub(crate) enum Link {
     Raw { _link: RawTracePointLink },
@@ -47,7 +46,6 @@ pub(crate) enum Link {
     Typed { _link: BtfTracePointLink },
 }
 
-/// Loads a program at a tracepoint whose argument types the kernel knows.
 pub(crate) fn load_typed(
     bpf: &mut Ebpf,
     [program, group, name]: [&str; 3],
@@ -68,7 +66,6 @@ pub(crate) fn load_typed(
     }
 }
 
-/// Loads and verifies a program.
 pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(), Error> {
     let loaded = match bpf.program_mut(name) {
         Some(Program::RawTracePoint(program)) => program.load(),
@@ -78,7 +75,6 @@ pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(),
     loaded.map_err(|error| bpf_refusal(what, &error))
 }
 
-/// Attaches a program to a tracepoint, by its group and name.
 pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
     let failed = |error| no_tracepoint(group, name, &error);
     match bpf.program_mut(program) {
@@ -101,7 +97,7 @@ pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Resul
     }
 }
 
-/// Fails if tracepoints of this kind cannot be found by name.
+/// Fails if tracepoints cannot be found by name.
 pub(crate) fn need_tracefs() -> Result<(), Error> {
     match Tracefs::detect() {
         Tracefs::Readable(_) => Ok(()),
@@ -110,7 +106,6 @@ pub(crate) fn need_tracefs() -> Result<(), Error> {
     }
 }
 
-/// Returns the descriptor of an array.
 pub(crate) fn array_fd<'a>(bpf: &'a Ebpf, name: &str) -> Result<BorrowedFd<'a>, Error> {
     match map(bpf, name)? {
         Map::Array(data) | Map::PerfEventArray(data) => Ok(data.fd().as_fd()),
@@ -118,22 +113,19 @@ pub(crate) fn array_fd<'a>(bpf: &'a Ebpf, name: &str) -> Result<BorrowedFd<'a>, 
     }
 }
 
-/// Returns the programs of an object.
 pub(crate) fn all(bpf: &Ebpf) -> impl Iterator<Item = &Program> {
     bpf.programs().map(|(_, program)| program)
 }
 
-/// Returns a map of an object.
 pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
     bpf.map(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns a map of an object for writing.
 pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, Error> {
     bpf.map_mut(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns the programs' time by their own clock, summed over all CPUs.
+/// Returns the programs' time by their own clock, over all CPUs.
 pub(crate) fn times<Cpu: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(&Cpu) -> [u64; 2],
@@ -146,7 +138,7 @@ pub(crate) fn times<Cpu: Pod>(
     Ok(sum)
 }
 
-/// Returns the programs' time for all processes, as the kernel measured it while that was enabled.
+/// Returns the programs' time for all processes as the kernel measured it.
 pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     let infos = all(bpf).filter_map(|program| program.info().ok());
     let mut sum = ProgramTimes::default();
@@ -157,14 +149,13 @@ pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     sum
 }
 
-/// Returns the first global variable of an object.
 pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     let words = bpf.map(".bss");
     let words = words.and_then(|map| Array::<_, u32>::try_from(map).ok());
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// Returns the drops of an object's programs by the number of their reason, and how often the kernel did not run one.
+/// Returns the programs' drops by reason, and how often the kernel did not run one.
 pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS], u64), Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops = PerCpuArray::<_, u64>::try_from(map(bpf, "drops")?).map_err(failed)?;
@@ -175,7 +166,6 @@ pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS],
     Ok((counts, all(bpf).map(missed).sum()))
 }
 
-/// Returns each CPU's state of an object's programs.
 pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
     let failed = |error| bpf_refusal("read the run times of the programs", &error);
     let cpus = PerCpuArray::<_, Cpu>::try_from(map(bpf, "cpus")?).map_err(failed)?;
@@ -192,7 +182,6 @@ pub(crate) fn missed(program: &Program) -> u64 {
     about.map_or(0, |facts| facts.recursion_misses)
 }
 
-/// Returns the error for an object without an expected part.
 pub(crate) fn no_part(name: &str) -> Error {
     Error::Io {
         what: format!("the BPF object has no `{name}`"),
@@ -200,7 +189,6 @@ pub(crate) fn no_part(name: &str) -> Error {
     }
 }
 
-/// Returns a thread's name: its bytes up to the first zero.
 pub(crate) fn name_of(words: &[u64]) -> String {
     let name: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let end = name.iter().position(|byte| *byte == 0);

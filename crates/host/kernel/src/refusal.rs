@@ -5,7 +5,6 @@ use std::io;
 
 use crate::Error;
 
-/// Returns the error for a failure of BPF.
 pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.raw_os_error() {
@@ -18,7 +17,6 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Returns the error for a program that was not attached to a tracepoint.
 pub(crate) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.kind() {
@@ -34,7 +32,7 @@ fn is_permission(code: i32) -> bool {
     denied == io::ErrorKind::PermissionDenied
 }
 
-/// Returns the kernel's own error inside the library's; else the library's text.
+/// Returns the kernel's error inside the library's, or the library's text.
 fn answer(error: &(dyn StdError + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(one) = cause {

@@ -1,11 +1,11 @@
-//! Counts what happens to a process's threads, by their scopes.
+//! Counts what happens to a process's threads, by scope.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) read the current scope from the memory that the agent keeps in the process, so a
-//! change of scope costs no notification. The agent measures times in scopes. Here only the times are counted in
-//! which threads did not run.
+//! BPF programs (`bpf/scopes.bpf.c`) read the current scope from memory that the agent keeps, so a change of scope
+//! costs no notification. The agent measures times in scopes; here only times are counted in which threads did not
+//! run.
 //!
 //! The programs time themselves when they run for the process ([`Scopes::times`]). The kernel measures them for all
-//! processes ([`Scopes::times_of_all`]), because all processes run the program at context switches.
+//! processes ([`Scopes::times_of_all`]), because all run the program at context switches.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,19 +23,19 @@ use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed
 use crate::refusal::bpf_refusal;
 use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
 
-/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
+/// As clang built them. The macro aligns them as the loader needs.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
 const LOAD: &str = "load the BPF programs that charge scopes";
 const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// The most scope nodes with counts of their own.
+/// The most scope nodes with their own counts.
 pub const NODES: u32 = 1024;
 /// The most events that can be charged.
 pub const MOST_EVENTS: usize = 8;
 
-/// The sums of a node, as in `bpf/scopes_layout.h`.
+/// As in `bpf/scopes_layout.h`.
 type Sums = [u64; 1 + MOST_EVENTS];
 /// When a thread stopped running, and in which node.
 type Away = [u64; 2];
@@ -43,24 +43,24 @@ type Away = [u64; 2];
 /// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopesWanted {
-    /// The process, by its id in this PID namespace.
+    /// The process, in this PID namespace.
     pub pid: u32,
-    /// The offset in bytes from a thread's pointer to the word that leads to its descriptor.
+    /// Byte offset from a thread's pointer to the word that leads to its descriptor.
     pub thread_offset: i64,
-    /// The offset in bytes of the thread's node in a slab.
+    /// Byte offset of the thread's node in a slab.
     pub node_offset: u32,
 }
 
 /// The sums of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSums {
-    /// The time that its threads did not run.
+    /// How long its threads did not run.
     pub away_ns: u64,
     /// The number of each event.
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Programs that charge, from [`Scopes::start`] until this is dropped.
+/// Charges, from [`Scopes::start`] until dropped.
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
@@ -80,8 +80,7 @@ pub fn can_charge(counter: &Counter<'_>) -> bool {
 }
 
 impl Scopes {
-    /// Prepares to charge these events, at most [`MOST_EVENTS`]; each [must be chargeable](can_charge). Attaches
-    /// nothing yet.
+    /// Prepares to charge at most [`MOST_EVENTS`] [chargeable](can_charge) events. Attaches nothing yet.
     pub fn load(wanted: &ScopesWanted, events: &[Counter<'_>]) -> Result<Scopes, Error> {
         let resolved = events.iter().map(resolve);
         let resolved: Vec<KernelEvent> = resolved.collect::<Result<_, _>>()?;
@@ -119,7 +118,7 @@ impl Scopes {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// Starts charging what happens to these threads, and to the threads that they create.
+    /// Starts charging what happens to these threads, and those that they create.
     pub fn start(&mut self, events: &[Counter<'_>], threads: &[u32]) -> Result<(), Error> {
         self.stats = enable_stats(Stats::RunTime).ok();
         reserve_open_files((self.events.len() * threads.len()) as u64)?;
@@ -144,7 +143,7 @@ impl Scopes {
         Ok(())
     }
 
-    /// Opens an event on each of these threads, inherited by the threads that they create.
+    /// Opens an event on each thread, inherited by those that it creates.
     fn open_for(&mut self, number: usize, threads: &[u32]) -> Result<(), Error> {
         let Some(event) = self.events.get(number) else {
             return Ok(());
@@ -179,13 +178,13 @@ impl Scopes {
         Ok(())
     }
 
-    /// Ends charging; all sums stay readable.
+    /// Ends charging; sums stay readable.
     pub fn stop(&mut self) {
         self.open.clear();
         self.links.clear();
     }
 
-    /// Returns the sums of each node. Threads that do not run count as away until `now`, by CLOCK_MONOTONIC in ns.
+    /// Returns each node's sums. Threads that do not run count as away until `now`, by CLOCK_MONOTONIC in ns.
     pub fn read(&self, now: u64) -> Result<Vec<NodeSums>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
@@ -211,13 +210,12 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// Returns the programs' time for the process by their own clock, without the entry and exit.
+    /// Returns the programs' time for the process by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: &[u64; 2]| *own)
     }
 
-    /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it
-    /// measured.
+    /// Returns the programs' time for all processes as the kernel measured it, if this user may measure it.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

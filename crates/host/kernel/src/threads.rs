@@ -1,7 +1,7 @@
 //! Counts probes thread by thread: one perf event per probe and thread.
 //!
-//! Opening is fast, but closing an event waits in the kernel for about 80 ms (measured on Linux 6.18), so this is for
-//! a few probes only. A disabled event still traps, so a paused probe must be closed.
+//! Closing an event waits in the kernel for about 80 ms (measured on Linux 6.18), so this is for a few probes only. A
+//! disabled event still traps, so a paused probe must be closed.
 
 use std::ffi::CString;
 use std::io;
@@ -18,9 +18,8 @@ use crate::{Error, KernelProbe, RefusedProbe};
 pub(crate) struct ThreadProbes {
     pmu: u32,
     threads: Vec<u32>,
-    /// For each probe its events, one per thread.
+    /// Each probe's events, one per thread.
     events: Vec<Vec<PerfEvent>>,
-    /// The counts of closed events.
     before: Vec<u64>,
 }
 
@@ -58,7 +57,6 @@ impl ThreadProbes {
         Ok((this, refused))
     }
 
-    /// Disarms these places.
     pub(crate) fn close(&mut self, places: &[usize], closing: &mut Closing) {
         for place in places {
             let Some(events) = self.events.get_mut(*place) else {
@@ -70,7 +68,7 @@ impl ThreadProbes {
         }
     }
 
-    /// Arms a closed place of `probes`, in those of its threads that are alive. Returns whether it is armed now.
+    /// Arms a closed place of `probes` in its living threads. Returns whether it is armed.
     pub(crate) fn open_again(
         &mut self,
         probes: &[KernelProbe],
@@ -88,7 +86,6 @@ impl ThreadProbes {
         }
     }
 
-    /// Disarms all places.
     pub(crate) fn close_all(&mut self, closing: &mut Closing) {
         let all: Vec<usize> = (0..self.events.len()).collect();
         self.close(&all, closing);
@@ -118,7 +115,7 @@ fn arm(pmu: u32, threads: &[u32], probe: &KernelProbe) -> Result<Vec<PerfEvent>,
     for tid in threads {
         match PerfEvent::open_uprobe(&uprobe, On::Thread(*tid)) {
             Ok(event) => events.push(event),
-            // It ended since it was listed, so that it hits nothing.
+            // It ended since it was listed, so it hits nothing.
             Err(e) if e.raw_os_error() == Some(errno::ESRCH) => {}
             Err(e) => return Err(refusal(e, probe)),
         }

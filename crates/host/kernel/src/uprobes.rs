@@ -1,20 +1,19 @@
 //! Counts with uprobes, by the best means of this kernel and user.
 //!
-//! The kernel writes a breakpoint to the address in the target at which the file's offset is mapped. A thread that
-//! hits it increments a counter.
+//! The kernel writes a breakpoint where the target maps the file's offset. A thread that hits it increments a
+//! counter.
 //!
 //! | means | needs | counts |
 //! |---|---|---|
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
 //!
-//! The second is used if the first is refused, and for a process whose main thread has exited. Perf events cannot
-//! follow new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel reads the probe's
-//! path again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] returns which one is used, so that a
-//! report does not mix them up.
+//! The second is used if the first is refused, and for a process whose main thread exited. Perf events cannot follow
+//! new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel reads the probe's path
+//! again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] returns which is used.
 //!
-//! A hit costs a microsecond and more, so a probe may have to pause. [`UprobeSet::close`] disarms it within 0.2 ms,
-//! and [`UprobeSet::open_again`] arms it. A reading has the time for which each was armed.
+//! A hit costs a microsecond and more, so a probe may have to pause: [`UprobeSet::close`] disarms it within 0.2 ms,
+//! [`UprobeSet::open_again`] arms it. A reading has the time that each was armed.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,12 +29,12 @@ use crate::execs::Execs;
 use crate::process::ProcessProbes;
 use crate::threads::ThreadProbes;
 
-/// The place of a probe: an instruction in a file.
+/// An instruction in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
-    /// The file as *tiptoe* sees it. For a target in a container, open the file with [`Process::open_mapped`] and
-    /// pass its [`path_of`](tiptoe_sys::host::procfs::path_of). The file must stay open as long as probes may be
-    /// opened again.
+    /// The file as *tiptoe* sees it. For a target in a container, open it with [`Process::open_mapped`] and pass
+    /// its [`path_of`](tiptoe_sys::host::procfs::path_of). It must stay open as long as probes may be opened
+    /// again.
     pub path: PathBuf,
     /// The instruction's offset in the file.
     pub offset: u64,
@@ -44,22 +43,22 @@ pub struct KernelProbe {
 /// A probe that the kernel refused.
 #[derive(Debug)]
 pub struct RefusedProbe {
-    /// Its index in the list given to `open`.
+    /// Its index among the given probes.
     pub probe: usize,
     /// The reason.
     pub error: Error,
 }
 
-/// The threads whose hits a set counts.
+/// The threads that a set counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountedThreads {
-    /// All threads of the process, whenever they are created.
+    /// All threads of the process, later ones included.
     Process,
     /// These threads only.
     Threads(Vec<u32>),
 }
 
-/// Probes that count, until this is dropped.
+/// Probes that count, until dropped.
 #[derive(Debug)]
 pub struct UprobeSet {
     means: Means,
@@ -72,12 +71,12 @@ pub struct UprobeSet {
     closing: Closing,
 }
 
-/// The time that a probe was not armed.
+/// How long a probe was not armed.
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
     /// Until it was last armed.
     before: Duration,
-    /// When it was closed, if it is closed.
+    /// When it was closed, if it is.
     since: Option<Instant>,
 }
 
@@ -105,9 +104,9 @@ enum Means {
 }
 
 impl UprobeSet {
-    /// Counts these probes in a process: in all its threads if possible.
+    /// Counts these probes in a process, in all its threads if possible.
     ///
-    /// The process may be stopped, and may not have called exec yet: probes are armed when their file is mapped.
+    /// The process may be stopped, and may not have called exec: probes are armed when their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -117,7 +116,7 @@ impl UprobeSet {
 
     fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         match UprobeCounters::new(probes.len()) {
-            // The kernel finds a process by its main thread, whose memory must still exist.
+            // The kernel finds a process by its main thread, whose memory must exist.
             Ok(counters) if !process.outlived_main_thread() => {
                 let (means, refused) = ProcessProbes::open(counters, process, probes)?;
                 Ok(Self::new(Means::Process(means), probes, refused))
@@ -126,7 +125,7 @@ impl UprobeSet {
         }
     }
 
-    /// Counts these probes in these threads only, with a perf event for each probe and thread.
+    /// Counts these probes in these threads only, with a perf event each.
     pub fn open_threads(threads: &[u32], probes: &[KernelProbe]) -> Result<Self, Error> {
         let (means, refused) = ThreadProbes::open(threads, probes)?;
         Ok(Self::new(Means::Threads(means), probes, refused))
@@ -145,8 +144,8 @@ impl UprobeSet {
         }
     }
 
-    /// Disarms these probes, so that they cost and count nothing until they are opened again. Their counts stay.
-    /// Probes that share a link do not count for about 15 ms; their readings show that.
+    /// Disarms these probes, which cost and count nothing until opened again; their counts stay. Probes that
+    /// share a link do not count for about 15 ms; their readings show that.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
         let others = match &mut self.means {
@@ -169,7 +168,7 @@ impl UprobeSet {
         }
     }
 
-    /// Arms a closed probe. Returns whether it is armed now; it is not if the process has ended.
+    /// Arms a closed probe. Returns whether it is armed; not if the process has ended.
     pub fn open_again(&mut self, place: usize) -> bool {
         let done = match (&mut self.means, self.process) {
             (Means::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
@@ -185,7 +184,7 @@ impl UprobeSet {
         done
     }
 
-    /// Disarms all probes, in the background; their counts stay.
+    /// Disarms all probes, in the background; counts stay.
     pub fn close_all(&mut self) {
         match &mut self.means {
             Means::Process(probes) => probes.close_all(&mut self.closing),
@@ -200,7 +199,7 @@ impl UprobeSet {
         }
     }
 
-    /// Returns the counts so far, in the order of the probes.
+    /// Returns the counts, in the order of the probes.
     pub fn counts(&self) -> Result<Vec<u64>, Error> {
         let counts = match &self.means {
             Means::Process(probes) => probes.read(),
@@ -212,7 +211,7 @@ impl UprobeSet {
         })
     }
 
-    /// Returns the readings so far, in the order of the probes; refused ones have counted nothing.
+    /// Returns the readings, in the order of the probes; refused ones are 0.
     pub fn read(&self) -> Result<Vec<Reading>, Error> {
         let counts = self.counts()?;
         let now = Instant::now();
@@ -240,8 +239,8 @@ impl UprobeSet {
         }
     }
 
-    /// Returns whether the process's main thread has called exec, if the kernel reports that. The probes count on in
-    /// the new program if it maps the same files.
+    /// Returns whether the process's main thread called exec, if the kernel reports it. The probes count on in the
+    /// new program if it maps the same files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }
@@ -253,7 +252,6 @@ impl Drop for UprobeSet {
     }
 }
 
-/// Returns the error for the kernel's answer to a probe.
 pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
     let (path, offset) = (probe.path.clone(), probe.offset);
     match source.raw_os_error() {
@@ -272,7 +270,6 @@ pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
     }
 }
 
-/// Error numbers that arming a uprobe may return.
 pub(crate) mod errno {
     pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
@@ -288,6 +285,6 @@ pub(crate) mod errno {
     pub const EMFILE: i32 = 24;
     pub const ENOSPC: i32 = 28;
     pub const EOPNOTSUPP: i32 = 95;
-    /// An instruction that uprobes cannot run; the kernel's own number, not POSIX's.
+    /// The instruction cannot be run by uprobes; the kernel's own number, not POSIX's.
     pub const ENOTSUPP: i32 = 524;
 }

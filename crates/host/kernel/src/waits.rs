@@ -1,7 +1,7 @@
 //! Times and counts waits for the kernel's own locks, in the kernel.
 //!
-//! Two BPF programs, at a wait's begin and at its end, keep histograms. No event is sent for a single wait, and no
-//! program runs while no thread waits (except with [`WaitSelection::EveryMmap`]).
+//! Two BPF programs, at a wait's begin and end, keep histograms. No event is sent for a single wait, and none runs
+//! while no thread waits (except with [`WaitSelection::EveryMmap`]).
 //!
 //! | object | tracepoints | since |
 //! |---|---|---|
@@ -12,10 +12,10 @@
 //!
 //! 1. The end must be attached before the begin and detached after it. Otherwise a begin would wait for its end
 //!    forever.
-//! 2. Rows are sums since the programs were attached; none is ever removed.
-//! 3. [`Drops`] has all that is seen and not counted, by reason.
+//! 2. Rows are sums since the programs were attached, never removed.
+//! 3. [`WaitDrops`] has all that is seen and not counted.
 //!
-//! A thread that gets a sleeping lock by spinning never reaches these tracepoints, so such waits are not seen.
+//! A thread that gets a sleeping lock by spinning never reaches these tracepoints.
 
 use std::collections::HashMap as Stacks;
 
@@ -34,27 +34,27 @@ mod edges;
 mod layout;
 
 pub use callsite::Callsites;
-pub use layout::{Drops, Mode, Outcome, RowKey, Traits, WaitCounts};
+pub use layout::{Mode, Outcome, RowKey, Traits, WaitCounts, WaitDrops};
 
-use layout::{Key, WaitRowWords};
+use layout::{WaitKeyWords, WaitRowWords};
 
-/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
+/// As clang built them. The macro aligns them as the loader needs.
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
 const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 
-/// The failed action, for error messages.
+/// The failed action, for errors.
 const LOAD: &str = "load the BPF programs that time waits";
-/// The room for chosen processes, unless more are given.
+/// The room for chosen processes.
 const PROCESSES: u32 = 1024;
 
 /// The waits to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitSelection {
-    /// Waits for any lock that was not free.
+    /// For any lock that was not free.
     Contended,
-    /// Waits for mmap_lock that was not free.
+    /// For mmap_lock that was not free.
     ContendedMmap,
-    /// Every acquisition of mmap_lock, also of a free one.
+    /// Every acquisition of mmap_lock, free or not.
     EveryMmap,
 }
 
@@ -63,11 +63,11 @@ pub enum WaitSelection {
 pub struct WaitsWanted {
     /// The waits.
     pub watched: WaitSelection,
-    /// Only these processes, by their ids in the initial PID namespace; all if `None`.
+    /// Only these processes, in the initial PID namespace, if any.
     pub pids: Option<Vec<u32>>,
-    /// Whether each thread has rows of its own.
+    /// Whether each thread has its own rows.
     pub by_thread: bool,
-    /// Whether each lock has rows of its own.
+    /// Whether each lock has its own rows.
     pub by_lock: bool,
 }
 
@@ -76,13 +76,13 @@ pub struct WaitsWanted {
 pub struct WaitRow {
     /// The waits in this row.
     pub key: RowKey,
-    /// The kernel's stack at the begin, innermost first; empty if it was not stored.
+    /// The kernel's stack at the begin, innermost first; empty if not stored.
     pub stack: Vec<u64>,
     /// The number and times of the waits.
     pub waited: WaitCounts,
 }
 
-/// Programs that count waits, from [`Waits::start`] to [`Waits::stop`].
+/// Counts waits, from [`Waits::start`] to [`Waits::stop`].
 #[derive(Debug)]
 pub struct Waits {
     bpf: Ebpf,
@@ -113,7 +113,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// Adds these processes, if not all are counted.
+    /// Adds these processes, unless all are counted.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         let failed = |error| bpf_refusal("choose the processes", &error);
         let map = map_mut(&mut self.bpf, "wanted")?;
@@ -132,12 +132,12 @@ impl Waits {
         Ok(())
     }
 
-    /// Ends counting; all counts stay readable.
+    /// Ends counting; counts stay readable.
     pub fn stop(&mut self) {
         while self.links.pop().is_some() {}
     }
 
-    /// Returns how many waits were counted so far.
+    /// Returns how many waits were counted.
     pub fn count(&self) -> Result<u64, Error> {
         let rows = self.rows()?;
         let counts = rows.iter().map(|row| row.map(|(_, row)| row[0]));
@@ -146,7 +146,7 @@ impl Waits {
             .map_err(|error| bpf_refusal("read the waits", &error))
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts.
     pub fn read(&self) -> Result<Vec<WaitRow>, Error> {
         let failed = |error| bpf_refusal("read the waits", &error);
         let stacks = StackTraceMap::try_from(map(&self.bpf, "stacks")?).map_err(failed)?;
@@ -174,13 +174,13 @@ impl Waits {
         Ok(rows)
     }
 
-    /// Returns what was not counted so far, by reason.
-    pub fn drops(&self) -> Result<Drops, Error> {
+    /// Returns what was not counted, by reason.
+    pub fn drops(&self) -> Result<WaitDrops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
 
-    /// Returns how many waits of sleeping threads have begun and not ended.
+    /// Returns how many sleeping threads' waits are in progress.
     pub fn waiting(&self) -> Result<u64, Error> {
         let failed = |error| bpf_refusal("read the waiting threads", &error);
         let waits = HashMap::<_, [u64; 2], layout::WaitWords>::try_from(map(&self.bpf, "waits")?);
@@ -191,20 +191,18 @@ impl Waits {
             .count() as u64)
     }
 
-    /// Returns the programs' time for the processes whose waits count, by their own clock, without the entry and
-    /// exit.
+    /// Returns the programs' time for the counted processes, by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }
 
-    /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it
-    /// measured.
+    /// Returns the programs' time for all processes as the kernel measured it, if this user may measure it.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))
     }
 
-    fn rows(&self) -> Result<HashMap<&MapData, Key, WaitRowWords>, Error> {
+    fn rows(&self) -> Result<HashMap<&MapData, WaitKeyWords, WaitRowWords>, Error> {
         let rows = HashMap::try_from(map(&self.bpf, "rows")?);
         rows.map_err(|error| bpf_refusal("read the waits", &error))
     }
@@ -236,7 +234,7 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
         .map_err(|error| bpf_refusal(LOAD, &error))
 }
 
-/// Programs, each with the group and name of its tracepoint; the end of a wait comes first.
+/// Programs, each with its tracepoint's group and name; the end of a wait first.
 fn places(watched: WaitSelection) -> [[&'static str; 3]; 2] {
     match watched {
         WaitSelection::EveryMmap => [

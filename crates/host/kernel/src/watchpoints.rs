@@ -1,19 +1,19 @@
-//! Counts accesses to variables of a process in the kernel. Hardware breakpoints run a BPF program in the thread that
-//! made the access, after it. The program keeps sums: by instruction, callers and thread name, with the values.
+//! Counts accesses to a process's variables in the kernel. Hardware breakpoints run a BPF program in the accessing
+//! thread, after the access. It keeps sums by instruction, callers and thread name, with the values.
 //!
-//! There are two forms. An event for each CPU and variable ([`wide`]) sees all threads, also later ones, and adds
-//! nothing to a context switch. Events on each thread ([`tasks`]), which later threads inherit, need no right to
-//! watch whole CPUs, and see no other process that uses the same addresses.
+//! An event for each CPU and variable ([`wide`]) sees all threads, later ones too, and adds nothing to a context
+//! switch. Events on each thread ([`tasks`]), which later threads inherit, need no right to watch whole CPUs, and see
+//! no other process that uses the same addresses.
 //!
 //! Rules:
 //!
-//! 1. Rows are sums since the events were enabled; none is ever removed.
+//! 1. Rows are sums since the events were enabled, never removed.
 //! 2. A value is exact if the storing instruction was known at the hit ([`Watchpoints::insert_store`]). Otherwise the
 //!    program reads it from memory after the store, and another thread may have stored in between (a race). The row
 //!    counts such hits.
-//! 3. With an allowance, the events of all CPUs are throttled together once it is used up within a window, after at
-//!    most one more hit each. [`Watchpoints::refresh`] begins the next window. Hits of other processes at the same
-//!    addresses have an allowance of their own ([`Watchpoints::move_to_threads`]).
+//! 3. Once a window's allowance is used up, the events of all CPUs are throttled together, after at most one more hit
+//!    each. [`Watchpoints::refresh`] begins the next window. Other processes' hits at the same addresses have their
+//!    own allowance ([`Watchpoints::move_to_threads`]).
 //!
 //! Linux 5.15 or later.
 
@@ -57,20 +57,20 @@ use before::Memory;
 use each::HitRing;
 use slots::{Slots, Watch};
 use tasks::Tasks;
-use watch_layout::{Counts, Cpu, Key, Variable, WatchRowWords};
+use watch_layout::{Counts, Variable, WatchCpuWords, WatchKeyWords, WatchRowWords};
 use watch_program::{EXEC, failed, load, not_passed, opener};
 use wide::Wide;
 
-/// Cells of the window's map: its hits, the limit, whether hits count, and whether events are throttled.
+/// Cells of the window's map: hits, limit, whether hits count, and whether events are throttled.
 const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
 const IS_RESTING: u32 = 3;
-/// Cells of the same map: the hits of other processes in the window, and whether these caused the throttling.
+/// Cells of the same map: other processes' hits in the window, and whether these caused the throttling.
 const STRANGERS: u32 = 4;
 const IS_STRANGE: u32 = 5;
 
-/// Breakpoints that count, from [`Watchpoints::start`] until this is dropped.
+/// Breakpoints that count, from [`Watchpoints::start`] until dropped.
 #[derive(Debug)]
 pub struct Watchpoints {
     process: Process,
@@ -78,19 +78,17 @@ pub struct Watchpoints {
     each: HitRing,
     slots: Slots,
     events: Events,
-    /// The kind of access of each variable.
+    /// Each variable's kind of access.
     kinds: Vec<perf::Access>,
-    /// The variable that each slot serves, and its address.
+    /// Each slot's variable, and its address.
     serving: Vec<(usize, Breakpoint)>,
     memory: Memory,
     sees_kernel: bool,
     allowance: Option<u64>,
     hit_cost: Cost,
-    /// The program that detects exec.
     execs: Option<Link>,
 }
 
-/// The events.
 #[derive(Debug)]
 enum Events {
     None,
@@ -99,7 +97,7 @@ enum Events {
 }
 
 impl Events {
-    /// Returns after each CPU with an event has taken an interrupt, because the kernel reads an event on its own CPU.
+    /// Returns after each CPU with an event took an interrupt, because the kernel reads an event on its own CPU.
     fn reach_cpus(&self) -> std::io::Result<()> {
         match self {
             Events::None => Ok(()),
@@ -109,7 +107,7 @@ impl Events {
     }
 }
 
-/// Whether events of threads are throttled, because the window's allowance is used up.
+/// Whether threads' events are throttled, because the allowance is used up.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThrottleState {
     is_resting: bool,
@@ -123,7 +121,6 @@ struct ThrottleState {
 struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,
-    /// The events, if they are those of CPUs.
     wide: Option<Wide>,
 }
 
@@ -146,7 +143,7 @@ fn prepare(
 }
 
 impl Watchpoints {
-    /// Prepares to count: all events exist, and none counts. Each variable in `serving`, which holds indices of
+    /// Prepares to count: all events exist, and none counts. Each variable in `serving`, of indices of
     /// `watchpoints`, gets a slot. Others may be served later ([`Watchpoints::serve`]).
     pub fn open(
         wanted: &WatchWanted,
@@ -166,7 +163,7 @@ impl Watchpoints {
             (Watch::new(*index, &at), at)
         });
         let served: Vec<(Watch, Breakpoint)> = served.collect();
-        // In parallel, because the kernel takes as long to verify the program as to open the first events.
+        // In parallel, because verifying the program takes as long as opening the first events.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
             let prepared = prepare(wanted.form, &slots, &served);
@@ -209,7 +206,6 @@ impl Watchpoints {
         Ok(set)
     }
 
-    /// Passes a variable to the program.
     fn insert_variable(
         &mut self,
         index: usize,
@@ -224,7 +220,6 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    /// Returns all served variables, by number.
     fn served(&self) -> Vec<(u32, Breakpoint)> {
         let served = self.serving.iter();
         served.map(|(index, at)| (*index as u32, *at)).collect()
@@ -244,17 +239,17 @@ impl Watchpoints {
         window.set(cell, value, 0).map_err(not_passed)
     }
 
-    /// Returns how many hits a window allows; `None` without a limit.
+    /// Returns how many hits a window allows, if limited.
     pub fn allowance(&self) -> Option<u64> {
         self.allowance
     }
 
-    /// Returns the cost of one hit, without the program's own work for the process ([`Watchpoints::times`]).
+    /// Returns a hit's cost, without the program's own work for the process ([`Watchpoints::times`]).
     pub fn hit_cost(&self) -> Cost {
         self.hit_cost
     }
 
-    /// Makes a slot serve another variable. Returns the result of the window so far.
+    /// Makes a slot serve another variable. Returns the window's result so far.
     pub fn serve(
         &mut self,
         slot: usize,
@@ -291,13 +286,13 @@ impl Watchpoints {
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
         let map = HashMap::<_, u64, Variable>::try_from(map_mut(&mut self.bpf, "variables")?);
         match map.and_then(|mut map| map.remove(&address)) {
-            // A variable that had no turn yet is not in the map.
+            // A variable that had no turn is not in the map.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
             Err(error) => Err(not_passed(error)),
         }
     }
 
-    /// Returns how the threads got their events; `None` if the events are those of CPUs.
+    /// Returns how the threads got their events, unless these are of CPUs.
     pub fn attached(&self) -> Option<Attached> {
         match &self.events {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
@@ -305,7 +300,7 @@ impl Watchpoints {
         }
     }
 
-    /// Returns tiptoe's reservations of debug registers: those for threads, and those for CPUs.
+    /// Returns tiptoe's reservations of debug registers, for threads and for CPUs.
     pub fn reservations(&self) -> Result<[Stats; 2], Error> {
         self.slots.stats()
     }
@@ -329,11 +324,11 @@ impl Watchpoints {
         })
     }
 
-    /// Begins the next window. Returns the result of the one before.
+    /// Begins the next window; returns the last one's result.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.served();
-        // The flag must be read and cleared before the counts of rests. A rest that is missed here is then in both
-        // next time.
+        // The flag must be read and cleared before the counts of rests. A rest missed here is then in both next
+        // time.
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
@@ -362,8 +357,8 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Disables the events of threads if the window's allowance is used up; events of CPUs do so by themselves.
-    /// Returns whether the events of threads are disabled.
+    /// Disables the events of threads if the allowance is used up; events of CPUs do so by themselves. Returns
+    /// whether those of threads are disabled.
     pub fn rest(&mut self) -> Result<bool, Error> {
         let is_used_up = match (self.allowance, &self.events) {
             (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {
@@ -388,7 +383,7 @@ impl Watchpoints {
         window.get(&cell, 0).map_err(failed)
     }
 
-    /// Returns the result of the window so far.
+    /// Returns the window's result so far.
     pub fn window(&mut self) -> Result<Window, Error> {
         let hits = self.in_window(HITS)?;
         let map = map(&self.bpf, "rests")?;
@@ -425,22 +420,22 @@ impl Watchpoints {
         })
     }
 
-    /// Ends counting; all counts stay readable.
+    /// Ends counting; counts stay readable.
     pub fn stop(&mut self) {
         self.events = Events::None;
     }
 
-    /// Returns whether the process runs another program; its accesses do not count since.
+    /// Returns whether the process runs another program, whose accesses do not count.
     pub fn has_execed(&self) -> bool {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Passes to the program what the instruction that ends at an address stores.
+    /// Passes to the program what the instruction before an address stores.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, watch_layout::store(store))
     }
 
-    /// Passes to the program how to step from an address to its caller: the bits of a rule of `tiptoe-stack`.
+    /// Passes to the program how to step from an address to its caller: a `tiptoe-stack` rule's bits.
     pub fn insert_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
         self.insert("rules", at, rule)
     }
@@ -451,22 +446,22 @@ impl Watchpoints {
         inserted.map_err(not_passed)
     }
 
-    /// Returns the single hits since the last call, in the order of their reports.
+    /// Returns the single hits since the last call, as reported.
     pub fn each(&mut self) -> Vec<Access> {
         self.each.read()
     }
 
-    /// Returns the rows so far.
+    /// Returns the rows.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
-        let rows =
-            HashMap::<_, Key, WatchRowWords>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
+        let rows = HashMap::<_, WatchKeyWords, WatchRowWords>::try_from(map(&self.bpf, "rows")?)
+            .map_err(failed)?;
         let rows = rows
             .iter()
             .map(|row| row.map(|(key, row)| watch_layout::row(key, &row)));
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Returns the hits of a variable so far.
+    /// Returns a variable's hits.
     pub fn hits(&self, variable: u32) -> Result<Hits, Error> {
         let counted = PerCpuArray::<_, Counts>::try_from(map(&self.bpf, "counted")?);
         let counts = counted.and_then(|counted| counted.get(&variable, 0));
@@ -479,13 +474,13 @@ impl Watchpoints {
         Ok(sum)
     }
 
-    /// Returns the hits of other processes at the same addresses.
+    /// Returns other processes' hits at the same addresses.
     pub fn foreign(&self) -> Result<u64, Error> {
-        let cpus = programs::cpus::<Cpu>(&self.bpf)?;
+        let cpus = programs::cpus::<WatchCpuWords>(&self.bpf)?;
         Ok(cpus.iter().map(|cpu| watch_layout::cpu(cpu).1).sum())
     }
 
-    /// Returns what was not counted so far, by reason.
+    /// Returns what was not counted, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(watch_layout::drops(counts, missed))

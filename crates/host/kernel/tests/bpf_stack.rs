@@ -1,4 +1,4 @@
-//! Programs at uprobes must use less than 64 bytes of stack. Otherwise a kernel from Linux 6.13 on may panic.
+//! Programs at uprobes must use less than 64 bytes of stack; otherwise a kernel from Linux 6.13 on may panic.
 
 use std::path::Path;
 
@@ -15,8 +15,7 @@ const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepo
 const NAMED: &str = "tracepoint/";
 const MOST: i32 = 64;
 
-/// Returns each program of an object, by its section's name, and its use of the stack with all functions that it may
-/// call.
+/// Returns each program's section, and its use of the stack with all functions that it may call.
 fn programs(object: &Path) -> Vec<(String, i32)> {
     let bytes = std::fs::read(object).expect("an object");
     let file = object::File::parse(&*bytes).expect("ELF");
@@ -60,7 +59,6 @@ fn programs_at_uprobes_keep_their_stack_below_what_a_kernel_panics_at() {
     assert!(seen > 20, "{seen} programs");
 }
 
-/// Stores, loads, and addresses passed as arguments are found.
 #[test]
 fn the_use_of_the_stack_is_read_from_the_instructions() {
     let op = |code: u64, to: u64, from: u64, offset: i16, value: i32| {

@@ -1,9 +1,9 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
-//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each opcode, so that no length must be known: they
-//! also serve as immediates. They are more than the kernel copies, so that the end of its copy never runs. opcodes.c
-//! runs the slots without probes, twice, and with a probe on each instruction. Instructions that fault without a
-//! probe, or whose two runs differ, are skipped. The C program has the addresses.
+//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each opcode, also as immediates, so that no length
+//! must be known, more than the kernel copies, so that the end of its copy never runs. opcodes.c runs the slots
+//! without probes, twice, and with a probe on each. Instructions that fault without a probe, or whose two runs
+//! differ, are skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -18,9 +18,8 @@ const BEGIN: usize = 128;
 const NOP: u8 = 0x90;
 const TRAP: u8 = 0xcc;
 const JUMP: u8 = 0xe9;
-/// The slots in a file.
 const BATCH: usize = 8192;
-/// The runs of a slot in a batch.
+/// A slot's runs in a batch.
 const REPEAT: u64 = 2;
 const DATA: u32 = 0x2000_0000;
 const FALL: u32 = 0x3000_1000;
@@ -30,7 +29,7 @@ const HERE: [u8; 4] = [0xfe, 0xca, 0xad, 0xde];
 const WORDS: usize = 21;
 const SIGNAL: usize = 18;
 
-/// The state after one slot: registers, flags, its exit, its signal, sums of vectors and of memory.
+/// The state after one slot: registers, flags, exit, signal, sums of vectors and memory.
 type Outcome = [u64; WORDS];
 
 /// The bytes of an instruction; the rest is nops.
@@ -93,7 +92,7 @@ impl Runner {
     }
 
     /// Writes these instructions to a new file and runs them. A new one, because the kernel may still be removing a
-    /// link to the previous one.
+    /// link to the last.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -101,7 +100,6 @@ impl Runner {
         self.run(codes.len())
     }
 
-    /// Compares the instructions that do not fault with themselves under a uprobe.
     fn compare(&mut self, codes: &[Code]) -> Verdicts {
         let outcomes = self.run_new(codes);
         let well = codes
@@ -164,7 +162,6 @@ impl Verdicts {
     }
 }
 
-/// Returns the difference in words.
 fn difference(bare: &Outcome, probed: &Outcome) -> String {
     const NAMES: [&str; WORDS] = [
         "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
@@ -175,7 +172,6 @@ fn difference(bare: &Outcome, probed: &Outcome) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the bytes of a slot.
 fn slot((index, code): (usize, &Code)) -> [u8; SLOT] {
     let mut slot = [NOP; SLOT];
     let at = CODE + (index * SLOT) as u32;
@@ -208,8 +204,8 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns each ModRM byte with its displacement and immediate: all register operands, and five forms of memory operand
-/// for each value of the byte's middle field, which selects one of eight instructions for some opcodes.
+/// Returns each ModRM byte with displacement and immediate: all register operands, and five forms of memory operand
+/// for each value of the middle field, which selects one of eight instructions for some opcodes.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
@@ -226,8 +222,7 @@ fn operands() -> Vec<Vec<u8>> {
     registers.chain(memory).collect()
 }
 
-/// Returns instructions whose immediates must have certain values: near branches, `enter`, and the absolute moves. The
-/// others take the bytes of the nops after them.
+/// Returns instructions whose immediates must have certain values: near branches, `enter`, and absolute moves.
 fn special() -> Vec<Code> {
     let near = (0x80..=0x8f).map(|opcode| vec![0x0f, opcode, 0x20, 0, 0, 0]);
     let calls = [0xe8, 0xe9].map(|opcode| vec![opcode, 0x20, 0, 0, 0]);
@@ -255,7 +250,6 @@ fn special() -> Vec<Code> {
     prefixed.collect()
 }
 
-/// Returns all opcodes of the maps that prefixes and 0F select.
 fn legacy() -> impl Iterator<Item = Code> {
     const MAPS: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
     let heads = PREFIXES
@@ -264,7 +258,6 @@ fn legacy() -> impl Iterator<Item = Code> {
     heads.flat_map(with_operands)
 }
 
-/// Returns all opcodes of the maps that VEX and EVEX select.
 fn vex() -> impl Iterator<Item = Code> {
     let two = (0..8u8).map(|low| vec![0xc5, 0xf8 | low]);
     let three = (1..=3u8).flat_map(|map| {
@@ -284,7 +277,6 @@ fn vex() -> impl Iterator<Item = Code> {
     two.chain(three).chain(evex).flat_map(with_operands)
 }
 
-/// Returns each opcode after `head`, with each operand.
 fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     (0..=0xffu8).flat_map(move |opcode| {
         let head = head.clone();
@@ -294,8 +286,7 @@ fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     })
 }
 
-/// Excludes instructions that a hypervisor handles, and loops to themselves, which run and count an arbitrary number
-/// of times.
+/// Excludes instructions that a hypervisor handles, and loops to themselves, which run arbitrarily often.
 fn is_ours(code: &Code) -> bool {
     let hypervisor = |three: &[u8]| matches!(three, [0x0f, 1, 0xc1 | 0xd9]);
     let to_itself = |two: &[u8]| matches!(two, [0xe0..=0xe2, 0xf0..=0xff]);
@@ -315,7 +306,6 @@ fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     codes.step_by(step)
 }
 
-/// Each instruction that [`unprobeable`] accepts has the same effect under a uprobe as without, and is counted.
 #[test]
 fn a_probed_instruction_has_the_effect_of_a_bare_one() {
     if let Err(refusal) = Capabilities::get().process_uprobes {

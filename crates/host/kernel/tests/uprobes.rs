@@ -13,7 +13,6 @@ use tiptoe_sys::host::capabilities::Check;
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_sys::host::{Capabilities, Process};
 
-/// The compiled target, running and waiting for commands.
 struct Target {
     child: Child,
     stdin: ChildStdin,
@@ -93,7 +92,6 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// Returns whether the test can run; prints what is missing if not.
 fn allowed() -> bool {
     can("process uprobes", Capabilities::get().process_uprobes)
 }
@@ -167,7 +165,7 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
     if !allowed() {
         return;
     }
-    // A shell that waits, and then becomes the target.
+    // A shell that waits, then becomes the target.
     let other = Target::start("exec");
     let (probe, _file) = other.probe();
     let mut child = Command::new("sh")
@@ -254,7 +252,7 @@ fn a_dropped_set_leaves_nothing() {
     assert_eq!(code(&target), before);
 }
 
-/// Closes the first probe, and waits until the kernel has disarmed it, which takes 0.2 ms. Returns its count then.
+/// Closes the first probe, and waits until the kernel disarmed it, in 0.2 ms. Returns its count then.
 fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
     set.close(&[0]);
     for _ in 0..10_000 {
@@ -274,7 +272,7 @@ fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // Up to 32 places have a link each. With more, the neighbours of a closed one are armed again.
+    // Up to 32 places have a link each. With more, a closed one's neighbours are armed again.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();

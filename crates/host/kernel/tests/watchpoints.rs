@@ -1,4 +1,4 @@
-//! Accesses to a variable of this process, counted by breakpoints on all CPUs.
+//! Accesses to this process's variable, counted by breakpoints on all CPUs.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -18,7 +18,7 @@ const STORES: u64 = 50;
 /// Too short for a thousand hits on any machine.
 const ALLOWED_NS: u64 = 100_000;
 
-/// While the file is locked no other test takes debug registers. `tests/support/breakpoint.rs` locks it, too.
+/// While it is locked no other test takes debug registers. `tests/support/breakpoint.rs` locks it, too.
 fn turn() -> File {
     let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
     let mut options = OpenOptions::new();
@@ -28,7 +28,7 @@ fn turn() -> File {
     file
 }
 
-/// Returns the rows of the stores of these threads, one after the other: `STORES` times 7, and once their number.
+/// Returns the rows of threads' stores, one after the other: `STORES` times 7, and once their number.
 fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watchpoints)> {
     // Leaked, because the events still exist when this returns.
     let variable: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
@@ -93,7 +93,7 @@ fn all_stores_of_all_threads_are_counted() {
     );
     let hits = set.hits(0).expect("hits");
     assert_eq!((hits.all, hits.wanted), (all, all));
-    // From 5 to 7, to 0, to 7, to 1 and so on; two of these are from 7 to 7.
+    // From 5 to 7, to 0, to 7, to 1 and so on; two are from 7 to 7.
     let changed = rows.iter().map(|row| row.changed).sum::<u64>();
     assert_eq!(changed, 2 * THREADS - 2, "{rows:#?}");
     let sevens = rows.iter().flat_map(|row| &row.values);

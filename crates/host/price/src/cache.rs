@@ -1,16 +1,16 @@
 //! Keeps prices that an earlier run measured.
 //!
-//! Measuring takes longer than many programs run. So each kind of price is kept in files of its
-//! own, in a folder that only this user may enter ([`OwnFolder`]), for runs of the same tiptoe on
-//! the same CPUs until the next boot.
+//! Measuring takes longer than many programs run. So each kind of price is kept in a file of a
+//! folder that only this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same
+//! CPUs until the next boot.
 //!
-//! What is read is checked. A file is ignored unless it is exactly what would be written for this
-//! key, with numbers that a measurement may give. A price may also be outdated, because the host of
-//! a virtual machine or clock rates change, or other threads share the core. So each file has the
-//! [`yardstick`] beside its price: a short loop's time for each call. If the loop's time now
-//! differs by more than [`FAMILY`], the price is measured again. A busy machine changes between a
-//! few such states from run to run, and each measurement takes 0.1 s of a CPU, so there is one file
-//! for each state. A cache that cannot be used is no error.
+//! A file is ignored unless it is exactly what would be written for this key, with numbers that a
+//! measurement may give. A price may also be outdated, because the host of a virtual machine or
+//! clock rates change, or other threads share the core. So each file has the [`yardstick`] beside
+//! its price: a short loop's time for each call. If it now differs by more than [`FAMILY`], the
+//! price is measured again. A busy machine changes between a few such states from run to run, and
+//! each measurement takes 0.1 s of a CPU, so there is one file for each state. A cache that cannot
+//! be used is no error.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -25,17 +25,16 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// The factor within which the yardstick's time must be for a price to hold.
+/// The factor within which the yardstick must be for a price to hold.
 const FAMILY: f64 = 1.25;
-/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: from 0.1
-/// ps to 7.5 us.
+/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: 0.1 ps to
+/// 7.5 us.
 const LAST_STATE: f64 = 40.0;
-/// The longest file: 46 numbers of 24 characters, and the key.
+/// 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
-/// The boot for which prices hold.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The prices that this user's earlier runs measured, and whether this run measured any.
+/// The prices that earlier runs measured, and whether this run measured any.
 pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
@@ -58,7 +57,6 @@ impl PriceCache {
         }
     }
 
-    /// A cache that keeps nothing.
     #[cfg(test)]
     pub(super) fn none() -> PriceCache {
         PriceCache {
@@ -69,13 +67,12 @@ impl PriceCache {
         }
     }
 
-    /// Returns how the prices that were taken are known; `None` if none was taken.
+    /// Returns how the prices that were taken are known.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// Returns the kept price, or else the measured one, which is kept from now on. `None` if it
-    /// cannot be measured.
+    /// Returns the kept price, or else measures and keeps it. `None` if it cannot be measured.
     pub(super) fn take<P: Price>(&self, measure: impl FnOnce() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
@@ -88,11 +85,10 @@ impl PriceCache {
         Some(price)
     }
 
-    /// Returns the kept price of a kind, if it still holds.
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // A price within the factor may be just across the border of the next state.
+        // It may be just across the border of the next state.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -101,31 +97,29 @@ impl PriceCache {
         })
     }
 
-    /// Keeps a price, if possible.
     fn keep<P: Price>(&self, price: &P) {
         let Some(path) = &self.folder else { return };
         let Some(yardstick) = self.yardstick() else {
             return;
         };
         let text = encode(&self.key, yardstick, price);
-        // A price that no later run would accept is not written.
+        // No later run would accept it.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {
             return;
         }
         if let Ok(folder) = OwnFolder::make(path) {
-            // No error: the next run measures as this one did.
+            // No error: the next run measures again.
             let _ = folder.write(&file_name::<P>(state(yardstick)), text.as_bytes());
         }
     }
 
-    /// Returns the yardstick's time, which is measured once in each run.
     fn yardstick(&self) -> Option<f64> {
         *self.yardstick.get_or_init(|| yardstick().ok())
     }
 }
 
-/// Returns the folder of prices, by the values of `XDG_CACHE_HOME` and `HOME`; values that are not
-/// absolute are ignored (XDG Base Directory Specification).
+/// Returns the folder of prices; values that are not absolute are ignored (XDG Base Directory
+/// Specification).
 fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute =
         |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -146,9 +140,8 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// Returns the identity of the file at a path. Another build is another file, or has another time
-/// of change, which no user can choose. A hash would take longer than the measurements that it
-/// saves.
+/// Identifies a file. Another build is another file, or has another time of change, which no user
+/// can choose. A hash would take longer than the measurements that it saves.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());
@@ -156,8 +149,7 @@ fn file_identity(path: &Path) -> io::Result<String> {
     Ok(format!("{device:x}:{inode:x} {len} {s}.{ns:09}"))
 }
 
-/// Returns the processor's brand, family, model and stepping by CPUID, leaves 1 and 0x8000_0002 to
-/// 4.
+/// Returns the processor's brand, family, model and stepping (CPUID leaves 1 and 0x8000_0002 to 4).
 fn cpu_model() -> String {
     let mut brand = Vec::new();
     if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
@@ -173,19 +165,16 @@ fn cpu_model() -> String {
     format!("{:08x} {}", __cpuid(1).eax, brand.trim())
 }
 
-/// Returns whether two times of the yardstick are close enough.
 fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the state of the CPUs by the yardstick. All close times are in this state or its
-/// neighbours.
+/// Returns the state of the CPUs. All times in a family are in this state or its neighbours.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32
 }
 
-/// Returns the file of a kind's price in a state.
 fn file_name<P: Price>(state: i32) -> String {
     format!("{}.{state}", P::KIND)
 }

@@ -1,8 +1,7 @@
 //! A forked child that measures what would disturb this process.
 //!
-//! It may be forked while other threads hold any lock, so that all it does must be
-//! async-signal-safe. It reads a question of one byte, answers with one number, and ends when its
-//! parent has ended.
+//! It may be forked while other threads hold any lock, so all it does must be async-signal-safe. It
+//! answers each question of one byte with one number, until its parent ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -11,10 +10,9 @@ use std::time::Duration;
 
 use crate::own;
 
-/// The deadline for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A child, which is killed when this value is dropped.
+/// A child; dropping kills it.
 pub struct Child {
     pid: i32,
     line: UnixStream,
@@ -28,8 +26,8 @@ impl Child {
     pub unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
-        // SAFETY: the child only closes, reads, writes, calls `answer` and ends, all
-        // async-signal-safe (for `answer` by this function's contract).
+        // SAFETY: the child only closes, reads, writes, calls `answer` and ends: all
+        // async-signal-safe (`answer` by contract).
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => serve(line.as_raw_fd(), theirs.as_raw_fd(), answer),
@@ -37,7 +35,6 @@ impl Child {
         }
     }
 
-    /// Returns the child's process id.
     pub(super) fn pid(&self) -> u32 {
         self.pid as u32
     }
@@ -53,7 +50,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the child is ours and not waited for yet, so the id is still its own.
+        // SAFETY: the child is not waited for yet, so the id is still its own.
         own::with_helper(|| unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
@@ -63,7 +60,7 @@ impl Drop for Child {
     }
 }
 
-/// Runs the child. `parents` must be closed, so that the child sees the end of the parent.
+/// `parents` must be closed, so that the child sees the end of the parent.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: descriptors of this process, buffers of the lengths given.
     unsafe {
@@ -79,7 +76,7 @@ fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     }
 }
 
-/// Returns nanoseconds of a clock that never goes back; async-signal-safe.
+/// Returns this thread's CPU time; async-signal-safe.
 pub(super) fn now_ns() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -4,15 +4,14 @@ use std::arch::x86_64::_rdtsc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The first time over which the clocks are compared, and the longest.
+/// The first and the longest time over which the clocks are compared.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
-/// The two readings must take less than this part of the time between them, so that the error is
-/// below 0.01%.
+/// The two readings must take less than this part of it, so that the error is below 0.01%.
 const PART: u32 = 10_000;
 
-/// Returns the nanoseconds of a tick, times 2^32. Measured once: mostly in 1 to 2 ms, but in 20 ms
-/// if reading the clocks is slow.
+/// Returns the nanoseconds of a tick, times 2^32. Measured once, mostly in 1 to 2 ms; in 20 ms if
+/// reading the clocks is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -32,11 +31,10 @@ pub fn ns_per_tick() -> u64 {
     })
 }
 
-/// One moment by both clocks.
 struct ClockPair {
     at: Instant,
     ticks: u64,
-    /// The duration of the reading, by which the ticks may be late.
+    /// How long the reading took, by which the ticks may be late.
     took: Duration,
 }
 
@@ -46,7 +44,7 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns the cost of reading the counter, in nanoseconds: the least of several runs.
+/// Returns the nanoseconds for reading the counter: the least of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -59,7 +57,7 @@ pub fn reading_ns() -> f64 {
     (0..9).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Reads both clocks; of several readings returns the one that was least disturbed.
+/// Returns the least disturbed of several readings.
 fn clock_pair() -> ClockPair {
     let read = || {
         let at = Instant::now();
@@ -97,8 +95,7 @@ impl Moment {
         }
     }
 
-    /// Returns how many nanoseconds after `start` the counter had the value `ticks`; 0 if that was
-    /// before `start`.
+    /// Returns how many nanoseconds after `start` the counter was `ticks`; 0 if before.
     pub fn ns_from(&self, start: Instant, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
         let passed = (passed * i128::from(self.ns_per_tick)) >> 32;

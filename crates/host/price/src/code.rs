@@ -10,13 +10,12 @@ const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
 /// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's
 /// displacement.
 const RESERVED: usize = 1 << 30;
-/// The end of the reservation is for functions, the rest for trampolines.
+/// The end of the reservation is for functions.
 const FUNCTIONS: u64 = 1 << 20;
 
 /// The distance of each layout below the one before it.
 const SHIFT: u64 = 37 * PAGE;
 
-/// A reservation of addresses, and the parts that are writable now.
 pub(super) struct Draft {
     base: *mut u8,
     layout: u64,
@@ -24,11 +23,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses; memory is used only for what is written. Branch predictors use
-    /// addresses, so that equal code in another layout has another speed.
+    /// Reserves addresses, not memory. Branch predictors use addresses, so that equal code in
+    /// another layout has another speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses, which replaces none.
+        // SAFETY: a new mapping, which replaces none.
         let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -44,36 +43,32 @@ impl Draft {
         self.base as u64
     }
 
-    /// Returns the range for functions.
     pub(super) fn functions(&self) -> Range<u64> {
         let end = self.start() + RESERVED as u64 - self.layout * SHIFT;
         end - FUNCTIONS..end
     }
 
-    /// Returns the range for trampolines.
     pub(super) fn trampolines(&self) -> Range<u64> {
         self.start()..self.functions().start
     }
 
-    /// Makes a page-aligned part writable, and later executable.
+    /// Makes a page-aligned part writable, until [`Draft::into_executable`].
     pub(super) fn open(&mut self, part: Range<u64>) -> io::Result<()> {
         self.protect(&part, WRITABLE)?;
         self.opened.push(part);
         Ok(())
     }
 
-    /// Writes to a part that is open; panics elsewhere.
+    /// Panics outside the opened parts.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
         assert!(open, "{at:#x} is not open");
         let to = self.base.wrapping_add((at - self.start()) as usize);
-        // SAFETY: the destination is in a part of our mapping that was made writable, and no
-        // reference to it exists.
+        // SAFETY: the destination was made writable in our mapping, and no reference to it exists.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Ends the writing: makes all opened parts executable.
     pub(super) fn into_executable(mut self) -> io::Result<Code> {
         for part in std::mem::take(&mut self.opened) {
             self.protect(&part, EXECUTABLE)?;
@@ -99,13 +94,12 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: the whole of our own mapping; generated code runs only while its
-        // owner is borrowed.
+        // SAFETY: our own mapping; generated code runs only while its owner is borrowed.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }
 
-/// Generated code that can be run for as long as this lives.
+/// Executable code that lives as long as this.
 pub(super) struct Code {
     draft: Draft,
 }

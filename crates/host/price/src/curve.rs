@@ -1,24 +1,23 @@
 //! The cost of a hit, by the time since the last hit of the same function.
 //!
 //! The detour is cheap while caches and branch predictors still hold it, and dearer the more code
-//! ran in between. What ran is unknown, but its time is known: the target's CPU time, divided by
-//! the function's hits.
+//! ran in between. How much is estimated by the target's CPU time, divided by the function's hits.
 
 use tiptoe_event::Cost;
 
 use super::functions::{LOOPS, SURROUNDINGS};
 use super::median;
 
-/// The lowest cost of a hit, because a store and two jumps are never quite free.
+/// The lowest cost of a hit: a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
 /// A program's cost may be this part of the hottest loop's,
 const CHEAPER: f64 = 0.7;
 /// or this multiple of the dearest one's.
 const DEARER: f64 = 2.0;
-/// The most that a hit costs if none of its code and data is in any cache.
+/// The most that a hit costs with all its code and data outside the caches.
 const COLD_NS: f64 = 300.0;
 
-/// The duration of a call on other machines.
+/// A call's duration on other machines.
 const CALL_NS: f64 = 2.0;
 
 /// The measurement of one loop in one surrounding.
@@ -30,7 +29,7 @@ pub struct Point {
     pub added_ns: f64,
 }
 
-/// The measurements of all loops, from the fewest functions to the most.
+/// The loops, from the fewest functions to the most.
 type Points = [Point; LOOPS.len()];
 
 /// The cost of a hit, measured in each surrounding.
@@ -40,7 +39,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Makes a curve that is the same in all surroundings, from the time that each loop added.
+    /// Makes a curve for all surroundings, from the time that each loop added.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -57,20 +56,20 @@ impl Curve {
         Curve::new([points; SURROUNDINGS.len()])
     }
 
-    /// Makes a curve through these points; each surrounding's must be sorted by gap.
+    /// Each surrounding's points must be sorted by gap.
     pub(super) const fn new(surroundings: [Points; SURROUNDINGS.len()]) -> Curve {
         Curve { surroundings }
     }
 
-    /// Returns whether the gaps of each surrounding are sorted, as [`Curve::at`] needs them.
+    /// Returns whether the gaps are sorted, as [`Curve::at`] needs them.
     pub(super) fn is_ordered(&self) -> bool {
         let mut surroundings = self.surroundings.iter();
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
     /// Returns the cost of a hit if the same function is hit every `gap_ns` on average: the median
-    /// of the surroundings. Anything may run between two hits: at best nothing, as in the hottest
-    /// loop, at worst code that empties all caches.
+    /// of the surroundings. The interval is between nothing that runs in between, as in the hottest
+    /// loop, and code that empties all caches.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -86,8 +85,8 @@ impl Curve {
     }
 }
 
-/// Returns the price at a gap: linear over the gap's logarithm between two points; before the first
-/// point the same share of the time; after the last one constant.
+/// Returns the price at a gap: linear over the gap's logarithm between points; before the first the
+/// same share of the time; after the last constant.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -101,8 +100,8 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price at a gap: after the last point it stays the same share of the time,
-/// until nothing is cached.
+/// Returns the highest price: after the last point it stays the same share of the time, until
+/// nothing is cached.
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {
@@ -116,7 +115,6 @@ fn worst(points: &Points, gap_ns: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Makes a curve whose surroundings have these multiples of the same times.
     fn curve(times: [f64; SURROUNDINGS.len()]) -> Curve {
         let gaps = [2.0, 20.0, 200.0, 2_000.0, 20_000.0];
         let added = [0.5, 1.0, 1.0, 3.0, 10.0];

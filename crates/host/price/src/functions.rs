@@ -1,32 +1,27 @@
 //! Generated functions that differ as a compiler's do, and a loop that calls them.
 //!
-//! Registers by private convention: %rdi a random state, %rsi the memory, %rdx the computed value.
-//! %rax is the result and dead at entry as in most programs, so that saving it is not on the
-//! critical path.
+//! Private convention: %rdi is a random state, %rsi the memory, %rdx the computed value. %rax is
+//! the result and dead at entry as in most programs, so that saving it is not on the critical path.
 
-/// The number of functions.
 pub(super) const FUNCTIONS: usize = 1024;
-/// How many of them run in turn, by loop.
+/// How many functions each loop calls in turn.
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
-/// Words of the memory that [`Surrounding::Memory`] accesses: 1 MiB.
+/// The memory of [`Surrounding::Memory`] in words: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
-/// What the functions do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surrounding {
-    /// They are long and branch, so that code and branch targets overflow the first caches.
+    /// Are long and branch, so that code and branch targets overflow the first caches.
     Code,
-    /// They only compute.
     Compute,
-    /// They also read and write memory at random.
+    /// Also read and write memory at random.
     Memory,
 }
 
-/// All surroundings, in the order of their values.
+/// All surroundings, ordered by value.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 
-/// How functions begin and end.
 const FRAMES: [(&[u8], &[u8]); 5] = [
     // push %rbp; mov %rsp,%rbp
     (&[0x55, 0x48, 0x89, 0xe5], &[0x5d, 0xc3]),
@@ -46,7 +41,7 @@ const FRAMES: [(&[u8], &[u8]); 5] = [
     ),
 ];
 
-/// Returns the bytes of function `index`, which are position independent.
+/// Returns the position-independent bytes of function `index`.
 pub(super) fn function(index: usize, surrounding: Surrounding) -> Vec<u8> {
     let mut choice = mix(index as u64);
     let (head, tail) = FRAMES[choice as usize % FRAMES.len()];
@@ -67,7 +62,6 @@ pub(super) fn function(index: usize, surrounding: Surrounding) -> Vec<u8> {
     code
 }
 
-/// Appends a few steps of arithmetic on %rdx.
 fn compute(code: &mut Vec<u8>, choice: &mut u64) {
     for _ in 0..2 + (*choice >> 32) % 4 {
         *choice = mix(*choice);
@@ -86,13 +80,13 @@ fn step(code: &mut Vec<u8>, choice: u64) {
     }
 }
 
-/// Appends a taken branch over code that does not run.
+/// Appends a taken branch over `len` bytes.
 fn skip(code: &mut Vec<u8>, len: u8) {
     code.extend([0xeb, len]);
     code.extend(std::iter::repeat_n(0x90, len.into()));
 }
 
-/// Appends a new random state, and a read and a write at the word that it selects.
+/// Appends a new random state, which selects a word to read and write.
 fn touch(code: &mut Vec<u8>, seed: u32) {
     let multiplier = (seed & 0x3fff_ffff) | 5;
     code.extend([0x48, 0x69, 0xff]); // imul $multiplier,%rdi,%rdi
@@ -106,8 +100,8 @@ fn touch(code: &mut Vec<u8>, seed: u32) {
     code.extend([0x48, 0xff, 0x04, 0xce]); // incq (%rsi,%rcx,8)
 }
 
-/// Returns the C function `run(laps, memory)` for address `at`. In each lap it calls every function
-/// once, not in the order of their addresses.
+/// Returns the C function `run(laps, memory)` for address `at`. Each lap calls every function once,
+/// not in the order of their addresses.
 pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     let mut code = vec![0x53, 0x48, 0x89, 0xfb]; // push %rbx; mov %rdi,%rbx
     let relative = |code: &mut Vec<u8>, to: u64| {

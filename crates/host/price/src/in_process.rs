@@ -15,39 +15,38 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// How often to time each version in each layout of each surrounding.
+/// How often to time each version in each layout.
 const REPEATS: usize = 3;
-/// The number of layouts, because costs differed by a tenth between two.
+/// The number of layouts: costs differed by a tenth between two.
 const LAYOUTS: u8 = 3;
-/// The duration of one timing, in nanoseconds.
+/// One timing, in nanoseconds.
 const BLOCK_NS: f64 = 80_000.0;
-/// Calls after a change of version that are not timed.
+/// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
-/// The yardstick's loop, of 64 functions.
+/// The index of the yardstick's loop: 64 functions.
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible time of an unpatched call, and of what may be added to it, in nanoseconds. The
-/// latter may be negative, because other load disturbs both.
+/// The possible nanoseconds of an unpatched call, and of what is added to it: this may be negative,
+/// because other load disturbs both.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// The measurement of one loop, in nanoseconds.
+/// Nanoseconds of one loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoopTimes {
-    /// The time of an unpatched call.
+    /// An unpatched call.
     pub(super) plain: f64,
-    /// The time that counting added to it.
+    /// What counting added.
     pub(super) count: f64,
-    /// The time that a rejecting filter added to it.
+    /// What a rejecting filter added.
     pub(super) filtered: f64,
 }
 
-/// The measurements, by loop and surrounding.
+/// The times, by loop and surrounding.
 pub(super) type InProcess = [[LoopTimes; SURROUNDINGS.len()]; LOOPS.len()];
 
-/// Measures trampolines that count, and that reject, in all loops and surroundings.
 pub(super) fn measure() -> io::Result<InProcess> {
     let mut all = InProcess::default();
     for surrounding in SURROUNDINGS {
@@ -69,8 +68,8 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop: a small part of [`measure`], in 1 ms, which
-/// shows whether earlier measurements still hold.
+/// Returns the time of a counted call in one loop, in 1 ms: it shows whether earlier measurements
+/// still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new((Surrounding::Compute, 0), LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -79,7 +78,7 @@ pub(super) fn yardstick() -> io::Result<f64> {
     Ok(median(times.collect()))
 }
 
-/// The numbers of [`measure`], by loop and then by surrounding.
+/// By loop, then by surrounding.
 impl Price for InProcess {
     const KIND: &'static str = "counts";
     const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
@@ -118,12 +117,12 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// The word of this thread that trampolines read: it points to a descriptor, whose first word
-    /// points to the counters.
+    /// The word that trampolines read: it points to a descriptor, whose first word points to the
+    /// counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// The program and its memory; must stay on the thread that made it.
+/// Must stay on the thread that made it.
 struct Bench {
     program: Program,
     counters: Box<[AtomicU64]>,
@@ -141,19 +140,18 @@ impl Bench {
         })
     }
 
-    /// Makes about `calls` calls, in whole laps; returns their number.
+    /// Makes about `calls` calls, in whole laps; returns how many.
     fn run(&self, index: usize, calls: u64) -> u64 {
         let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
         DESCRIPTOR.set(&raw const descriptor);
-        // SAFETY: `memory` has the required length. This thread's word, for which it made the
-        // program, points to `descriptor` until the call returns.
+        // SAFETY: `memory` has the required length. This thread's word, for which the program was
+        // made, points to `descriptor` until the call returns.
         unsafe { self.program.run(index, laps, self.memory.as_ptr()) };
         DESCRIPTOR.set(ptr::null());
         laps * LOOPS[index] as u64
     }
 
-    /// Returns the nanoseconds of each call in the present version.
     fn time(&self, index: usize, calls: u64) -> f64 {
         self.run(index, WARM_UP);
         let start = now_ns();
@@ -161,13 +159,13 @@ impl Bench {
         (now_ns() - start) / calls as f64
     }
 
-    /// Returns how many calls take about as long as a timing.
+    /// Returns how many calls fill a timing.
     fn calls(&self, index: usize) -> u64 {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns the time that counting and rejecting add to each call: medians of differences to the
-    /// plain version, timed in turns whose order rotates.
+    /// Returns what counting and rejecting add to each call: medians of differences to the plain
+    /// version, timed in turns whose order rotates.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));
@@ -185,8 +183,7 @@ impl Bench {
     }
 }
 
-/// Returns the medians of plain calls, and of the time that the other versions added in the same
-/// turns.
+/// Returns the medians of plain calls, and of what the other versions added in the same turns.
 fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> LoopTimes {
     let added = |version: &[f64]| {
         let pairs = version.iter().zip(&plain);
@@ -203,7 +200,7 @@ fn words(len: usize) -> Box<[AtomicU64]> {
     (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Returns the offset of this thread's word from its thread pointer.
+/// Returns the offset of [`DESCRIPTOR`] from this thread's pointer.
 fn tls_offset() -> io::Result<i32> {
     let thread: u64;
     // SAFETY: the word at the thread pointer holds the thread pointer (x86-64 ABI).

@@ -1,22 +1,20 @@
-//! What one hit costs on this machine, and what tiptoe itself uses. [`clock`] compares the machine's
-//! clocks.
+//! What one hit costs on this machine, and what tiptoe itself uses. [`clock`] compares the machine's clocks.
 //!
 //! # How
-//! The same trampolines that targets get are written into a small program of our own, which is
-//! timed with and without them in turns. The detour dominates the cost of a hit, and depends on
-//! what ran since the same function was last hit. In a hot loop two jumps and an increment are
-//! nearly free; over a thousand functions in turn they are not. So loops of 1 to 1,024 functions
-//! are timed. Each gives the time between two hits of one function, and the cost of a hit. An event
-//! is priced by that [`Curve`] at its own time between hits.
+//! The same trampolines that targets get are written into a small program of our own, which is timed with and
+//! without them in turns. The detour dominates the cost of a hit, and depends on what ran since the same
+//! function was last hit: in a hot loop two jumps and an increment are nearly free, over a thousand functions
+//! in turn they are not. So loops of 1 to 1,024 functions are timed. Each gives the time between two hits of
+//! one function, and the cost of a hit. An event is priced by that [`Curve`] at its own time between hits.
 //!
-//! There are three surroundings. The median one gives the estimate; the interval contains all
-//! three, a hot loop, and a margin for real programs:
+//! The median of three surroundings gives the estimate; the interval contains all three, a hot loop, and a
+//! margin for real programs:
 //!
 //! | surrounding | what it shows |
 //! |---|---|
 //! | long functions with branches | the detour where code and branch targets are short of cache |
 //! | computing only | the detour where nothing else is slow |
-//! | random memory traffic | the detour hidden behind loads |
+//! | random memory traffic | the detour beside loads, which hide it |
 //!
 //! | cost | measured in | with |
 //! |---|---|---|
@@ -27,12 +25,12 @@
 //! Measurements are kept for later runs ([`cache`]), each kind of [`price`] separately.
 //!
 //! # Invariants
-//! - Nothing outside this thread may be changed: no signal handler, no code of ours that other
-//!   threads run, no descriptor that stays open.
-//! - What cannot be measured here (no executable memory, no permission) gets a default with a wide
-//!   interval, never an error, because a trace must not be lost for its price.
-//! - Every interval contains its estimate, no unit cost is below [`FLOOR_NS`], and none above the
-//!   time from one hit to the next.
+//! - Nothing outside this thread may be changed: no signal handler, no code that other threads run, no
+//!   descriptor that stays open.
+//! - What cannot be measured here (no executable memory, no permission) gets a default with a wide interval,
+//!   never an error: a trace must not be lost for its price.
+//! - Every interval contains its estimate, no unit cost is below [`FLOOR_NS`], and none above the time from
+//!   one hit to the next.
 
 #![warn(missing_docs)]
 
@@ -69,12 +67,12 @@ pub use lock_waits::futex_calls;
 pub use scope_visits::scope_visit;
 use trap::Trap;
 
-/// Elsewhere traps were found to cost as little as this part of the cost here,
+/// Elsewhere traps cost as little as this part of the cost here,
 const CHEAPER: f64 = 0.7;
 /// and as much as this multiple.
 const DEARER: f64 = 1.5;
 
-/// Costs to measure besides a counting hit's; they take longer.
+/// Costs to measure besides a counting hit's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
     /// A hit at a site where only a breakpoint fits.
@@ -83,14 +81,14 @@ pub struct CostRequest {
     pub kernel: bool,
 }
 
-/// The nanoseconds that one hit adds to the program, by what happens at it.
+/// The nanoseconds that one hit adds, by what happens at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitCosts {
     /// A jump to a trampoline that counts.
     pub count: Curve,
     /// A hit that the filter rejects.
     pub filtered: Curve,
-    /// The cost of one reading of the clock.
+    /// One reading of the clock.
     pub reading_ns: f64,
     /// A breakpoint whose handler moves the thread to its trampoline.
     pub trap: Cost,
@@ -98,7 +96,7 @@ pub struct UnitCosts {
     pub kernel: KernelCosts,
 }
 
-/// The cost of a kernel uprobe, by how the kernel executes the instruction there.
+/// The cost of a kernel uprobe, by how the kernel executes the instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelCosts {
     nop: Cost,
@@ -118,7 +116,7 @@ impl KernelCosts {
 }
 
 impl UnitCosts {
-    /// Values from other machines, for what cannot be measured here.
+    /// Values from other machines, for what cannot be measured.
     pub const DEFAULT: UnitCosts = UnitCosts {
         count: Curve::elsewhere([0.6, 0.8, 0.8, 2.6, 12.0]),
         filtered: Curve::elsewhere([1.0, 1.1, 1.1, 4.0, 12.5]),
@@ -140,8 +138,8 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// Returns the cost of a hit, from an earlier measurement or a new one: about 100 ms, and tens of
-/// ms more for each kind wanted.
+/// Returns the cost of a hit, kept or measured: about 100 ms, and tens of ms more for each kind
+/// wanted.
 pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
@@ -160,7 +158,7 @@ pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     costs
 }
 
-/// Returns the cost of a kernel uprobe's hit alone, which takes tens of ms to measure.
+/// Returns the cost of a kernel uprobe's hit alone: tens of ms.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     match prices.take(|| uprobe::measure().ok()) {
         Some(steps) => KernelCosts {
@@ -172,9 +170,9 @@ pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     }
 }
 
-/// Returns the cost of a call that is followed to its return, if a counted hit costs `count`: two
-/// more detours, by call and by return, and a frame that is pushed and popped. Measured: 2.8 ns
-/// beside a count's 0.6 in a hot loop, 6.6 beside 2.5 over 256 functions.
+/// Returns the cost of a call that is followed to its return: two more detours, and a frame that is
+/// pushed and popped. Measured: 2.8 ns beside a count's 0.6 in a hot loop, 6.6 beside 2.5 over 256
+/// functions.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
@@ -185,26 +183,25 @@ pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit that is counted by an argument's value: 0.4 ns more in a hot loop over
-/// few values, 5 over more than there is room for.
+/// Returns the cost of a hit that is counted by value: 0.4 ns more in a hot loop over few values, 5
+/// over more than there is room for.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a followed call of `--under`'s function, with two atomic changes of a word,
-/// which took less than 1 ns in a hot loop.
+/// Returns the cost of a followed call of `--under`'s function: two atomic changes of a word took
+/// less than 1 ns in a hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }
 
-/// Returns the cost of a recorded hit, if a counted one costs `count`: one more reading of the
-/// clock, and 5 ns in a hot loop.
+/// Returns the cost of a recorded hit: one more reading of the clock, and 5 ns in a hot loop.
 pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [3.0, 5.0, 16.0].map(|written| reading_ns + written);
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Makes a curve of all loops' measurements. A function of a loop is hit once in each lap.
+/// A function of a loop is hit once in each lap.
 fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -218,7 +215,7 @@ fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     }))
 }
 
-/// Returns a measured cost, with the deviation that real programs were found to have.
+/// Adds the deviation that real programs were found to have.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)

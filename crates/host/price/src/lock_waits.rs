@@ -1,9 +1,8 @@
 //! Measures the cost of recording a wait for a lock, and a wake.
 //!
-//! The engine of targets runs here over words of our own: one lock over and over, whose waits
-//! return at once; then as many locks as a thread has room for, whose waits end later; and these
-//! once more while they are skipped. Only the entry to the agent and the return are missing, which
-//! overlap with the system call.
+//! The engine of targets runs here over words of our own: one lock whose waits return at once; then
+//! as many locks as a thread has room for, whose waits end later; and these while they are skipped.
+//! Only the entry to the agent and the return are missing, which overlap with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -24,9 +23,9 @@ use crate::clock;
 const TURNS: u64 = 20_000;
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// The result of a wait that did not wait.
+/// A wait's result if it did not wait.
 const AT_ONCE: i64 = -11;
-/// The one function of libc between the call and the user.
+/// The function between the call and the user.
 const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
@@ -107,7 +106,6 @@ fn rule() -> Rule {
     Rule::new(Base::Sp, 16, None).unwrap_or(Rule::UNKNOWN)
 }
 
-/// Where a thread records its calls.
 struct CallRecorder<'a> {
     thread: Thread<'a>,
     frames: Frames<'a>,

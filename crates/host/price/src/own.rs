@@ -1,6 +1,6 @@
-//! Measures what tiptoe itself uses: CPU time, and the time for which it stops threads of targets.
+//! Measures what tiptoe itself uses: CPU time, and for how long it stops threads of targets.
 //!
-//! Both are counted for the whole process; a run reports the difference since it began.
+//! Both are counted for the process; a run reports the difference since it began.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 
 // Relaxed: neither orders other data.
-/// The CPU time of children that worked for tiptoe, in ns.
+/// In nanoseconds.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 /// The longest stop of a thread, in ns.
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
@@ -35,7 +35,6 @@ impl OwnUse {
     }
 }
 
-/// Returns the CPU time of all threads of tiptoe, and of its helpers.
 fn process() -> Duration {
     used_by(UsageWho::RUSAGE_SELF) + Duration::from_nanos(HELPERS_NS.load(Relaxed))
 }
@@ -45,8 +44,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Runs `run`, which waits for a helper's end. No other child may be reaped during it, because its
-/// time would be counted as the helper's.
+/// Runs `run`, which waits for a helper's end. No other child may be reaped during it: its time
+/// would be counted as the helper's.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -55,7 +54,7 @@ pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Records for how long a thread of a target was stopped, or borrowed.
+/// Records how long a thread of a target was stopped, or borrowed.
 pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }

@@ -17,26 +17,24 @@ use std::fmt::Write as _;
 
 use tiptoe_event::Cost;
 
-/// The first line, which names the format.
+/// Names the format.
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// The last line. A file without it was truncated.
+/// A file without it was truncated.
 const END: &str = "end\n";
 
 /// A kind of price that can be kept.
 pub(super) trait Price: Sized {
     /// The name of its file.
     const KIND: &'static str;
-    /// The number of its numbers.
+    /// How many numbers it has.
     const COUNT: usize;
 
-    /// The numbers.
     fn numbers(&self) -> Vec<f64>;
 
     /// Makes a price of [`Price::COUNT`] finite numbers; `None` if no measurement gives them.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
-/// Returns a file's text.
 pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     let mut text = format!("{FORM}\n{key}{}\n", P::KIND);
     for number in std::iter::once(yardstick).chain(price.numbers()) {
@@ -47,8 +45,7 @@ pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     text + END
 }
 
-/// Returns the yardstick and the price of a file's text, if the text is what [`encode`] makes for
-/// this key.
+/// Returns the yardstick and the price, if the text is what [`encode`] makes for this key.
 pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let text = std::str::from_utf8(text).ok()?;
     let rest = text.strip_prefix(FORM)?.strip_prefix('\n')?;
@@ -65,14 +62,14 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns `N` numbers of nanoseconds that a hit may take.
+/// Returns `N` nanoseconds that a hit may take.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);
     numbers.iter().all(is_sane).then_some(numbers)
 }
 
-/// Returns `N` costs, each as its lower end, its estimate and its upper end.
+/// Returns `N` costs, each as its lower end, estimate and upper end.
 pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;
@@ -95,7 +92,6 @@ pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     Some(costs)
 }
 
-/// Returns the numbers of costs.
 pub(super) fn numbers_of<const N: usize>(costs: [Cost; N]) -> Vec<f64> {
     let costs = costs.iter();
     costs

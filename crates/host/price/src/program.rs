@@ -1,8 +1,8 @@
 //! The generated program, and how to patch and unpatch it.
 //!
-//! Its versions take turns at the same addresses, so that only the patches differ, because two
-//! equal copies side by side have different speeds. A version must change only while nothing runs,
-//! so only the thread that changes them runs them.
+//! Its versions take turns at the same addresses, so that only the patches differ: two equal copies
+//! side by side have different speeds. A version must change only while nothing runs, so only the
+//! thread that changes them runs them.
 
 use std::io;
 use std::ops::Range;
@@ -19,45 +19,40 @@ use tiptoe_wire::arena::PROLOGUE;
 use super::code::{Code, Draft};
 use super::functions::{LOOPS, Surrounding, function, run};
 
-/// A version of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Unpatched.
     Plain,
-    /// Every function is counted, in the counter of its index.
+    /// Every function counts in the counter of its index.
     Count,
     /// Every function has a filter that rejects all calls.
     Filtered,
 }
 
-/// All versions, in the order of their values.
+/// All versions, ordered by value.
 pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
 
 const PAGE: u64 = 4096;
-/// The offset of the trampolines' thunks in an arena.
-/// The alignment that compilers give to functions.
+/// The thunks' offset in an arena, and compilers' alignment of functions.
 const ALIGN: usize = 16;
 /// The byte that compilers put between functions.
 const FILLER: u8 = 0xcc;
 
-/// The program in one of its versions.
 pub(super) struct Program {
     code: Code,
-    /// The loops, in the order of [`LOOPS`].
+    /// By the index of [`LOOPS`].
     entries: [u64; LOOPS.len()],
-    /// The addresses of its functions.
+    /// The functions' addresses.
     part: Range<u64>,
-    /// The bytes at the functions' entries, by version.
+    /// The functions' first bytes, by version.
     edits: [Vec<Edit>; VERSIONS.len()],
 }
 
-/// The bytes of one version at one site.
 struct Edit {
     at: u64,
     bytes: [u8; 5],
 }
 
-/// A function's address, and its bytes with the filler after them.
+/// A function's address, and its bytes with the filler.
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
@@ -71,8 +66,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // Both entries of an agent only return (`ret $8`), because here every thread has counters
-        // and no system call is hooked.
+        // An agent's entries only return (`ret $8`): every thread has counters, and no system call
+        // is hooked.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
@@ -105,7 +100,6 @@ impl Program {
         })
     }
 
-    /// Changes to another version.
     pub(super) fn become_version(&mut self, version: Version) -> io::Result<()> {
         let edits = &self.edits[version as usize];
         self.code.rewrite(&self.part, |draft| {
@@ -123,7 +117,7 @@ impl Program {
     /// each function.
     pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
         // SAFETY: the entry has the code of `functions::run`, a C function of this type, which
-        // lives as long as this value. It writes only memory for which the caller vouches.
+        // lives as long as this value. The caller vouches for the memory.
         unsafe {
             let run: extern "C" fn(u64, *const AtomicU64) =
                 std::mem::transmute(self.entries[index]);
@@ -133,7 +127,6 @@ impl Program {
 }
 
 impl Edit {
-    /// Returns the edit that restores the original bytes.
     fn undone(&self, (address, code): &FunctionBytes) -> Edit {
         let start = (self.at - address) as usize;
         let mut bytes = [0; 5];
@@ -142,8 +135,7 @@ impl Edit {
     }
 }
 
-/// Returns `arg1 == 0`, which is never true because the second argument of every function is the
-/// memory's address.
+/// Returns `arg1 == 0`, never true: `arg1` is the memory's address in all functions.
 fn reject_all() -> Filter {
     let never = Comparison {
         arg: 1,
@@ -154,7 +146,6 @@ fn reject_all() -> Filter {
     Filter::new(Join::All, &[never]).expect("one comparison")
 }
 
-/// Writes all functions from `at` on.
 fn write_functions(
     draft: &mut Draft,
     mut at: u64,
@@ -172,8 +163,7 @@ fn write_functions(
     (0..count).map(place).collect()
 }
 
-/// Writes the loops that call them, after the last function. A loop of more functions than exist
-/// calls all.
+/// Writes the loops after the last function. A loop of more functions than exist calls all.
 fn write_entries(draft: &mut Draft, functions: &[FunctionBytes]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
     let mut end = functions
@@ -191,12 +181,11 @@ fn write_entries(draft: &mut Draft, functions: &[FunctionBytes]) -> [u64; LOOPS.
 struct Patcher {
     draft: Draft,
     abi: Abi,
-    /// Arenas of earlier versions.
     taken: Vec<UsedArena>,
 }
 
 impl Patcher {
-    /// Writes the trampolines of a version as for a target; returns the bytes for the sites.
+    /// Writes a version's trampolines as for a target; returns the bytes for the sites.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],
@@ -254,7 +243,6 @@ impl Patcher {
     }
 }
 
-/// Returns an arena without room.
 fn whole(base: u64) -> UsedArena {
     let all = base..base + ARENA_LEN;
     UsedArena {

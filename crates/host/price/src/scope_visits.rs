@@ -1,8 +1,7 @@
 //! Measures the cost of entering a scope and leaving it.
 //!
-//! The engine of targets runs here over words of our own: one scope over and over, and then as many
-//! in turns as many a program has. The entry to the agent and the return are a call, which is not
-//! included.
+//! The engine of targets runs here over words of our own: one scope over and over, then in turns as
+//! many as a program has. The entry to the agent and the return are a call, which is not included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +20,6 @@ const TURNS: u64 = 20_000;
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
 
-/// Entering a scope and leaving it.
 struct Visit(Cost);
 
 impl Price for Visit {

@@ -7,7 +7,7 @@ use super::child::{Child, now_ns};
 use super::median;
 use super::price::{self, Price};
 
-/// Hits in each of [`REPEATS`] measurements.
+/// In each measurement.
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
@@ -28,7 +28,6 @@ impl Price for Trap {
     }
 }
 
-/// Measures it in a child.
 pub(super) fn measure() -> io::Result<Trap> {
     // SAFETY: `hits` calls only sigaction, sigprocmask, clock_gettime and functions of this module.
     let mut child = unsafe { Child::start(hits) }?;
@@ -36,10 +35,10 @@ pub(super) fn measure() -> io::Result<Trap> {
     Ok(Trap(median(all?)))
 }
 
-/// Installs the handler, in the child alone, and executes the breakpoint.
+/// Runs in the child: installs the handler, and hits the breakpoint.
 fn hits(_: u8) -> f64 {
-    // SAFETY: the sets and the action are initialised before they are used; the handler writes only
-    // the context that it is given; `breakpoint` is a C function.
+    // SAFETY: the sets and the action are initialised before use; the handler writes only its
+    // context; `breakpoint` is a C function.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = move_on as *const () as usize;
@@ -56,13 +55,13 @@ fn hits(_: u8) -> f64 {
     }
 }
 
-/// A function whose first instruction is a breakpoint; the second is never reached.
+/// Hits a breakpoint; its second instruction is never reached.
 #[unsafe(naked)]
 extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// Represents the displaced instructions of [`breakpoint`].
+/// The displaced instruction of [`breakpoint`].
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");
@@ -70,7 +69,7 @@ extern "C" fn displaced() {
 
 /// Moves the thread to its trampoline, as the agent's handler does.
 extern "C" fn move_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid context to a handler with SA_SIGINFO.
+    // SAFETY: with SA_SIGINFO the kernel gives a valid context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     if *rip == breakpoint as *const () as i64 + 1 {

@@ -19,11 +19,11 @@ const REPEATS: usize = 5;
 /// Nanoseconds for each hit.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// On the no-operation that this kernel may make a call.
+    /// A no-operation that this kernel may make a call.
     pub(super) nop: f64,
-    /// On a `push`, which the kernel emulates.
+    /// A `push`, which the kernel emulates.
     pub(super) push: f64,
-    /// On an instruction that the kernel single-steps out of line.
+    /// An instruction that the kernel single-steps.
     pub(super) single_step: f64,
 }
 
@@ -45,21 +45,21 @@ impl Price for Steps {
     }
 }
 
-/// A place to probe, and how often to run it in one measurement.
+/// A place to probe, and its hits in one measurement.
 type ProbeCase = (extern "C" fn(), u32);
 
-/// The places on a kernel that optimises the no-operation of five bytes, and on one that optimises
-/// that of ten.
+/// For kernels that optimise the no-operation of five bytes, and for those that optimise that of
+/// ten.
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Measures all three; fails if uprobes are not permitted.
+/// Measures all three; fails without permission for uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
         Optimised::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
         Optimised::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
     };
-    // SAFETY: `hits` calls clock_gettime and the functions of its places, which are below.
+    // SAFETY: `hits` calls only clock_gettime and the functions below.
     let mut child = unsafe { Child::start(hits) }?;
     let probes = open(child.pid(), places)?;
     let mut costs = [0.0; WITH_NOP5.len()];
@@ -82,7 +82,6 @@ pub(super) fn measure() -> io::Result<Steps> {
     })
 }
 
-/// Arms all places in a forked child of this program.
 fn open(pid: u32, places: &[ProbeCase]) -> io::Result<UprobeSet> {
     let this = Process::current();
     let maps = this.maps().map_err(io::Error::other)?;
@@ -103,7 +102,6 @@ fn open(pid: u32, places: &[ProbeCase]) -> io::Result<UprobeSet> {
     UprobeSet::open(child, &probes).map_err(io::Error::other)
 }
 
-/// Runs a place, in the child.
 fn hits(places: &[ProbeCase], place: u8) -> f64 {
     let Some(&(function, hits)) = places.get(usize::from(place)) else {
         return f64::NAN;

@@ -9,7 +9,7 @@ pub enum Basis {
     /// Counts and calibrated unit costs.
     #[default]
     Estimated,
-    /// The target's speed with tracing on and off, or the kernel's own measurement.
+    /// The target's speed with tracing on and off, or the kernel's measurement.
     Measured,
 }
 
@@ -32,8 +32,7 @@ pub enum Calibration {
     Cached,
 }
 
-/// The cost of tracing, as a share of the target's CPU time (1.0 is all of it), with an interval. Each event has its
-/// own part in nanoseconds.
+/// The cost of tracing, as a share of the target's CPU time (1.0 is all of it), with an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
@@ -53,18 +52,18 @@ pub struct Cost {
     pub unit_low_ns: f64,
     /// The upper end of the mean cost.
     pub unit_high_ns: f64,
-    /// The cost of a hit that a filter, or `--under`, rejected; `None` without either. Rejected hits are not counted,
-    /// so all other numbers exclude them.
+    /// The cost of a hit that a filter, or `--under`, rejected; `None` without either. Rejected hits are not counted:
+    /// all other numbers exclude them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
     /// When cached prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
-    /// The forks of the target, if it forked: each also copies tiptoe's memory. Their cost is part of the share, not of
-    /// the mean cost of a hit.
+    /// The forks of the target: each also copies tiptoe's memory. They are part of the share, not of the mean cost of
+    /// a hit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
-    /// The kernel's measurement of our BPF programs, if they cause the cost.
+    /// The kernel's measurement of our BPF programs, if these cause the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
 }
@@ -75,7 +74,7 @@ pub struct Cost {
 pub struct Forks {
     /// How often the target forked.
     pub count: u64,
-    /// The time that tracing added to each fork. The child's exit takes longer by about as much, in the child's time.
+    /// The time that tracing added to each fork. The child's exit takes about as much longer, in the child's time.
     pub unit_ns: f64,
 }
 
@@ -83,12 +82,12 @@ pub struct Forks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Programs {
-    /// How often the programs ran for the target.
+    /// How often they ran for the target.
     pub runs: u64,
     /// The time of these runs, without entry and exit.
     pub run_ns: u64,
-    /// How often the programs ran for any process: more often than for the target, because a tracepoint is
-    /// system-wide. `None` if the kernel does not report it.
+    /// How often they ran for any process: more often, because a tracepoint is system-wide. `None` if the
+    /// kernel does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
     /// The time of these runs, over all CPUs.
@@ -97,7 +96,7 @@ pub struct Programs {
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time.
+    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns`.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let share = total.share_of(cpu_ns);
         let each = |ns: f64| if hits == 0 { 0.0 } else { ns / hits as f64 };
@@ -117,7 +116,7 @@ impl Cost {
         }
     }
 
-    /// Adds `count` forks, each of which cost `each` more, in a target that used `cpu_ns` of CPU time.
+    /// Adds `count` forks at a cost of `each`, in a target that used `cpu_ns`.
     pub fn add_forks(&mut self, count: u64, each: tiptoe_event::Cost, cpu_ns: u64) {
         let share = each.times(count).share_of(cpu_ns);
         self.fraction = (self.fraction + share.fraction).min(1.0);
@@ -127,8 +126,8 @@ impl Cost {
         self.forks = Some(Forks { count, unit_ns });
     }
 
-    /// Returns the cost of BPF programs in a target that used `cpu_ns` of CPU time. The upper end is their time for
-    /// all processes.
+    /// Returns the cost of BPF programs in a target that used `cpu_ns`. The upper end is their time for all
+    /// processes.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
         let all = programs.all_run_ns.map_or(ns, |all| all as f64);

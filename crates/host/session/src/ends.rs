@@ -3,17 +3,17 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Ends as Reading;
 
-/// The calls of one event, or of a part of it. Each entered call is in exactly one of these.
+/// The calls of one event, or of a part. Each entered call is in exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,
     /// Calls that never returned: by longjmp, by an exception, or because their thread ended.
     pub left: u64,
-    /// Calls still running when the trace ended.
+    /// Calls still running at the end of the trace.
     pub inside: u64,
-    /// Calls whose end was not followed, because the budget was used up or no room was left. They
-    /// are counted at their entry, and not timed.
+    /// Calls that were counted at their entry, but neither followed nor timed: the budget was used
+    /// up, or no room was left.
     pub only_counted: u64,
 }
 

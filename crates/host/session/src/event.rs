@@ -9,28 +9,28 @@ use crate::{Ends, Latency, Records};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
-    /// The resolved spec, such as `uprobe:redis-server:dictFind`.
+    /// The resolved spec: `uprobe:redis-server:dictFind`.
     pub event: String,
     /// The instrument that counted.
     #[serde(with = "crate::words")]
     pub via: Via,
-    /// The counted hits, or its returns if those were requested; never scaled here.
+    /// The counted hits, or returns if requested; never scaled here.
     pub count: u64,
     /// Hits that certainly happened but were not counted.
     pub lost: u64,
-    /// Whether the count is a lower bound: the event counted for a part of the time that says nothing about the rest.
+    /// Whether the count is a lower bound: the time for which the event counted says nothing about the rest.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// The time for which the event was requested.
+    /// For how long the event was requested.
     pub time_enabled_ns: u64,
-    /// The time for which the event counted.
+    /// For how long the event counted.
     pub time_running_ns: u64,
     /// What its hits added to the target's CPU time.
     pub cost_ns: f64,
-    /// How the event's calls ended, if they were followed to their return. In JSON the keys are beside the event's own.
+    /// How its calls ended, if followed to their return. In JSON the keys are beside the event's own.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// The times of the event's calls, if they were timed; keys as above.
+    /// The times of its calls, if timed; keys as above.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
     /// How many calls were recorded, if requested; keys as above.
@@ -39,7 +39,7 @@ pub struct Event {
     /// Other names of the same code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Remarks on this event for the reader, a few words each.
+    /// Remarks for the reader, a few words each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The count split by thread, comm or first argument, if requested.
@@ -48,7 +48,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns an event with its reading, without a cost.
+    /// Returns an event without a cost.
     pub fn new(event: impl Into<String>, via: Via, reading: Reading) -> Event {
         Event {
             event: event.into(),
@@ -65,7 +65,7 @@ impl Event {
         }
     }
 
-    /// Sets the histogram of its calls' times. Does nothing if no call was timed.
+    /// Sets its calls' histogram, if any call was timed.
     #[must_use]
     pub fn with_histogram(mut self, times: &Times) -> Event {
         self.latency = timed(self.reading(), times);
@@ -86,7 +86,7 @@ impl Event {
         }
     }
 
-    /// Returns the count extrapolated to the whole time for which the event was requested.
+    /// Returns the count extrapolated to the whole requested time.
     pub fn scaled(&self) -> u64 {
         self.reading().scaled().unwrap_or(self.count)
     }
@@ -101,17 +101,17 @@ fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CountPart {
-    /// The owner of the part: a thread, a comm, an argument (see [`argument_key`]), an event.
+    /// A thread, a comm, an argument (see [`argument_key`]) or an event.
     pub key: String,
-    /// The number of hits.
+    /// Its hits.
     pub count: u64,
     /// Whether the count is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// The ends of its calls, if they were followed; keys beside the part's.
+    /// Its calls' ends, if followed; keys beside the part's.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// The times of its calls, if they were timed; keys beside the part's.
+    /// Its calls' times, if timed; keys beside the part's.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
 }
@@ -147,11 +147,11 @@ impl CountPart {
     }
 }
 
-/// The key of the calls with an argument value for which their thread had no room.
+/// The key of the calls whose argument found no room in its thread.
 pub const OTHER_VALUES: &str = "(other values)";
 
-/// Returns the key of the calls with this argument value: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for values that
-/// may be addresses or flags.
+/// Returns the key of an argument's value: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for values that may be
+/// addresses or flags.
 pub fn argument_key(argument: u8, value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {
@@ -164,9 +164,9 @@ pub fn argument_key(argument: u8, value: u64) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refusal {
-    /// The resolved spec, or the spec as given if it resolved to nothing.
+    /// The resolved spec, or the given one if it resolved to nothing.
     pub event: String,
-    /// The reason. Equal reasons must have equal words, because reports group by them.
+    /// The reason, in equal words for equal reasons, because reports group by them.
     pub reason: String,
 }
 

@@ -3,19 +3,19 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 
-/// The times of one event's calls, or of a part of them.
+/// The times of one event's calls, or of a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// The time between entry and return, over all calls in the histogram.
+    /// From entry to return, over all calls in the histogram.
     pub total_ns: u64,
-    /// That time minus the part spent in callees that are probed too.
+    /// That time without callees that are probed too.
     pub self_ns: u64,
-    /// The histogram of all timed calls; with `--slower`, only of those that took longer.
+    /// All timed calls; with `--slower`, only those that took longer.
     pub histogram: Histogram,
 }
 
 impl Latency {
-    /// Returns the latency for the driver's counts.
+    /// Returns the latency of counts.
     pub fn new(reading: Reading, times: &Times) -> Latency {
         Latency {
             total_ns: reading.total_ns,
@@ -42,14 +42,14 @@ impl Latency {
     }
 }
 
-/// Times in OTLP's base-2 exponential buckets: `counts[k]` times were in `(2^(i/2^scale),
+/// Times in OTLP's base-2 exponential buckets: `counts[k]` were in `(2^(i/2^scale),
 /// 2^((i+1)/2^scale)]` ns, with `i` = `offset + k`. Percentiles are interpolated within their
 /// bucket; the longest time is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Each doubling has 2 to this power buckets.
     pub scale: u8,
-    /// The number of times of 0 ns, which no bucket holds.
+    /// Times of 0 ns, which no bucket holds.
     pub zero_count: u64,
     /// The index of the first bucket in `counts`.
     pub offset: i32,
@@ -66,7 +66,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Returns the histogram of counted times; `max_ns` is the longest.
+    /// Returns the histogram of times; `max_ns` is the longest.
     pub fn new(times: &Times, max_ns: u64) -> Histogram {
         let (offset, counts) = numbered_as_otlp(times);
         Histogram {

@@ -149,11 +149,11 @@ pub use watch::{
 pub struct Session {
     /// The version of tiptoe that made it.
     pub tiptoe: String,
-    /// The traced command line: the one started, or the first process's own.
+    /// The command line that was started, or the first process's own.
     pub command: Vec<String>,
     /// The requested events, resolved.
     pub events: Vec<Event>,
-    /// The cost of all of them for the target.
+    /// Their cost for the target.
     pub cost: Cost,
     /// The traced processes.
     pub targets: Vec<Process>,
@@ -163,13 +163,13 @@ pub struct Session {
     pub duration_ns: u64,
     /// The CPU time of the targets during the trace.
     pub cpu_ns: u64,
-    /// The CPU time of tiptoe itself, with its helpers, from before the injection until the report.
+    /// The CPU time of tiptoe and its helpers, from before the injection until the report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cpu_ns: Option<u64>,
-    /// The longest time for which a thread of a target was stopped, or borrowed to inject the agent.
+    /// The longest time for which a thread of a target was stopped, or borrowed for the injection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_stop_ns: Option<u64>,
-    /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it); `None` without a limit.
+    /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<f64>,
     /// With `--slower`: calls that took no longer are in no time and no histogram.
@@ -178,31 +178,31 @@ pub struct Session {
     /// With `--under`: the function inside which calls had to be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
-    /// With `--now`: the waits at one moment; the session has nothing else then.
+    /// With `--now`: the waits at one moment, and nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
-    /// Contended locks of programs, if they were watched.
+    /// Contended locks of programs, if watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
-    /// Waits for the kernel's locks, if they were watched.
+    /// Waits for the kernel's locks, if watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
-    /// Accesses to variables, if they were watched.
+    /// Accesses to variables, if watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
-    /// Counts of events with perf's names, if they were counted.
+    /// Counts of events with perf's names, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stat: Option<Stat>,
     /// Counts by scope, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
-    /// The number of traced CPUs with `-a`: `cpu_ns` is then their time, idle or not.
+    /// With `-a`: the number of traced CPUs; `cpu_ns` is then their time, idle or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// Requests that could not be fulfilled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusal>,
-    /// Remarks that the reader needs before trusting the numbers, one sentence each.
+    /// Sentences that the reader needs before trusting the numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The counts of each interval, if requested.
@@ -211,7 +211,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns an empty session of this version, for the given command line.
+    /// Returns an empty session of this version.
     pub fn new(command: Vec<String>) -> Session {
         Session {
             tiptoe: env!("CARGO_PKG_VERSION").to_owned(),
@@ -232,11 +232,11 @@ impl Session {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
-    /// The process's id in tiptoe's PID namespace.
+    /// Its id in tiptoe's PID namespace.
     pub pid: u32,
-    /// The process's name in the kernel.
+    /// Its name in the kernel.
     pub comm: String,
-    /// The address space as the process's agent keeps it.
+    /// Its address space, as its agent keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }
@@ -245,10 +245,10 @@ pub struct Process {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interval {
-    /// The interval's end, since the start of the session.
+    /// Its end, since the start of the session.
     pub at_ns: u64,
-    /// The interval's length.
+    /// Its length.
     pub duration_ns: u64,
-    /// The events that were hit, with their counts.
+    /// The events that were hit.
     pub counts: Vec<CountPart>,
 }

@@ -4,18 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Dropped, Histogram, Via, Waiting};
 
-/// Contended locks of programs.
+/// The locks of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Locks {
     /// The subject of a row.
     pub by: String,
-    /// The source: an agent in the program, or the kernel's futex tracepoints.
+    /// An agent in the program, or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
     pub via: Via,
     /// The waits, those with the most time first.
     pub rows: Vec<Lock>,
-    /// The hold times of the lock of `--hold`, by the call site that took it.
+    /// The hold times of the lock of `--hold`, by call site.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
     /// Futex calls that wait, as the kernel counts them.
@@ -24,39 +24,39 @@ pub struct Locks {
     pub wakes: u64,
     /// Waits in progress at the end of the trace.
     pub unfinished: u64,
-    /// Calls that are in no row, because their threads had no room for more rows.
+    /// Calls in no row, because their threads had no room for more.
     pub others: u64,
-    /// Reports of the tracepoints that were not counted, by reason.
+    /// The tracepoints' reports that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
-    /// Rings of threads that waited for each other at the end of the trace.
+    /// Rings of threads at the end of the trace, each waiting for the next.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// A deadlock: each thread waits for a lock that the next one holds, and the last for one that the first holds.
+/// A deadlock: each thread waits for a lock that the next one holds, and the last for one of the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Deadlock {
-    /// The process of these threads.
+    /// Their process.
     pub pid: u32,
-    /// The threads' waits, in the ring's order.
+    /// Their waits, in the ring's order.
     pub waits: Vec<Waiting>,
 }
 
-/// Waits for one lock, or for the row's subject with `--by`.
+/// Waits for one lock, or for the subject of `--by`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lock {
-    /// The lock's name or address; with `--by` the row's subject.
+    /// The lock's name or address, or the subject.
     pub lock: String,
-    /// The type: "mutex", "rwlock", "condition variable", "semaphore", …
+    /// "mutex", "rwlock", "condition variable", "semaphore", …
     #[serde(rename = "type")]
     pub kind: String,
     /// "read" or "write", for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether threads wait for an event rather than for a holder's release: condition variables, semaphores, joins.
+    /// Whether threads wait for an event rather than a holder's release: condition variables, semaphores, joins.
     pub idle: bool,
     /// The call site with the most waiting time.
     pub callsite: String,
@@ -66,7 +66,7 @@ pub struct Lock {
     pub episodes: u64,
     /// Waits that slept until a wake, a timeout or a signal.
     pub slept: u64,
-    /// Waits that returned at once, because the lock had changed hands.
+    /// Waits that returned at once: the lock had changed hands.
     pub at_once: u64,
     /// Sleeping waits that timed out.
     pub timed_out: u64,
@@ -74,21 +74,19 @@ pub struct Lock {
     pub interrupted: u64,
     /// Nanoseconds asleep.
     pub total_ns: u64,
-    /// The number of timed waits, if the budget did not allow timing all that slept: a random sample. Then the total,
-    /// the histogram and the blame are estimates, in which each sample has a weight. All other numbers are exact.
-    /// `None` if all were timed.
+    /// The number of timed waits, if the budget did not allow timing all that slept: a random sample, from which the
+    /// total, the histogram and the blame are estimated. All other numbers are exact. `None` if all were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
-    /// For a rwlock: how many threads held it for reading when waits began. `None` for other locks, and for waits
-    /// that only the kernel's tracepoints reported.
+    /// For a rwlock: its readers when waits began. `None` for waits that only the kernel's tracepoints reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<Readers>,
     /// The histogram of the sleeping waits.
     pub histogram: Option<Histogram>,
-    /// The call sites that ended waits, those with the most waiting time first.
+    /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// Waits that began before the trace; no other number of the row includes them.
+    /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
 }
@@ -97,14 +95,14 @@ pub struct Lock {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Early {
-    /// The number of these waits.
+    /// How many.
     pub waits: u64,
-    /// How many were in progress at the end of the trace.
+    /// How many were in progress at the end.
     pub unfinished: u64,
-    /// A lower bound in nanoseconds of how long the oldest had slept when the trace began: a stopped thread, or one
-    /// that gets a signal, begins anew.
+    /// For how many nanoseconds the oldest had slept when the trace began, at least: a stopped thread, or one that
+    /// gets a signal, begins anew.
     pub before_ns: u64,
-    /// The sum of the observed sleeping times.
+    /// The sum of the observed times.
     pub total_ns: u64,
 }
 
@@ -128,22 +126,22 @@ pub struct Hold {
     pub callsite: String,
     /// The number of holds.
     pub count: u64,
-    /// The sum of the hold times in nanoseconds.
+    /// Nanoseconds of these holds.
     pub total_ns: u64,
     /// The histogram of the hold times.
     pub histogram: Option<Histogram>,
-    /// Whether the hold began before the trace. It is not in "count", and "total_ns" is a lower bound.
+    /// Whether the hold began before the trace: it is not in "count", and "total_ns" is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_at_least: bool,
 }
 
-/// The number of threads that held a rwlock for reading.
+/// The readers of a rwlock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Readers {
-    /// The mean over the beginnings of waits.
+    /// The mean when waits began.
     pub average: f64,
-    /// The maximum over the beginnings of waits.
+    /// The maximum when waits began.
     pub most: u64,
 }
 

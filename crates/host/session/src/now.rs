@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The threads of a process that wait for locks, at one moment.
+/// The waiting threads of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Now {
     /// The waits, by thread number.
     pub waits: Vec<Waiting>,
-    /// Deadlocks: rings of threads, each waiting for the next and the last for the first, so that none can continue.
+    /// Rings of threads, each waiting for the next and the last for the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Vec<u32>>,
 }
@@ -17,9 +17,9 @@ pub struct Now {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waiting {
-    /// The thread's number.
+    /// Its number.
     pub tid: u32,
-    /// The thread's name.
+    /// Its name.
     pub comm: String,
     /// The lock's name or address.
     pub lock: String,
@@ -29,18 +29,18 @@ pub struct Waiting {
     /// "read" or "write", for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether the thread waits for an event rather than for a holder's release.
+    /// Whether it waits for an event rather than a holder's release.
     pub idle: bool,
     /// The call site of the wait.
     pub callsite: String,
-    /// Nanoseconds since the thread last ran, if the kernel reports that. It has waited at least as long: a signal,
-    /// SIGSTOP or a tracer's attach makes a thread run briefly in the middle of a wait.
+    /// Nanoseconds since it last ran, if the kernel reports that. It has waited at least as long: a signal, SIGSTOP
+    /// or a tracer's attach makes a thread run briefly in the middle of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,
-    /// How many threads hold the lock for reading, for a rwlock.
+    /// A rwlock's number of readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<u32>,
-    /// The thread that holds the lock, if the lock records it.
+    /// The lock's holder, if the lock records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,
 }

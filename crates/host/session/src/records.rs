@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
 
-/// The calls of one event with `--record`. Each call is in exactly one of these counts.
+/// The calls of one event with `--record`, each in exactly one of these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
     /// Recorded calls.
     pub recorded: u64,
-    /// Calls whose record was lost, because the reader was slower than the calls.
+    /// Calls whose record was lost: the reader was slower than the calls.
     #[serde(rename = "records_lost")]
     pub lost: u64,
-    /// Calls that were only counted, because the budget was used up or their thread has no ring.
+    /// Calls that were only counted: the budget was used up, or their thread has no ring.
     pub only_counted: u64,
 }
 

@@ -12,19 +12,19 @@ pub struct Scopes {
     pub rows: Vec<Scope>,
 }
 
-/// One scope. It excludes the scopes inside it, which have rows of their own.
+/// One scope, without the scopes inside it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scope {
-    /// The scope's name after its parents', such as `checkout/payment`. `(no scope)` is the time outside all scopes;
-    /// `(other scopes)` are the scopes that found no room.
+    /// Its name after its parents': `checkout/payment`; `(no scope)` for the time outside all scopes, `(other
+    /// scopes)` for those that found no room.
     pub name: String,
     /// How often the scope was entered.
     pub entries: u64,
-    /// The time that threads were inside the scope, running or not; unknown for `(no scope)`.
+    /// The time that threads were inside it, running or not; unknown for `(no scope)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ns: Option<u64>,
-    /// The CPU time of threads inside the scope, if known.
+    /// The CPU time inside it, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
     /// The number of each event, if known.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The map of one process's executable file mappings, as its agent keeps it. The process itself
-/// reports all numbers, so they must not be trusted.
+/// One process's executable file mappings, as its agent keeps them. The process itself reports all
+/// numbers, so they must not be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AddressSpace {
@@ -11,16 +11,16 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups without a certain result. The agent then judged by the bytes at the trap.
+    /// Lookups without a certain result, where the agent judged by the bytes at the trap.
     pub missed: u64,
-    /// Calls of the program that changed the mappings, and were seen.
+    /// Calls that changed the mappings, and were seen.
     pub changes: u64,
     /// How often the kernel's list of mappings was read.
     pub readings: u64,
-    /// Corrections in readings without a known cause: changes that had not been seen.
+    /// Corrections for changes that had not been seen.
     pub corrected: u64,
     /// Mappings at the end; adjacent parts of one file count as one.
     pub mappings: u64,
-    /// The size of these mappings in bytes.
+    /// Their size in bytes.
     pub bytes: u64,
 }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Stat {
     /// The target in perf's words: `'CMD ARG…'`, `process id '42'` or `'system wide'`.
     pub whom: String,
-    /// How often the command ran; 1 without a command.
+    /// Runs of the command; 1 without one.
     pub runs: u32,
-    /// Each event, in the order of the request. With `--per-cpu` each is repeated for each CPU; with
+    /// The events in the order of the request; `--per-cpu` repeats each for each CPU; with
     /// `--for-each-cgroup` the whole system comes first, then each cgroup.
     pub counts: Vec<Count>,
     /// The counting time, the mean of the runs.
@@ -18,24 +18,24 @@ pub struct Stat {
     /// The relative standard deviation of that mean; `None` for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elapsed_spread: Option<f64>,
-    /// The command's CPU time in user space, if it ended: the mean.
+    /// The command's CPU time in user space: the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_ns: Option<f64>,
-    /// The command's CPU time in the kernel, if it ended: the mean.
+    /// The command's CPU time in the kernel: the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_ns: Option<f64>,
     /// The number of intervals, if requested. Each was printed when it was over ([`Counts`]) and is not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<u64>,
-    /// Context switches. Counting makes each slower.
+    /// Context switches, which counting slows down.
     pub switches: u64,
-    /// The added cost of one switch.
+    /// What was added to each.
     pub switch_ns: f64,
-    /// Switches among these to another cgroup, if counts are by cgroup.
+    /// Those to another cgroup, if counts are by cgroup.
     pub cgroup_switches: u64,
-    /// The added cost of one such switch.
+    /// What was added to each.
     pub cgroup_switch_ns: f64,
-    /// Births, ends and moves of tasks that were handled, if counting is by tasks.
+    /// Births, ends and moves that were handled, if counting is by tasks.
     pub lives: u64,
     /// The cost of one.
     pub life_ns: f64,
@@ -45,7 +45,7 @@ pub struct Stat {
     pub round_ns: f64,
     /// Hits of counted tracepoints.
     pub tracepoint_hits: u64,
-    /// The added cost of one hit.
+    /// What was added to each.
     pub tracepoint_ns: f64,
 }
 
@@ -65,12 +65,13 @@ pub struct Counts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Count {
-    /// The event as requested, with `:u` if this user may not count in the kernel.
+    /// The requested name, with `:u` if this user may not count in the kernel.
     pub event: String,
-    /// The cgroup, with its descendants, by its path without the first `/`; `None` for the whole target.
+    /// The path of the cgroup without the first `/`, counted with its descendants; `None` for the whole
+    /// target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Whether that cgroup was removed, so that another one may have its path.
+    /// Whether that cgroup was removed: another one may have its path.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
     /// The CPU, with `--per-cpu`.
@@ -78,13 +79,13 @@ pub struct Count {
     pub cpu: Option<u32>,
     /// Whether it was counted.
     pub state: CountState,
-    /// The count, extrapolated to the whole time for which it was requested.
+    /// The count, extrapolated to the whole requested time.
     pub value: f64,
-    /// The unit: empty for events, "ns" for clocks.
+    /// "ns" for clocks, otherwise empty.
     pub unit: String,
-    /// The time for which it was requested, over all CPUs or threads.
+    /// For how long it was requested, over all CPUs or threads.
     pub time_enabled_ns: u64,
-    /// The part of that time for which it counted.
+    /// For how much of that time it counted.
     pub time_running_ns: u64,
     /// The relative standard deviation of the mean of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +99,7 @@ pub enum CountState {
     /// It was counted.
     #[default]
     Counted,
-    /// It was not: no task ran, or no counter was ever free.
+    /// No task ran, or no counter was ever free.
     NotCounted,
     /// This machine does not have it.
     NotSupported,

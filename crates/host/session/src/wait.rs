@@ -4,43 +4,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::Histogram;
 
-/// Waits in a session that watched the kernel's locks.
+/// The waits of a session that watched the kernel's locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waits {
     /// How rows are grouped besides by type, mode and outcome: `callsite`, `type`, `lock`,
     /// `thread`, `process` or `cgroup`.
     pub by: String,
-    /// The rows, those with the most time first.
+    /// The rows, the most time first.
     pub rows: Vec<Wait>,
-    /// Waits in progress at the end of the trace; no row has them.
+    /// Waits in progress at the end of the trace, in no row.
     pub unfinished: u64,
     /// What was seen but not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
 }
 
-/// Waits of one lock type, for one group key.
+/// Waits of one group, for one type of lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wait {
-    /// The lock's type, such as `mmap_lock`, `rwsem`, `mutex` or `spinlock`.
+    /// `mmap_lock`, `rwsem`, `mutex`, `spinlock`, …
     #[serde(rename = "type")]
     pub kind: String,
     /// The requested mode.
     pub mode: Mode,
     /// The outcome.
     pub outcome: Outcome,
-    /// The group key according to `by`. `None` for `callsite`, which has a key of its own, and for
-    /// `type`.
+    /// The group's key; `None` for `callsite`, which has its own, and for `type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The call site; of several, the one with the most waiting time.
+    /// The call site with the most waiting time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callsite: Option<String>,
     /// The number of call sites.
     pub callsites: u64,
-    /// The callers of the call site, innermost first, if requested.
+    /// Its callers, innermost first, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
     /// The number of waits.
@@ -51,7 +50,7 @@ pub struct Wait {
     pub histogram: Histogram,
 }
 
-/// The mode in which a lock is requested.
+/// How a lock is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -64,14 +63,14 @@ pub enum Mode {
     Exclusive,
 }
 
-/// The outcome of waits.
+/// How waits ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The thread got the lock.
     #[default]
     Acquired,
-    /// The thread did not get the lock: a signal or a timeout ended its wait, or it only tried.
+    /// It did not: a signal or a timeout ended its wait, or it only tried.
     Failed,
     /// Not a wait: the writer became a reader.
     Downgraded,
@@ -81,8 +80,8 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {
-    /// The reason, in a few words that follow "not counted:".
+    /// The reason, in words that follow "not counted:".
     pub reason: String,
-    /// The number of events.
+    /// How many.
     pub count: u64,
 }

@@ -44,7 +44,6 @@ fn the_documented_keys() {
     );
 }
 
-/// Three calls that returned, and one with each other end.
 fn timed() -> (Reading, Histogram) {
     let mut times = Histogram::default();
     [0, 1000, 1025].iter().for_each(|ns| times.record(*ns));

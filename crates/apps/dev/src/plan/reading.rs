@@ -2,7 +2,7 @@
 //! at switches.
 
 use tiptoe_collector::MOST_READ;
-use tiptoe_schedule::simulate::{Charges, Group as Fate, GroupRequest, Machine, Outcome};
+use tiptoe_schedule::simulate::{Charges, GroupOutcome as Fate, GroupRequest, Machine, Outcome};
 use tiptoe_schedule::{Policy, Target};
 
 use super::rows::{EventRow, PolicyRow};

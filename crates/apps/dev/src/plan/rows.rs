@@ -1,7 +1,7 @@
 //! The result of a simulation, as rows of the requested events.
 
 use serde::Serialize;
-use tiptoe_schedule::simulate::{Group as Fate, Outcome};
+use tiptoe_schedule::simulate::{GroupOutcome as Fate, Outcome};
 
 /// The result. The fields' names are the keys of the JSON.
 #[derive(Debug, Serialize)]

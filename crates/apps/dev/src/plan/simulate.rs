@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tiptoe_schedule::simulate::{
-    Charges, Group as Fate, GroupRequest, Machine, Outcome, Switch, Synthetic,
+    Charges, GroupOutcome as Fate, GroupRequest, Machine, Outcome, Switch, Synthetic,
 };
 use tiptoe_schedule::{AddError, Label, Policy, Priority, Target};
 

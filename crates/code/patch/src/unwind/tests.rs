@@ -1,4 +1,4 @@
-//! Unwind information is read back with gimli, as an unwinder reads it.
+//! Reads unwind information back with gimli, as an unwinder does.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, Operation, Register, RegisterRule,
@@ -31,8 +31,8 @@ fn patch(bytes: &[u8], offset: usize, body: &Body) -> Patch {
     planner.place(&shape, body, Vec::new).expect("room")
 }
 
-/// Returns, at an offset in a trampoline, where the program continues, relative to the function,
-/// and how many of our bytes are on its stack.
+/// Returns where the program continues at an offset in a trampoline, relative to the function, and
+/// our bytes on its stack.
 fn position(patch: &Patch, offset: usize) -> (u64, i64) {
     let (at, bytes) = (patch.unwind.address, &patch.unwind.bytes);
     let bases = BaseAddresses::default().set_eh_frame_hdr(at);
@@ -85,10 +85,9 @@ fn position(patch: &Patch, offset: usize) -> (u64, i64) {
     (value - SITE, offset + 4)
 }
 
-/// Marks the return point of a call that the trampoline follows by itself, by its first way.
+/// Marks the return point of a call that the trampoline follows by itself.
 const RETURNS: u64 = 1 << 32;
 
-/// Returns each instruction of a trampoline with its unwind information.
 fn all(patch: &Patch) -> Vec<(String, u64, i64)> {
     let mut decoder = Decoder::with_ip(64, &patch.code, 0, DecoderOptions::NONE);
     let mut lines = Vec::new();
@@ -198,8 +197,7 @@ fn a_followed_call_at_its_entry_and_exit() {
     );
 }
 
-/// Returns the return address itself, and the part of the call that an unwinder looks up in its
-/// place.
+/// Returns the return address, and the part of the call that an unwinder looks up in its place.
 #[test]
 fn the_return_point_of_a_call_followed_without_a_thunk() {
     for timed in [false, true] {

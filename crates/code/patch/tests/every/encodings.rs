@@ -1,20 +1,18 @@
-//! One encoding of each instruction that the decoder knows in 64-bit mode, with and without a memory operand.
+//! One encoding of each instruction of 64-bit mode that the decoder knows, with and without a memory operand.
 //!
-//! Bytes are tried rather than encoded, because patches are planned by this decoder. A memory
-//! operand is at %rdi, or at %rdi and the elements of vector register 1.
+//! Bytes are tried rather than encoded, because this decoder plans patches. A memory operand is at %rdi, or
+//! %rdi and the elements of vector register 1.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 
-/// An instruction and its bytes.
 pub struct Encoding {
     pub instruction: Instruction,
     pub bytes: Vec<u8>,
 }
 
-/// All of them, in the order of their codes.
 pub static ALL: LazyLock<Vec<Encoding>> = LazyLock::new(|| {
     let mut found = HashMap::new();
     vex_and_xop(&mut found);
@@ -26,7 +24,6 @@ pub static ALL: LazyLock<Vec<Encoding>> = LazyLock::new(|| {
     encodings.map(|(_, encoding)| encoding).collect()
 });
 
-/// Returns codes of 64-bit mode for which no bytes were found.
 pub fn missing() -> Vec<Code> {
     let there: HashSet<Code> = ALL.iter().map(|e| e.instruction.code()).collect();
     let decoded = |code: &Code| {
@@ -41,11 +38,10 @@ pub fn missing() -> Vec<Code> {
 
 type EncodingMap = HashMap<(Code, bool), Encoding>;
 
-/// Registers to try as operands; the stack pointer only if no other works.
+/// Operands to try; the stack pointer only if no other works.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
-/// Records the instruction of these bytes, unless one of its form was recorded. Returns whether
-/// the bytes are a valid instruction.
+/// Records these bytes' instruction, unless its form was recorded. Returns whether it is valid.
 fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
     // An immediate, or the displacement of a branch.
     let bytes = [head, operands, &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
@@ -62,11 +58,11 @@ fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
     true
 }
 
-/// Tries operands in memory, and registers of which the second is one of `others`.
+/// Tries operands in memory, and registers with one of `others` as the second.
 fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
         // Four bytes of displacement: a jump at a long instruction often has no guard, so that the
-        // site is moved.
+        // site moves.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
             // A scale of 1, index 1, base %rdi.
             keep(
@@ -110,7 +106,6 @@ fn legacy(found: &mut EncodingMap) {
     }
 }
 
-/// Returns whether the byte is a prefix, or begins an opcode of several bytes.
 fn leads_on(byte: u8) -> bool {
     let prefix =
         matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
@@ -137,7 +132,7 @@ fn evex(found: &mut EncodingMap) {
     for (map, width) in (1..8).flat_map(|map| [(map, 0), (map, 0x80)]) {
         for (prefix, length) in (0..4).flat_map(|p| (0..3).map(move |l| (p, l << 5))) {
             for opcode in 0..=0xff {
-                // Without a mask, or with mask 1 if a mask is required.
+                // Without a mask, or with mask 1 if one is required.
                 for mask in [0, 1] {
                     let middle = [0xf0 | map, width | 0x7c | prefix, 0x08 | length | mask];
                     let head = [&[0x62][..], &middle, &[opcode]].concat();

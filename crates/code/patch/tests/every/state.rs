@@ -12,12 +12,12 @@ const EXTENDED: usize = 4096;
 const COMPONENTS: u64 = 0xe7;
 const YMM: u32 = 2;
 const ZMM: u32 = 6;
-/// Bytes of the stack that are compared, above the return address and below it. They include what
-/// an instruction pushes, but not what `enter` reserves.
+/// Compared bytes of the stack, above the return address and below: what an instruction pushes, but
+/// not what `enter` reserves.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
-/// Offsets in the data page of the caller's stack pointer, of a stack for the flags, and of the
-/// code's stack pointer at its end.
+/// Offsets in the data page of the caller's stack pointer, a stack for the flags, and the code's
+/// final stack pointer.
 const CALLER: u64 = 4064;
 const FLAGS_END: u64 = 4072;
 const ENDED: u64 = 4080;
@@ -55,7 +55,7 @@ std::arch::global_asm!(
     "mov 104+tiptoe_every_registers(%rip), %r13; mov 112+tiptoe_every_registers(%rip), %r14",
     "mov 120+tiptoe_every_registers(%rip), %r15",
     "call *136+tiptoe_every_registers(%rip)",
-    // A thread whose code has faulted continues here too, on an arbitrary stack.
+    // A thread whose code faulted continues here too, on an arbitrary stack.
     "tiptoe_every_over:",
     "mov %rax, 0+tiptoe_every_registers(%rip); mov %rcx, 8+tiptoe_every_registers(%rip)",
     "mov %rdx, 16+tiptoe_every_registers(%rip); mov %rbx, 24+tiptoe_every_registers(%rip)",
@@ -86,7 +86,6 @@ unsafe extern "C" {
     fn tiptoe_every_over();
 }
 
-/// The state after some code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     pub registers: Registers,
@@ -94,12 +93,12 @@ pub struct State {
     pub signal: i32,
     extended: Vec<u8>,
     data: Vec<u8>,
-    /// The bytes from the final stack pointer on.
+    /// From the final stack pointer on.
     stack: Vec<u8>,
 }
 
 impl State {
-    /// Returns the differences from another state, each with its first place; the flags only in
+    /// Returns the differences from another state, each with its first place; flags only in
     /// `flags`.
     pub fn difference(&self, other: &State, flags: u64) -> Option<String> {
         let first = |what: &str, a: &[u8], b: &[u8]| {
@@ -127,18 +126,16 @@ impl State {
     }
 }
 
-/// Returns the code's return address.
 pub fn caller() -> u64 {
     tiptoe_every_over as *const () as u64
 }
 
-/// Returns the stack pointer at the entry of the code.
 fn entry_stack() -> u64 {
     &raw const tiptoe_every_stack_end as u64 - 8
 }
 
-/// Returns code that may follow any instruction: it saves the stack pointer and the flags, switches
-/// to the caller's stack, and returns.
+/// Returns code that may follow any instruction: it saves stack pointer and flags, and returns on
+/// the caller's stack.
 pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     const STORE_STACK: [u8; 3] = [0x48, 0x89, 0x25];
     const LOAD_STACK: [u8; 3] = [0x48, 0x8b, 0x25];
@@ -158,8 +155,7 @@ pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     code
 }
 
-/// Returns registers whose pointers lead to the data page, with numbers usable as counts and
-/// divisors.
+/// Returns registers that point to the data page, with numbers usable as counts and divisors.
 pub fn registers(machine: &Machine, flags: u64) -> Registers {
     let data = machine.data.start;
     let mut registers = [0; 17];
@@ -175,11 +171,10 @@ pub fn registers(machine: &Machine, flags: u64) -> Registers {
     registers
 }
 
-/// Makes faults end the code that raises them, and fills in the initial state.
 pub fn prepare() {
     recover();
     // SAFETY: the tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`.
-    // No code that uses the two statics has started yet.
+    // No code that uses the two statics has started.
     unsafe {
         let mask = _xgetbv(0) & COMPONENTS;
         tiptoe_every_mask = mask;
@@ -187,7 +182,7 @@ pub fn prepare() {
         for (at, byte) in area.iter_mut().enumerate() {
             *byte = (at * 37 + at / 64) as u8 & 0x3f;
         }
-        // Control word, three values on the stack, their tags, and all exceptions masked.
+        // Control word, three values on the stack, their tags, all exceptions masked.
         area[..8].copy_from_slice(&[0x7f, 0x03, 0, 0x28, 0xe0, 0, 0, 0]);
         area[8..24].fill(0);
         area[24..32].copy_from_slice(&[0x80, 0x1f, 0, 0, 0xff, 0xff, 0, 0]);
@@ -226,7 +221,7 @@ fn recover() {
     }
 }
 
-/// Calls code on a machine whose data and stack are the same each time.
+/// Data and stack are always the same.
 pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let page = [0, 0, 0x80, 0x3f].repeat(1024);
     let stack = entry_stack() - BELOW as u64;
@@ -235,8 +230,8 @@ pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let flags_end = machine.data.start + FLAGS + 8;
     write(machine.data.start + FLAGS_END, &flags_end.to_le_bytes());
     write(stack, &[0x11; BELOW + 8 + ABOVE]);
-    // SAFETY: the machine's lock is held, so no other thread uses these. Code that corrupts memory
-    // ends at a fault, from which the handler recovers.
+    // SAFETY: the machine's lock excludes other threads. Code that corrupts memory ends at a fault,
+    // from which the handler recovers.
     unsafe {
         tiptoe_every_registers[..17].copy_from_slice(registers);
         tiptoe_every_registers[17] = target;

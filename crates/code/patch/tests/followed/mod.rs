@@ -1,5 +1,5 @@
-//! Calls that the trampoline follows by itself to their return, while a signal handler interrupts
-//! at each instruction.
+//! Calls that the trampoline follows by itself, while a signal handler interrupts at each
+//! instruction.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -16,10 +16,9 @@ const FRAME: usize = FRAME_BYTES as usize / 8;
 const CREDIT: u64 = 1 << 40;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret
 const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3];
-/// A caller from which no call ever came.
+/// A caller without calls.
 const ELSEWHERE: u64 = 0x1234;
 
-/// A patched function, and a thread's frames.
 struct Followed {
     machine: Machine,
     frames: Vec<u64>,
@@ -39,7 +38,7 @@ impl Followed {
             hits: Hits::default(),
         };
         let (at, patch) = machine.patched(&FUNCTION, &body);
-        // Stale contents of the frame, which are not a call in progress.
+        // Stale contents, which are no call in progress.
         let frames = [0, 0x5555, 0x6666, 0x7777].repeat(300);
         let mut followed = Followed {
             machine,
@@ -53,13 +52,13 @@ impl Followed {
         followed
     }
 
-    /// Returns the end of the thread's frames when there are none; it is not the end of a page.
+    /// Returns the end of the frames when there are none; not a page's end.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Returns the caller of a call, as passed to the agent; no frames may exist yet.
+    /// Returns a call's caller as the agent gets it; no frames may exist yet.
     fn comes_from(&self, call: impl FnOnce()) -> u64 {
         self.machine.set_frames(0);
         call();
@@ -79,7 +78,7 @@ impl Followed {
         [own, self.patch.trampoline..end]
     }
 
-    /// Checks all registers except the flags and the stack pointer, which the return itself proves.
+    /// Checks all registers but the flags and the stack pointer, which the return proves.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);
@@ -88,7 +87,6 @@ impl Followed {
         }
     }
 
-    /// Checks that `calls` calls each returned, without the agent.
     fn assert_followed(&self, calls: u64, before: &crate::machine::Calls) {
         let now = self.machine.calls();
         let returns = match self.timed {
@@ -131,7 +129,7 @@ fn calls_from_known_places_are_followed_without_the_agent() {
     }
 }
 
-/// The signal handler: it calls the function too, from one place.
+/// The signal handler, which calls the function from one place.
 #[inline(never)]
 fn handler(function: u64) {
     // SAFETY: the patched function takes two numbers and returns one.

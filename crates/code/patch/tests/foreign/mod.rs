@@ -1,4 +1,4 @@
-//! Other tools' breakpoints on patched sites, and the bytes that remain after their removal.
+//! Other tools' breakpoints on patched sites, and the bytes that their removal leaves.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, FunctionCode, Hits, Patch, Strategy, padding, shape};
@@ -28,7 +28,6 @@ const INVALID: &[Invalid] = &[
     (0xff, |b| b & 0x38 == 0x38),
 ];
 
-/// Checks the assumptions of the guards on this processor.
 #[test]
 fn this_processor_traps_as_the_guards_say() {
     let mut bench = Bench::new(7);
@@ -58,7 +57,7 @@ fn this_processor_traps_as_the_guards_say() {
 }
 
 impl Bench {
-    /// Patches `code` at `offset`. Returns the patch, and whether the site is an entry.
+    /// Also returns whether it is at an entry.
     fn patch(&mut self, at: u64, code: &[u8], offset: usize) -> Option<(Patch, bool)> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + 16, 0xcc);
@@ -78,7 +77,7 @@ impl Bench {
         Some((placed.expect("room"), shape.is_entry()))
     }
 
-    /// Runs `code`; at an entry the flags are free.
+    /// At an entry the flags are free.
     fn compare(&self, at: u64, input: &Registers, expected: &(Registers, u64), entry: bool) {
         let mut found = self.observe(at, input);
         if entry {
@@ -87,7 +86,7 @@ impl Bench {
         assert_eq!(&found, expected, "{:x?}", read(at, 32));
     }
 
-    /// Sets a breakpoint on the site and removes it; the code must behave as before.
+    /// The code must behave as before.
     fn survives(&mut self, at: u64, code: &[u8], offset: usize) -> Option<Strategy> {
         let (patch, entry) = self.patch(at, code, offset)?;
         if patch.strategy == Strategy::Trap {
@@ -97,7 +96,7 @@ impl Bench {
         let expected: Vec<_> = inputs.iter().map(|i| self.observe(at, i)).collect();
         self.machine.apply(&patch);
         let patched = read(patch.site, patch.len.into());
-        // First our own trap, as while the patch is being written.
+        // First our own trap, as while the patch is written.
         write(patch.site, &[0xcc]);
         for (input, expected) in inputs.iter().zip(&expected) {
             let before = self.machine.count(5);

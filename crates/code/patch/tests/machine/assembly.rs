@@ -1,4 +1,4 @@
-//! Enters and leaves generated code, and stands in for the agent.
+//! Enters and leaves generated code, and replaces the agent.
 
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -9,7 +9,7 @@ std::arch::global_asm!(
     ".globl tiptoe_test_state, tiptoe_test_calls",
     "tiptoe_test_state: .zero 19*8",
     "tiptoe_test_calls: .zero 8*8",
-    // Code runs on a stack of its own, so that its address is the same each time.
+    // Code has its own stack, always at the same address.
     ".bss",
     ".balign 64",
     "tiptoe_test_stack: .zero 1<<18",
@@ -63,7 +63,6 @@ std::arch::global_asm!(
     "incq tiptoe_test_calls(%rip)",
     "pop %rax",
     "ret $8",
-    // Follows no call.
     "tiptoe_test_slow:",
     "mov %rcx, 32+tiptoe_test_calls(%rip)",
     "mov 40(%rsp), %rax",
@@ -81,7 +80,7 @@ std::arch::global_asm!(
     "mov 24(%rsp), %rax",
     "mov %rax, 24+tiptoe_test_calls(%rip)",
     "incq 16+tiptoe_test_calls(%rip)",
-    // Makes getppid itself, and every other call whose number is in the register.
+    // Makes getppid itself, and every call whose number is in the register.
     "cmp $110, %rax",
     "je 1f",
     "cmp $-1, %rax",

@@ -19,8 +19,8 @@ use tiptoe_wire::arena::PROLOGUE;
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
 
-/// The calls of the agent's entries: their count, and their last argument. For followed calls also
-/// the last request, its caller, and the count; and the number of timed calls.
+/// Calls of the agent's entries, and their last argument; for followed calls also the last request,
+/// its caller, their count, and the number of timed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub cold: u64,
@@ -38,16 +38,15 @@ static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
-/// The address at which a thread continues after a fault, or 0, and the signal of that fault.
+/// Where a thread continues after a fault, or 0, and the fault's signal.
 pub static RECOVERY: AtomicU64 = AtomicU64::new(0);
 pub static RECOVERED: AtomicI32 = AtomicI32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
 
-/// A signal before one instruction of a thread that is single-stepped.
+/// A signal before an instruction of a single-stepped thread.
 struct Steps {
     /// The instructions that are counted.
     code: Vec<Range<u64>>,
-    /// How many of them run before the signal.
     left: usize,
     entered: bool,
     handler: Option<fn(u64)>,
@@ -60,25 +59,22 @@ const TRAP_FLAG: u64 = 0x100;
 /// Another tool's breakpoint on a patched site, as the kernel keeps one.
 struct Foreign {
     site: u64,
-    /// The instructions of the file.
     original: Vec<u8>,
-    /// The bytes at the site, except while the thread steps over the file's first instruction.
+    /// The bytes at the site, except during the step over the file's first instruction.
     armed: Vec<u8>,
-    /// Whether the thread is stepping over the file's first instruction.
+    /// Whether the thread steps over the file's first instruction.
     stepping: bool,
 }
 
 pub const SLOTS: usize = 4096;
 const CODE_LEN: u64 = 1 << 20;
 
-/// Memory for code, a planner around it, and counters.
 pub struct Machine {
     pub planner: Planner,
     /// The callers' arenas that are mapped.
     callers: usize,
     /// The end of the last function.
     pub at: u64,
-    /// A page that the code may read and write.
     pub data: Range<u64>,
     descriptor: Box<[u64; 1]>,
     /// The %fs offset of a word that is 0.
@@ -95,7 +91,7 @@ impl Machine {
         })
     }
 
-    /// Returns a machine with room for trampolines in `preferred`, which gets the code's address.
+    /// Returns a machine with room in `preferred`, which gets the code's address.
     pub fn with_room(preferred: impl FnOnce(u64) -> Vec<Range<u64>>) -> Machine {
         let running = RUNNING
             .lock()
@@ -105,7 +101,7 @@ impl Machine {
         map(base, CODE_LEN);
         let slab = vec![0; SLOTS];
         let descriptor = Box::new([slab.as_ptr() as u64]);
-        // SAFETY: the descriptor outlives every run, because only this value starts runs.
+        // SAFETY: the descriptor outlives every run, which only this value starts.
         let tls = unsafe { tiptoe_test_set_tls(descriptor.as_ptr()) };
         let gate = Box::new([1]);
         let abi = Abi {
@@ -122,7 +118,7 @@ impl Machine {
                 thunks: 0,
             },
         };
-        // SAFETY: writes this thread's own word; with 0 generated code reads no frames.
+        // SAFETY: writes this thread's word; with 0 generated code reads no frames.
         unsafe { tiptoe_test_set_frames(0) };
         let planner = Planner::new(
             abi,
@@ -145,7 +141,6 @@ impl Machine {
         }
     }
 
-    /// Returns room for a function, `skew` bytes off the usual alignment.
     pub fn room(&mut self, skew: u64) -> u64 {
         self.at += 512;
         assert!(self.at + 512 < self.data.start, "the machine is full");
@@ -157,50 +152,44 @@ impl Machine {
         self.descriptor[0] = if there { self.slab.as_ptr() as u64 } else { 0 };
     }
 
-    /// Gives the thread `count` counters, all 0.
     pub fn slots(&mut self, count: usize) {
         self.slab = vec![0; count];
         self.counters(true);
     }
 
-    /// Sets the end of the thread's frames; 0 for none.
+    /// 0 for none.
     pub fn set_frames(&self, end: u64) {
         // SAFETY: the caller's frames outlive every run, with room above.
         unsafe { tiptoe_test_set_frames(end) };
     }
 
-    /// Returns the end of the thread's frames.
     pub fn frames(&self) -> u64 {
         // SAFETY: reads a word of this thread.
         unsafe { tiptoe_test_frames() }
     }
 
-    /// Makes the thread count at an address of the caller.
     pub fn count_at(&mut self, slab: u64) {
         self.descriptor[0] = slab;
     }
 
-    /// Opens or closes the gate.
     pub fn gate(&self, open: bool) {
         write(self.gate.as_ptr() as u64, &u64::from(open).to_le_bytes());
     }
 
-    /// Returns the address of the stack pointer with which the code was called.
     pub fn stack_cell(&self) -> u64 {
         self.data.start + 2048
     }
 
     pub fn count(&self, slot: usize) -> u64 {
-        // SAFETY: an element of the slab, which generated code wrote on this thread.
+        // SAFETY: an element of the slab, written by generated code on this thread.
         unsafe { self.slab.as_ptr().add(slot).read_volatile() }
     }
 
-    /// Writes `code` and patches its entry. Returns its address.
+    /// Returns its address.
     pub fn patched(&mut self, code: &[u8], body: &Body) -> (u64, Patch) {
         self.patched_as(code, body, |shape| shape)
     }
 
-    /// Does as [`Machine::patched`], with another shape made of its own.
     pub fn patched_as(
         &mut self,
         code: &[u8],
@@ -220,7 +209,6 @@ impl Machine {
         (at, patch)
     }
 
-    /// Writes a patch, as an agent would.
     pub fn apply(&mut self, patch: &Patch) {
         for arena in self.planner.new_arenas() {
             map(arena.base, arena.len);
@@ -243,8 +231,8 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Sets a breakpoint on a patched site. A thread that hits it executes the original first
-    /// instruction and continues after it.
+    /// Sets a breakpoint on a patched site, whose thread executes the original first instruction
+    /// and continues after it.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -257,13 +245,12 @@ impl Machine {
         });
     }
 
-    /// Removes the breakpoint, and with it the patch's first byte.
     pub fn disarm_foreign(&self, patch: &Patch) {
         write(patch.site, &patch.original[..1]);
         *FOREIGN.lock().expect("no test panics with it") = None;
     }
 
-    /// Runs `code`. Returns the signal that it raises, and the offset that the signal reports.
+    /// Returns the signal, and the reported offset.
     pub fn fault(&self, at: u64, code: &[u8], registers: &Registers) -> Option<(i32, u64)> {
         write(at, code);
         write(at + 32, &[0xc3]);
@@ -278,15 +265,14 @@ impl Machine {
         last.map(|(signal, address)| (signal, address - at))
     }
 
-    /// Restores the original bytes.
     pub fn remove(&self, patch: &Patch) {
         write(patch.site, &patch.original[..patch.len.into()]);
     }
 
-    /// Calls `target` with these registers. Returns them afterwards, with the stack pointer.
+    /// Returns the registers afterwards, with the stack pointer.
     pub fn run(&self, target: u64, registers: &Registers) -> Registers {
-        // SAFETY: `RUNNING` is held, so no other thread uses the state. The callee is generated
-        // code that returns with the stack as it was.
+        // SAFETY: `RUNNING` excludes other threads. Generated code returns with the stack as it
+        // was.
         unsafe {
             tiptoe_test_state[..17].copy_from_slice(registers);
             tiptoe_test_state[17] = target;
@@ -298,8 +284,8 @@ impl Machine {
         }
     }
 
-    /// Does as [`Machine::run`], and calls `handler` with `what` before the `nth` instruction
-    /// inside `code`. Returns whether `code` has that many.
+    /// Does so, and calls `handler` with `what` before the `nth` instruction inside `code`. Returns
+    /// whether there are that many.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),
@@ -321,7 +307,7 @@ impl Machine {
     }
 
     pub fn calls(&self) -> Calls {
-        // SAFETY: `RUNNING` is held, so no thread writes the counts now.
+        // SAFETY: `RUNNING` is held, so no thread writes the counts.
         let [cold, slot, hook, nr, followed, came, slow, timed] = unsafe { tiptoe_test_calls };
         Calls {
             cold,
@@ -337,12 +323,12 @@ impl Machine {
 }
 
 pub fn write(at: u64, bytes: &[u8]) {
-    // SAFETY: tests write only to what `map` has mapped, writable.
+    // SAFETY: tests write only what `map` mapped, writable.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
 pub fn read(at: u64, len: usize) -> Vec<u8> {
-    // SAFETY: tests read only what `map` has mapped.
+    // SAFETY: tests read only what `map` mapped.
     unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec()
 }
 
@@ -354,8 +340,8 @@ fn map(at: u64, len: u64) {
     assert_eq!(got as u64, at, "the range is free");
 }
 
-/// Continues at the next instruction, and calls the handler when it is due. Returns `false` if no
-/// thread is single-stepped.
+/// Continues at the next instruction, and calls the handler when due. Returns `false` without
+/// single-stepping.
 fn step(registers: &mut [libc::greg_t]) -> bool {
     let due = {
         let mut steps = STEPS.lock().expect("no test panics with it");
@@ -384,8 +370,8 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
 }
 
 impl Foreign {
-    /// On the first trap continues at the original instruction, on the second at the next one.
-    /// Returns `false` for any other trap.
+    /// Continues after the first trap at the original instruction, after the second at the next.
+    /// Returns `false` for others.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
         if self.stepping {
             write(self.site, &self.armed);
@@ -402,7 +388,7 @@ impl Foreign {
     }
 }
 
-/// Sends a thread that traps on a head to the address that the patch gives.
+/// Sends a thread that traps on a head where the patch says.
 extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
@@ -440,10 +426,8 @@ fn handle_traps() {
     });
 }
 
-/// Handles a signal that generated code raises.
 pub fn handle(signal: i32) {
-    // SAFETY: the handler takes a lock that no generated code holds, and runs only for faults of
-    // generated code.
+    // SAFETY: the handler takes a lock that no generated code holds, and runs only for its faults.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;

@@ -1,4 +1,4 @@
-//! Random functions, and random registers to call them with.
+//! Random functions, and registers to call them with.
 
 use crate::machine::Registers;
 
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Instructions that leave the stack alone and may run in any order.
+/// Instructions that leave the stack alone, in any order.
 const PLAIN: &[&[u8]] = &[
     &[0x90],
     &[0xf5],
@@ -74,7 +74,6 @@ const PLAIN: &[&[u8]] = &[
     &[0x49, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8],
 ];
 
-/// Those of them that read the flags.
 const READS_FLAGS: &[&[u8]] = &[
     &[0xf5],
     &[0x11, 0xc8],
@@ -104,7 +103,6 @@ const PUSHES: &[&[u8]] = &[
 /// Loads its return address: `mov (%rsp),%r10; ret`.
 pub const HELPER: &[u8] = &[0x4c, 0x8b, 0x14, 0x24, 0xc3];
 
-/// A writer of one random function at one address.
 pub struct Writer<'a> {
     pub at: u64,
     pub code: Vec<u8>,
@@ -112,7 +110,7 @@ pub struct Writer<'a> {
     pub data: u64,
     pub helper: u64,
     pub random: &'a mut Random,
-    /// Whether the flags no longer are the caller's.
+    /// Whether the flags are no longer the caller's.
     pub flags_set: bool,
 }
 
@@ -125,8 +123,8 @@ impl Writer<'_> {
         self.code.extend_from_slice(tail);
     }
 
-    /// Appends an instruction. `test %edi,%edi` precedes the first one that reads the flags,
-    /// because they are undefined at a function's entry.
+    /// Appends an instruction. `test %edi,%edi` precedes the first that reads flags, which are
+    /// undefined at an entry.
     pub fn plain(&mut self) -> &'static [u8] {
         let plain = PLAIN[self.random.below(PLAIN.len())];
         if READS_FLAGS.contains(&plain) {
@@ -180,7 +178,7 @@ impl Writer<'_> {
     }
 
     pub fn finish(mut self) -> Vec<u8> {
-        // Restore the stack pointer of the entry, whatever was pushed: mov stack_cell(%rip),%rsp.
+        // Restores the entry's stack pointer, whatever was pushed: mov stack_cell(%rip),%rsp.
         self.relative(&[0x48, 0x8b, 0x25], self.stack, &[]);
         self.code.push(0xc3);
         self.code

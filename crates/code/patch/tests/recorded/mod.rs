@@ -1,5 +1,5 @@
-//! Trampolines that record. The shipped reader reads the records, while a signal handler interrupts
-//! at each instruction.
+//! Trampolines that record, read by the shipped reader, while a signal handler interrupts at each
+//! instruction.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,6 @@ const SLOT: u32 = 20;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret
 const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3];
 
-/// A patched function, and a segment into which it records.
 struct Recorder {
     machine: Machine,
     segment: Vec<AtomicU64>,
@@ -53,7 +52,6 @@ impl Recorder {
         recorder
     }
 
-    /// Returns the ranges of the function and its trampoline.
     fn code(&self) -> [Range<u64>; 2] {
         let own = self.at..self.at + FUNCTION.len() as u64;
         let end = self.patch.trampoline + self.patch.code.len() as u64;
@@ -68,7 +66,7 @@ impl Recorder {
         self.data().ring(0).expect("rings")
     }
 
-    /// Returns the counts: recorded, lost, only counted.
+    /// Recorded, lost, only counted.
     fn counts(&self) -> [u64; 3] {
         let counts = [words::RECORDED, words::LOST, words::ONLY_COUNTED];
         counts.map(|word| self.data().counter(0, SLOT + word))
@@ -82,7 +80,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// Checks all registers except the flags and the stack pointer, which the return itself proves.
+    /// Checks all registers but the flags and the stack pointer, which the return proves.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");
@@ -138,7 +136,6 @@ fn without_credit_or_room_a_call_is_counted() {
     assert_eq!(recorder.counts(), [CELLS as u64 + 3, 5, 6]);
 }
 
-/// The signal handler: it calls the function too.
 fn handler(function: u64) {
     // SAFETY: the patched function takes two numbers and returns one.
     let function: extern "C" fn(u64, u64) -> u64 =
@@ -204,10 +201,10 @@ fn only_calls_inside_a_gate_are_recorded() {
     assert_eq!(recorder.counts(), [1, 0, 0]);
 }
 
-/// Clears a slab, as the end of its session does.
+/// Clears a slab, as its session's end does.
 fn forget(slab: u64) {
     let words = slab as *const [AtomicU64; Geometry::FIRST_SLOT as usize];
-    // SAFETY: the slab is memory of a live recorder, and all accesses to it are atomic.
+    // SAFETY: a live recorder's memory, accessed only atomically.
     let words = unsafe { &*words };
     words.iter().for_each(|word| word.store(0, Relaxed));
 }

@@ -1,4 +1,4 @@
-//! Runs the code that groups hits by the value of an argument.
+//! Runs the code that groups hits by an argument's value.
 
 mod timed;
 
@@ -11,12 +11,11 @@ use tiptoe_wire::calls::{UNDER, VALUED};
 use tiptoe_wire::values::{ALL, ROOM, WIDTH, decode};
 
 const SLOT: u32 = 100;
-/// The index in `Registers` of each argument.
+/// Each argument's index in `Registers`.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// nop5; ret
 const CODE: [u8; 6] = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
 
-/// Writes a function whose hits are grouped. Returns its address.
 fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
     let body = Body::Count { slot: SLOT, hits };
     let (at, _) = match entry {
@@ -26,8 +25,8 @@ fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
     at
 }
 
-/// Calls with a value. Checks that every register is unchanged, and in the middle of a function
-/// every flag.
+/// Calls with a value. Every register must be unchanged, and in the middle of a function every
+/// flag.
 fn call(machine: &Machine, at: u64, arg: usize, value: u64, entry: bool) {
     let mut registers: Registers = std::array::from_fn(|index| 0x1111 * index as u64);
     registers[16] = 0xad7;

@@ -1,4 +1,4 @@
-//! Runs the code that groups calls by the value of an argument, up to the agent's part.
+//! Runs the code that groups calls by an argument's value, up to the agent's part.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,6 @@ fn probed(machine: &mut Machine, hits: Hits) -> u64 {
     machine.patched(&CODE, &body).0
 }
 
-/// Returns, for each value, a word of its set.
 fn counted(machine: &Machine, word: u32) -> BTreeMap<Option<u64>, u64> {
     let all: Vec<u64> = (SLOT..SLOT + WIDTH)
         .map(|slot| machine.count(slot as usize))

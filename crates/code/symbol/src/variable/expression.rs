@@ -7,15 +7,14 @@
 //! PART       = an identifier with its template arguments; anything between single quotes
 //! ```
 //!
-//! There is no binary operator, so that an expression is a name and a sequence of operators.
-//! `(*a).b[2]` is `a`, dereferenced, then its `b`, then the third element of that.
+//! There is no binary operator, so an expression is a name and a sequence of operators.
 
 use std::fmt;
 
 use super::parser::plain_length;
 use crate::demangle::is_mangled;
 
-/// C++'s name for a namespace without a name.
+/// C++'s name of a nameless namespace.
 pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// A variable, or a part of what it holds or points to.
@@ -23,7 +22,7 @@ pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 pub struct Expression {
     /// The start.
     pub root: Root,
-    /// The operators, in order of their application.
+    /// The operators, in the order applied.
     pub operators: Vec<Operator>,
 }
 
@@ -41,9 +40,9 @@ pub enum Root {
 pub struct Name {
     /// The source file that defines it.
     pub file: Option<String>,
-    /// Whether it begins with `::`, so that nothing may precede its first part.
+    /// Whether it begins with `::`, so nothing may precede its parts.
     pub global: bool,
-    /// Namespaces, classes or functions, the variable last; never empty.
+    /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,
 }
 
@@ -61,7 +60,7 @@ pub enum Operator {
 }
 
 impl Name {
-    /// Returns the parts, joined by `::`.
+    /// Returns the parts joined by `::`.
     pub fn path(&self) -> String {
         self.parts.join("::")
     }
@@ -73,7 +72,7 @@ impl Name {
 }
 
 impl Expression {
-    /// Returns the text of the expression before an operator.
+    /// Returns the text before an operator.
     pub fn before(&self, operator: usize) -> String {
         let mut text = match &self.root {
             Root::Address(address) => format!("{address:#x}"),
@@ -94,7 +93,6 @@ impl Expression {
     }
 }
 
-/// Returns a member's name, quoted if necessary.
 fn quoted(part: &str) -> String {
     match plain_length(part) == part.len() {
         true => part.to_owned(),

@@ -1,6 +1,6 @@
-//! The units of one file: their offsets, and the defaults in each one's first entry.
+//! The units of one file, and the defaults in each first entry.
 //!
-//! A table of abbreviations ends where the next one begins, so that overlapping tables do not cost their product.
+//! A table of abbreviations ends where the next begins, so that overlapping tables do not cost their product.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -17,44 +17,42 @@ use super::sections::Sections;
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
-/// The most units that are read.
 pub(crate) const MAX_UNITS: usize = 500_000;
 
-/// The most bytes of tables of abbreviations that are kept. In memory they take ten times as much, and units are read
-/// in order.
+/// The most bytes of tables of abbreviations kept, which take ten times as much memory. Units are read in order.
 const MOST_KEPT: usize = 4 << 20;
-/// How often tables that may be needed again are dropped. Then all are kept; otherwise units that alternate between
+/// How often tables are dropped that may be needed again. Then all are kept; otherwise units that alternate between
 /// tables would cost the product.
 const MOST_DROPS: u32 = 1 << 10;
 
-/// A unit: the output of one compiler run, or a part shared by several.
+/// A unit: one compiler run's output, or a part shared by several.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
-    pub(super) root: OnceCell<Option<Root<'d>>>,
+    pub(super) root: OnceCell<Option<RootEntry<'d>>>,
 }
 
-/// The first entry of a unit, with defaults for all others.
-pub(super) struct Root<'d> {
+/// A unit's first entry, with defaults for all others.
+pub(super) struct RootEntry<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,
     pub(super) addresses: Option<usize>,
     pub(super) is_skeleton: bool,
 }
 
-/// The units of one file, those of `.debug_types` after those of `.debug_info`.
-pub(super) struct File<'d> {
+/// Units of `.debug_types` after those of `.debug_info`.
+pub(super) struct FileUnits<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,
     pub(super) in_info: usize,
-    /// The start offsets of tables of abbreviations, ascending.
+    /// Where tables of abbreviations start, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
-    /// The bytes of the kept tables, and how often they may be dropped.
+    /// Bytes of kept tables, and how often they may be dropped.
     kept: Cell<(usize, u32)>,
 }
 
-impl<'d> File<'d> {
-    pub(super) fn new(sections: &'d Sections<'d>) -> File<'d> {
+impl<'d> FileUnits<'d> {
+    pub(super) fn new(sections: &'d Sections<'d>) -> FileUnits<'d> {
         let mut headers = Vec::new();
         let mut units = DebugInfo::new(&sections.info, LittleEndian).units();
         while headers.len() < MAX_UNITS
@@ -77,7 +75,7 @@ impl<'d> File<'d> {
             header,
             root: OnceCell::new(),
         };
-        File {
+        FileUnits {
             sections,
             units: headers.into_iter().map(unit).collect(),
             in_info,
@@ -87,7 +85,7 @@ impl<'d> File<'d> {
         }
     }
 
-    pub(super) fn root(&self, header: &UnitHeader<Slice<'d>>) -> Option<Root<'d>> {
+    pub(super) fn root(&self, header: &UnitHeader<Slice<'d>>) -> Option<RootEntry<'d>> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
         let mut attributes = Vec::new();
         {
@@ -112,7 +110,7 @@ impl<'d> File<'d> {
         };
         let is_skeleton = matches!(header.type_(), UnitType::Skeleton(_))
             || value(dw::DW_AT_GNU_dwo_name).is_some();
-        Some(Root {
+        Some(RootEntry {
             name: value(dw::DW_AT_name),
             string_offsets: base(dw::DW_AT_str_offsets_base),
             addresses: base(dw::DW_AT_addr_base).or_else(|| base(dw::DW_AT_GNU_addr_base)),
@@ -120,7 +118,7 @@ impl<'d> File<'d> {
         })
     }
 
-    /// Returns the table that begins there, and ends where the next one begins.
+    /// Up to the next table.
     pub(super) fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&start) {
             return known.clone();
@@ -157,7 +155,7 @@ pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }
 
-/// Returns the default start of a unit's table: after the first header.
+/// Returns where a unit's table starts by default: after the first header.
 pub(super) fn header_length(format: Format) -> usize {
     match format {
         Format::Dwarf32 => 8,

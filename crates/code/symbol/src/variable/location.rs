@@ -1,23 +1,19 @@
-//! The location of a variable according to its entry.
-
 use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
 
 use super::file::Slice;
 use super::units::{Entry, Units};
 
-/// The location of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
-    /// At a link-time address.
     Address(u64),
     /// At an offset in the file's thread-local block.
     ThreadLocal(u64),
-    /// In another file, or in this one if only the symbol table has it.
+    /// In another file, or in this one's symbol table alone.
     Declared,
     /// In a register, on a stack, or in both in turn.
     Local,
-    /// Always in one register.
+    /// Always in a register.
     Register,
     /// Nowhere; its value, if constant.
     Nowhere(Option<i64>),
@@ -26,13 +22,12 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// Returns whether the variable has one address, or one in each thread's block.
+    /// Returns whether it has one address, or one in each thread's block.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }
 }
 
-/// Reads the location of an entry's variable.
 pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
     match entry.attribute(dw::DW_AT_location) {
         Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),

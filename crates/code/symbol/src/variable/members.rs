@@ -1,5 +1,5 @@
-//! Finds members of structures by name, also those of nameless members, of base classes, and of the
-//! variants of Rust's enumerations.
+//! Finds members by name, also in nameless members, base classes, and variants of Rust's
+//! enumerations.
 
 use std::ops::Range;
 
@@ -10,33 +10,27 @@ use super::units::{Entry, Units};
 use super::variable_error::VariableError;
 use crate::find::alike;
 
-/// The deepest nesting of nameless structures and base classes; otherwise a cycle of them would
-/// overflow the stack.
+/// The deepest nesting of nameless structures and base classes; otherwise a cycle would overflow
+/// the stack.
 const MAX_DEPTH: usize = 16;
-/// The most names kept for an error, and the most similar ones that it lists.
+/// The most names kept for an error, and the most that it lists.
 const MAX_SEEN: usize = 4096;
 const NEAREST: usize = 5;
 
-/// A member.
 pub(super) struct Member {
-    /// Its offset.
     pub(super) offset: u64,
-    /// Its type.
     pub(super) type_of: TypeRef,
-    /// Its bits, counted from the structure's first, if it is a bit field.
+    /// Its bits from the structure's first, if a bit field.
     pub(super) bits: Option<Range<u64>>,
 }
 
-/// The search, and the names seen on the way.
 struct Search<'s, 'd> {
     units: &'s Units<'d>,
     wanted: &'s str,
     seen: Vec<String>,
-    /// Whether it was found in a virtual base class.
     is_virtual: bool,
 }
 
-/// Finds a member.
 pub(super) fn find<'d>(
     units: &Units<'d>,
     compound: &Entry<'d>,
@@ -121,8 +115,7 @@ impl<'d> Search<'_, 'd> {
         Ok(None)
     }
 
-    /// Returns whether a name is the wanted one. Members `0`, `1` of Rust's tuples are named `__0`,
-    /// `__1`.
+    /// Returns whether a name is wanted. Rust's tuple members `0`, `1` are named `__0`, `__1`.
     fn is_wanted(&self, name: &str) -> bool {
         let number = name.strip_prefix("__").unwrap_or_default();
         name == self.wanted
@@ -145,8 +138,8 @@ impl<'d> Search<'_, 'd> {
                 let first = match member.unsigned(dw::DW_AT_data_bit_offset) {
                     Some(first) => base.wrapping_mul(8).wrapping_add(first),
                     None => {
-                        // Before DWARF 4 the offset counts from the most significant bit of the
-                        // containing word.
+                        // Before DWARF 4 the offset counts from the containing word's most
+                        // significant bit.
                         let holder = member.unsigned(dw::DW_AT_byte_size);
                         let holder = match holder {
                             Some(size) => size,

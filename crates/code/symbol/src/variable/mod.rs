@@ -1,17 +1,15 @@
 //! Finds the address of a variable in a process from its name.
 //!
-//! Three steps, so that each is done where its input is available. A [`Watch`] is parsed text.
-//! [`Variables::plan`] makes a [`Plan`] from it with one file's symbols and DWARF: the start
-//! address, the pointers to follow, and the type. Then [`Plan::locate`] follows the plan in the
-//! memory of one process, which the caller reads.
+//! Three steps, each where its input is available: a [`Watch`] is parsed text. [`Variables::plan`]
+//! makes a [`Plan`] from it with a file's symbols and DWARF: start address, pointers to follow,
+//! type. [`Plan::locate`] follows it in a process's memory, which the caller reads.
 //!
-//! A lookup reads all entries of debug information once, including those of functions' bodies,
-//! because these contain statics. Between lookups only data about each unit is kept. Structures
-//! that a source file only declares are found the same way.
+//! A lookup reads all entries once, functions' bodies included, because they contain statics.
+//! Between lookups only data about units is kept. Structures that a source file only declares are
+//! found the same way.
 //!
 //! Cost (a busy two-core virtual machine): a variable in 51 MB of debug information (a Rust
-//! program) 0.4 s, in libc's (a separate debug file that takes 50 ms to unpack) 45 ms. A missing
-//! name costs twice that.
+//! program) 0.4 s, in libc's (after 50 ms to unpack it) 45 ms; a missing name twice that.
 
 mod expression;
 mod file;
@@ -45,13 +43,13 @@ pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
 pub use resolve::Variables;
 pub use threads::Thread;
 pub(crate) use threads::ThreadSegment;
-pub use value::{Kind, Type};
+pub use value::{Type, ValueKind};
 pub use variable_error::VariableError;
 pub use watch::{Access, LENGTHS, Watch, WatchError, WatchFault};
 
 impl Image {
-    /// Passes the variables of this image to `ask`; `bytes` must be those from which the image was
-    /// read. Unpacked and decoded data is kept for all lookups of `ask`.
+    /// Passes the image's variables to `ask`; `bytes` must be the image's. Unpacked and decoded
+    /// data is kept for all lookups of `ask`.
     pub fn variables<R>(
         &self,
         bytes: &Content,

@@ -1,8 +1,8 @@
 //! Finds the variables with a name.
 //!
 //! A variable's path is the namespaces, classes and functions around it, and its name. A name fits
-//! exactly if it is the whole path, without optional nameless namespaces. It fits loosely if it is
-//! the end of one: `counter` finds `main::counter` if no variable is called `counter` alone.
+//! exactly if it is the whole path, but for optional nameless namespaces; loosely if it ends one:
+//! `counter` finds `main::counter` if no variable is `counter` alone.
 
 use gimli::DwTag;
 use gimli::constants as dw;
@@ -14,15 +14,14 @@ use super::units::{Die, Entry, Units};
 use super::variable_error::VariableError;
 use crate::demangle::{squeeze, without_arguments};
 
-/// The most variables of one name that are examined.
+/// The most variables of one name examined.
 const MAX_FOUND: usize = 4096;
 /// The most of these without a fixed address.
 const MAX_OTHERS: usize = 64;
-/// The longest chain of references from an entry to the one with its name or type; a hostile chain
-/// may be a cycle, and must end.
+/// The longest chain of references to an entry's name or type; a hostile one may be a cycle, and
+/// must end.
 const MAX_CHAIN: usize = 8;
 
-/// A variable with the requested name.
 pub(super) struct NamedVariable<'d> {
     pub(super) entry: Entry<'d>,
     pub(super) location: Location,
@@ -30,22 +29,19 @@ pub(super) struct NamedVariable<'d> {
     pub(super) fit: Fit,
 }
 
-/// How well a name fits a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
     Loose,
     Exact,
 }
 
-/// A part of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) text: String,
-    /// Whether it may be omitted: a nameless or inline namespace.
+    /// A nameless or inline namespace, which may be omitted.
     optional: bool,
 }
 
-/// Returns the variables that a name fits.
 pub(super) fn find<'d>(
     units: &Units<'d>,
     name: &Name,
@@ -89,7 +85,7 @@ pub(super) fn find<'d>(
     Ok(found)
 }
 
-/// Returns whether a unit was compiled from this source file, or is a part shared by several.
+/// Returns whether a unit is of this source file, or shared.
 fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let source = units.source_file(file, unit);
@@ -99,8 +95,7 @@ fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) 
     })
 }
 
-/// Returns whether an entry describes a variable with this name. The name may be only in the
-/// declaration to which the entry refers.
+/// Returns whether an entry describes a variable of this name, which its declaration may have.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -121,7 +116,7 @@ fn is_called<'d>(
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
 }
 
-/// Returns the location of an entry's variable; a member or parameter has none here.
+/// None for a member or parameter.
 fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, VariableError> {
     if entry.tag == dw::DW_TAG_formal_parameter {
         return Ok(Location::Local);
@@ -129,8 +124,8 @@ fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, Var
     Ok(location(units, entry))
 }
 
-/// Returns the entries with the attributes that this one omits: its declaration, or the function
-/// that it is a copy of.
+/// Returns the entries with this one's missing attributes: its declaration, or the function that it
+/// copies.
 pub(super) fn origins<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -153,7 +148,6 @@ fn origin<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Die> {
     units.follow(entry.die, reference?)
 }
 
-/// Returns the path of an entry, given the offsets of its ancestors.
 pub(super) fn path<'d>(
     units: &Units<'d>,
     entry: &Entry<'d>,
@@ -188,7 +182,6 @@ fn path_within<'d>(
     Ok(parts)
 }
 
-/// Returns the part that an entry adds to the paths of its descendants.
 fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
     let name = units.name(entry);
     match entry.tag {
@@ -204,7 +197,6 @@ fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
     }
 }
 
-/// Returns how well a name fits a path.
 fn fit(path: &[PathPart], name: &Name) -> Option<Fit> {
     let mut left = path;
     for wanted in name.parts.iter().rev() {
@@ -226,8 +218,8 @@ fn fit(path: &[PathPart], name: &Name) -> Option<Fit> {
     }
 }
 
-/// Returns whether the user's text names a part of a path. A function may be named with its
-/// parameters, and a class without its template arguments.
+/// Returns whether the user's text names a part of a path. A function may have its parameters, a
+/// class may lack its template arguments.
 fn is(part: &str, wanted: &str) -> bool {
     let same = |part: &str| squeeze(part) == squeeze(wanted);
     let function = wanted.split('(').next().unwrap_or_default();
@@ -236,18 +228,16 @@ fn is(part: &str, wanted: &str) -> bool {
         || without_arguments(part).is_some_and(same)
 }
 
-/// Returns a path as users write it.
 pub(super) fn joined(path: &[PathPart]) -> String {
     let texts: Vec<&str> = path.iter().map(|part| &*part.text).collect();
     texts.join("::")
 }
 
-/// Returns the function of a local variable.
 pub(super) fn function_of(path: &[PathPart]) -> String {
     joined(path.split_last().map_or(&[], |(_, above)| above))
 }
 
-/// Shows the name of each variable or declaration that is not local to a function.
+/// Shows the names of variables and declarations that are not local to a function.
 pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
@@ -268,7 +258,7 @@ pub(super) fn each_name(
     Ok(())
 }
 
-/// Returns the definition of a structure that is only declared there, by its name and path.
+/// Returns the definition of a structure that is only declared, by its name and path.
 pub(super) fn definition<'d>(
     units: &Units<'d>,
     declared: &Entry<'d>,
@@ -298,7 +288,7 @@ pub(super) fn definition<'d>(
     Ok(found)
 }
 
-/// Returns the tags to accept, because `class` in one file may be `struct` in another.
+/// Returns the accepted tags: `class` in one file may be `struct` in another.
 fn same_kind(tag: DwTag) -> &'static [DwTag] {
     match tag {
         dw::DW_TAG_union_type => &[dw::DW_TAG_union_type],

@@ -1,4 +1,4 @@
-//! Finds the variable that a name means: by DWARF, by symbol, or by both.
+//! Finds the variable that a name means, by DWARF, symbol, or both.
 
 use gimli::constants as dw;
 
@@ -13,16 +13,14 @@ use super::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 
-/// The location of a variable, and its type if known.
-pub(super) struct Origin {
+pub(super) struct VariableOrigin {
     pub(super) start: Start,
     pub(super) type_of: Option<TypeRef>,
     pub(super) symbol_size: Option<u64>,
 }
 
 impl<'d> Variables<'d> {
-    /// Returns the location of the variable with this name.
-    pub(super) fn origin(&self, name: &Name) -> Result<Origin, VariableError> {
+    pub(super) fn origin(&self, name: &Name) -> Result<VariableOrigin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
             // A variable that the linker removed has an address outside the program, or 0.
@@ -48,7 +46,7 @@ impl<'d> Variables<'d> {
         Err(self.unknown(name)?)
     }
 
-    /// Selects one of those with fixed addresses: a global one before static ones.
+    /// Selects one with a fixed address, a global before static ones.
     fn choose<'f>(
         &self,
         name: &Name,
@@ -79,7 +77,7 @@ impl<'d> Variables<'d> {
         entries.any(|entry| entry.has(dw::DW_AT_external))
     }
 
-    /// Returns names that select single variables: by their paths, or otherwise by their files.
+    /// Returns names that select single variables, by path or else by file.
     fn choices(&self, places: &[&NamedVariable<'d>]) -> Vec<String> {
         let paths: Vec<String> = places
             .iter()
@@ -106,26 +104,26 @@ impl<'d> Variables<'d> {
         found: &NamedVariable<'d>,
         location: Location,
         symbol_size: Option<u64>,
-    ) -> Result<Origin, VariableError> {
+    ) -> Result<VariableOrigin, VariableError> {
         let start = match location {
             Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
             Location::Address(address) => Start::Module(address),
             _ => Start::Module(0),
         };
-        Ok(Origin {
+        Ok(VariableOrigin {
             start,
             type_of: Some(types::type_of(&self.units, &found.entry)?),
             symbol_size,
         })
     }
 
-    /// Returns a symbol's address, with the type of a declaration of that name.
+    /// Returns a symbol's address, with the type of a declaration.
     fn of_symbol(
         &self,
         name: &Name,
         symbols: &[&Variable],
         fitting: &[&NamedVariable<'d>],
-    ) -> Result<Option<Origin>, VariableError> {
+    ) -> Result<Option<VariableOrigin>, VariableError> {
         let [symbol] = symbols[..] else {
             let choices = symbols.iter().take(MAX_LISTED);
             let shown = |symbol: &&Variable| format!("{:#x}", symbol.start());
@@ -152,7 +150,7 @@ impl<'d> Variables<'d> {
             Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
             _ => Start::Module(symbol.start()),
         };
-        Ok(Some(Origin {
+        Ok(Some(VariableOrigin {
             start,
             type_of: None,
             symbol_size: size,

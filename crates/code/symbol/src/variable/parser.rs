@@ -1,4 +1,4 @@
-//! Parses an [`Expression`]; the grammar is there.
+//! Parses an [`Expression`].
 
 use tiptoe_event::number;
 
@@ -6,11 +6,11 @@ use super::expression::{ANONYMOUS, Expression, Name, Operator, Root};
 use super::watch::{WatchError, WatchFault};
 use crate::demangle::demangle;
 
-/// The deepest nesting of brackets, because the parser recurses and must not overflow the stack.
+/// The deepest nesting, because the parser recurses and must not overflow the stack.
 const MAX_DEPTH: usize = 32;
 
 impl Expression {
-    /// Parses an expression; `at` of an error counts from the text's first byte.
+    /// Parses an expression; an error's `at` counts bytes.
     pub fn parse(text: &str) -> Result<Expression, WatchError> {
         let mut rest = Rest { text, at: 0 };
         let expression = rest.expression(0)?;
@@ -25,7 +25,6 @@ impl Expression {
     }
 }
 
-/// The unparsed rest of the text.
 struct Rest<'a> {
     text: &'a str,
     at: usize,
@@ -193,7 +192,6 @@ impl<'a> Rest<'a> {
         Ok(part.to_owned())
     }
 
-    /// Returns the text between quotes.
     fn quoted(&mut self) -> Result<&'a str, WatchError> {
         let text = self.rest().get(1..).unwrap_or_default();
         match text.find('\'') {
@@ -207,7 +205,6 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Returns whether a name can begin with this character.
 fn is_start(next: char) -> bool {
     is_identifier(next) || ['\'', '(', '<', '{'].contains(&next)
 }
@@ -216,19 +213,18 @@ fn is_identifier(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// Returns the parts of a linker name: `_ZN2ns1xE`.
+/// Returns a linker name's parts: `_ZN2ns1xE`.
 fn demangled(part: &str) -> Option<Vec<String>> {
     let bare = demangle(part)?.bare;
     let sayable = !bare.contains('\'');
     sayable.then(|| split_parts(&bare).ok()).flatten()
 }
 
-/// Returns whether a prefix is a file, not a namespace, class or function.
 fn is_file(text: &str) -> bool {
     text.contains(['.', '/']) && !text.contains("::") && !text.contains(['(', '<', '{'])
 }
 
-/// Returns the length of the first part of a name that needs no quotes.
+/// Without quotes.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -247,7 +243,7 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// Returns the length of brackets with their contents, if that needs no quotes.
+/// Brackets and contents, if without quotes.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);
@@ -268,7 +264,6 @@ fn bracketed(text: &str) -> Option<usize> {
     None
 }
 
-/// Splits a name at `::`, except inside brackets.
 pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {
     let bytes = text.as_bytes();
     let (mut parts, mut depth, mut start, mut at) = (Vec::new(), 0_usize, 0, 0);

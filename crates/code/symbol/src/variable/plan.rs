@@ -30,7 +30,7 @@ pub enum Step {
 /// How to find a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The expression as requested.
+    /// The requested expression.
     pub expression: String,
     /// The start.
     pub start: Start,
@@ -47,16 +47,16 @@ pub struct Plan {
 pub struct LoadedFile {
     /// The difference between run-time and link-time addresses.
     pub bias: u64,
-    /// The address of the thread's own variables of this file (see
+    /// The thread's own variables of this file (see
     /// [`Image::thread_block`](crate::Image::thread_block)).
     pub thread_block: Option<u64>,
 }
 
-/// Reads memory at an address into the bytes; returns `false` if not all can be read.
+/// Fills the bytes from an address; `false` if not all can be read.
 pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
 
 impl Plan {
-    /// Returns how many bytes to watch: the requested number, or the type's size.
+    /// Returns how many bytes to watch: as requested, or the type's size.
     pub fn length(&self, requested: Option<u8>) -> Result<u8, VariableError> {
         if let Some(length) = requested {
             return Ok(length);
@@ -80,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// Returns the address in a process; `read` reads the pointers in its memory.
+    /// Returns the address in a process; `read` reads its pointers.
     pub fn locate(&self, place: &LoadedFile, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let mut address = match self.start {
             Start::Absolute(address) => address,
@@ -119,7 +119,7 @@ impl Plan {
     }
 }
 
-/// Fails unless a watch of this length may be at the address.
+/// Fails unless a watch of this length may be there.
 pub fn check_alignment(address: u64, length: u8) -> Result<(), VariableError> {
     match address.is_multiple_of(length.into()) {
         true => Ok(()),
@@ -129,14 +129,14 @@ pub fn check_alignment(address: u64, length: u8) -> Result<(), VariableError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::Kind;
+    use super::super::value::ValueKind;
     use super::*;
 
     fn plan(start: Start, steps: Vec<Step>) -> Plan {
         let value = Type {
             name: "int".into(),
             size: Some(4),
-            kind: Kind::Integer { signed: true },
+            kind: ValueKind::Integer { signed: true },
         };
         Plan {
             expression: "p->x".into(),
@@ -153,7 +153,6 @@ mod tests {
         }
     }
 
-    /// Reads a memory of two words: 0x5010 holds 0x5018, that holds 0.
     fn memory(address: u64, bytes: &mut [u8]) -> bool {
         let value: u64 = match address {
             0x5010 => 0x5018,

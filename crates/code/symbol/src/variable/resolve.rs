@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
-use super::origin::Origin;
+use super::origin::VariableOrigin;
 use super::plan::{Plan, Start, Step};
 use super::sections::MissingFile;
 use super::types::{self, Shape, TypeRef};
@@ -23,18 +23,16 @@ pub(super) const MAX_LISTED: usize = 6;
 pub struct Variables<'d> {
     pub(super) image: &'d Image,
     pub(super) units: Units<'d>,
-    /// Whether parts of the debug information exceeded a limit.
+    /// Parts of the debug information exceeded a limit.
     pub(super) is_cut: bool,
-    /// A missing file that several share.
     pub(super) missing: Option<MissingFile>,
     /// The image's own path.
     pub(super) path: Option<&'d Path>,
 }
 
-/// The most dots in the name of a Go package.
+/// The most dots in a Go package's name.
 const MOST_POINTS: usize = 4;
 
-/// A plan in the making.
 struct Walk<'v, 'd> {
     variables: &'v Variables<'d>,
     expression: &'v Expression,
@@ -74,7 +72,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Plans an address. With a binary it is a link-time address of that file.
+    /// Plans an address, a link-time one if there is a binary.
     fn address(&self, address: u64, watch: &Watch) -> Plan {
         let start = match watch.binary {
             Some(_) => Start::Module(address),
@@ -116,10 +114,10 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// Plans the operators after a variable, whose name took the first `used` ones.
+    /// Plans the operators after a variable, whose name took the first `used`.
     fn behind(
         &self,
-        origin: &Origin,
+        origin: &VariableOrigin,
         name: &Name,
         (expression, used): (&Expression, usize),
     ) -> Result<Plan, VariableError> {
@@ -159,7 +157,6 @@ impl Variables<'_> {
         }
     }
 
-    /// Returns what is missing of the debug information.
     pub(super) fn hint(&self) -> Option<String> {
         if self.is_cut {
             return Some("a part of the debug information is too large to be read".to_owned());
@@ -184,8 +181,8 @@ impl Variables<'_> {
     }
 }
 
-/// Returns the possible names of a Go variable. It has its package before a dot: `main.Counter` is a name, where C
-/// has a member. Each item takes one more member into the name, and has their number.
+/// Returns the possible names of a Go variable, whose package is before a dot: `main.Counter` is a name, where C
+/// has a member. Each takes one more member into the name, and has their number.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression
         .operators
@@ -222,7 +219,6 @@ impl<'v, 'd> Walk<'v, 'd> {
         }
     }
 
-    /// Replaces a reference by its target.
     fn refer(&mut self, at: usize) -> Result<(), VariableError> {
         if let Shape::Reference(target) = types::shape(self.units(), self.here)? {
             self.load(at, target);
@@ -281,7 +277,7 @@ impl<'v, 'd> Walk<'v, 'd> {
         Ok(())
     }
 
-    /// Returns the current link-time address, if only the file determines it.
+    /// Returns the link-time address, if the file alone determines it.
     fn link_time_address(&self) -> Option<u64> {
         let Start::Module(start) = self.start else {
             return None;
@@ -307,7 +303,7 @@ impl<'v, 'd> Walk<'v, 'd> {
                 });
             }
         };
-        // An array of length 0 or 1 at the end of a structure may have more elements.
+        // An array of length 0 or 1 at a structure's end may have more elements.
         if let Some(count) = count.filter(|&count| count > 1)
             && !u64::try_from(index).is_ok_and(|index| index < count)
         {

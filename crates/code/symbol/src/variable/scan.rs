@@ -1,8 +1,8 @@
 //! Searches a unit for a variable by reading all its entries in order.
 //!
-//! Most entries do not match, so as little as possible is done with each. The attributes are read
-//! only up to the name, and the name is compared by its offset in `.debug_str`. All offsets with
-//! the wanted text were found before.
+//! Most entries do not match, so little is done with each: attributes are read up to the name,
+//! which is compared by its offset in `.debug_str`, where all offsets with the wanted text were
+//! found before.
 
 use gimli::constants as dw;
 use gimli::{
@@ -14,19 +14,16 @@ use super::units::{Die, Entry, Units};
 use super::variable_error::VariableError;
 use crate::reader::Section;
 
-/// The deepest entries that are read.
 const MAX_DEPTH: usize = 64;
 
-/// The entries to find.
 pub(super) struct EntryQuery<'s> {
     tags: &'s [DwTag],
     name: Option<&'s str>,
-    /// The offsets of the name in each file's `.debug_str`, ascending.
+    /// The name's offsets in each file's `.debug_str`, ascending.
     places: Vec<Vec<usize>>,
 }
 
 impl<'s> EntryQuery<'s> {
-    /// Matches all entries with these tags.
     pub(super) fn all(tags: &'s [DwTag]) -> EntryQuery<'s> {
         EntryQuery {
             tags,
@@ -35,7 +32,7 @@ impl<'s> EntryQuery<'s> {
         }
     }
 
-    /// Matches those with this name, or variables with a location and no name of their own.
+    /// Matches those with this name, or nameless variables with a location.
     pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> EntryQuery<'s> {
         let places = units
             .strings()
@@ -47,7 +44,6 @@ impl<'s> EntryQuery<'s> {
         }
     }
 
-    /// Returns whether an entry of this kind may match.
     fn may_be(&self, kind: &Abbreviation) -> bool {
         if !self.tags.contains(&kind.tag()) {
             return false;
@@ -74,19 +70,18 @@ impl<'s> EntryQuery<'s> {
     }
 }
 
-/// Returns the offsets in a table of strings of those that equal this text, or end with it.
+/// Returns the offsets of strings that equal this text or end with it.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
     let mut ends = Ends::of(text);
     strings.each_part(|part| ends.pass(part));
     ends.finish()
 }
 
-/// Searches for ends of strings in a table that is shown part by part.
 struct Ends<'t> {
     text: &'t [u8],
-    /// The number of bytes before this part.
+    /// Bytes before this part.
     at: usize,
-    /// The last bytes of the string that an earlier part began, at most as many as the text has.
+    /// The last bytes of a string that an earlier part began, at most as many as the text has.
     tail: Vec<u8>,
     found: Vec<usize>,
 }
@@ -112,7 +107,6 @@ impl<'t> Ends<'t> {
         self.extend(rest);
     }
 
-    /// Continues a string.
     fn extend(&mut self, more: &[u8]) {
         let most = self.text.len();
         self.at += more.len();
@@ -121,7 +115,6 @@ impl<'t> Ends<'t> {
         self.tail.drain(..self.tail.len().saturating_sub(most));
     }
 
-    /// Ends a string.
     fn end(&mut self) {
         let is_one = self.tail == self.text;
         self.found.extend(is_one.then(|| self.at - self.text.len()));
@@ -134,14 +127,14 @@ impl<'t> Ends<'t> {
     }
 }
 
-/// The entries of a unit in order, each with the offsets of its ancestors.
+/// A unit's entries in order, each with its ancestors' offsets.
 struct Cursor<'u, 'd> {
     raw: EntriesRaw<'u, Slice<'d>>,
     path: Vec<usize>,
 }
 
 impl<'u> Cursor<'u, '_> {
-    /// Returns the next entry's offset and kind; the caller must read or skip its attributes.
+    /// Returns the next entry's offset and kind, whose attributes must be read or skipped.
     fn next(&mut self) -> Option<(usize, &'u Abbreviation)> {
         while !self.raw.is_empty() {
             let depth = usize::try_from(self.raw.next_depth()).unwrap_or(0);
@@ -159,7 +152,7 @@ impl<'u> Cursor<'u, '_> {
         None
     }
 
-    /// Returns the offsets of the entry's ancestors without the root; `None` if they are too many.
+    /// Returns the ancestors' offsets without the root, unless too many.
     fn above(&self, offset: usize) -> Option<&[usize]> {
         let (&last, above) = self.path.split_last()?;
         (last == offset).then_some(above)
@@ -178,7 +171,6 @@ impl<'d> Units<'d> {
         Some(Cursor { raw, path })
     }
 
-    /// Shows each matching entry of a unit, with the offsets of its ancestors.
     pub(super) fn scan(
         &self,
         (file, unit): (usize, usize),
@@ -215,7 +207,7 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Reads an entry's attributes; stops after a name that differs.
+    /// Reads an entry's attributes, up to a name that differs.
     fn read_if(
         &self,
         query: &EntryQuery<'_>,
@@ -235,7 +227,7 @@ impl<'d> Units<'d> {
         Some(true)
     }
 
-    /// Returns the offsets of an entry's ancestors, by reading its unit up to it.
+    /// Returns an entry's ancestors' offsets, by reading its unit up to it.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit) else {
             return Ok(Vec::new());

@@ -1,8 +1,8 @@
 //! The sections that describe variables, and their files.
 //!
-//! A file's own sections come first, then those of its separate debug file. Either may have a part
-//! in a file that several packages share (`.gnu_debugaltlink`, made by dwz). Either may have only
-//! stubs for `.dwo` files, which are not read.
+//! A file's own sections come first, then its separate debug file's. Either may have a part in a
+//! file that several share (`.gnu_debugaltlink`, made by dwz), or only stubs for `.dwo` files,
+//! which are not read.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,12 @@ use crate::debug::{self, DebugSource};
 use crate::reader::{Section, unpacked};
 use crate::{elf, image};
 
-/// The sections of one file, empty if missing.
 #[derive(Default)]
 pub(super) struct Sections<'d> {
     pub(super) info: Cow<'d, [u8]>,
     pub(super) types: Cow<'d, [u8]>,
     pub(super) abbrev: Cow<'d, [u8]>,
-    /// This section is a third of all debug information.
+    /// A third of all debug information.
     pub(super) strings: Section<'d>,
     pub(super) line_strings: Cow<'d, [u8]>,
     pub(super) string_offsets: Cow<'d, [u8]>,
@@ -28,7 +27,7 @@ pub(super) struct Sections<'d> {
 }
 
 impl<'d> Sections<'d> {
-    /// Reads the sections of a file; all are empty if it cannot be read.
+    /// Reads a file's sections; all are empty if it is unreadable.
     pub(super) fn read(bytes: &'d Content) -> Sections<'d> {
         let Some(file) = elf::parse(bytes) else {
             return Sections::default();
@@ -46,33 +45,29 @@ impl<'d> Sections<'d> {
     }
 }
 
-/// The files besides the program's own.
 #[derive(Default)]
 pub(crate) struct Files {
     separate: Option<Content>,
     shared: Option<Content>,
-    /// The shared file, if it is missing.
     pub(super) missing: Option<MissingFile>,
 }
 
 /// A file that several share, and that does not exist.
 #[derive(Clone, Debug)]
 pub(super) struct MissingFile {
-    /// Its path, relative to the file that refers to it.
+    /// Its path, relative to the referring file.
     pub(super) name: String,
     pub(super) build_id: Vec<u8>,
 }
 
-/// Asks for a file by its build-id.
 type Fetch<'f> = &'f dyn Fn(&[u8]) -> Option<(PathBuf, Content)>;
 
 impl Files {
-    /// Finds the files that belong to a file.
     pub(crate) fn find(bytes: &Content, source: &dyn DebugSource) -> Files {
         Files::search(bytes, source, &|_| None)
     }
 
-    /// Finds them, and asks debuginfod for those that do not exist here.
+    /// Finds them, and asks debuginfod for missing ones.
     pub(super) fn find_or_fetch(bytes: &Content, source: &dyn DebugSource) -> Files {
         Files::search(bytes, source, &|build_id| {
             let (path, content) = source.fetch(&debug::hex(build_id))?;
@@ -107,18 +102,16 @@ impl Files {
         files
     }
 
-    /// Returns whether parts of these files exceeded a limit.
     pub(super) fn are_cut(&self, own: &Content) -> bool {
         let separate = self.separate.iter().chain(&self.shared);
         own.is_exceeded() || separate.into_iter().any(Content::is_exceeded)
     }
 
-    /// Returns the file that describes the variables: the program's, or its debug file.
+    /// Returns the file that describes variables: the program's, or its debug file.
     pub(crate) fn described<'f>(&'f self, own: &'f Content) -> &'f Content {
         self.separate.as_ref().unwrap_or(own)
     }
 
-    /// Returns the shared file.
     pub(crate) fn shared(&self) -> Option<&Content> {
         self.shared.as_ref()
     }
@@ -136,7 +129,6 @@ fn has_info(bytes: &Content) -> bool {
     section.is_some_and(|section| section.size() > 0)
 }
 
-/// Returns the name and build-id of the shared file.
 fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     let file = elf::parse(bytes)?;
     let (name, build_id) = file.gnu_debugaltlink().ok().flatten()?;
@@ -144,7 +136,7 @@ fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     Some((name.to_owned(), build_id.to_vec()))
 }
 
-/// Returns the possible paths of the shared file; its name is relative to the referring file.
+/// Returns the shared file's possible paths; its name is relative to the referring file.
 fn places(
     source: &dyn DebugSource,
     from: Option<&Path>,

@@ -1,12 +1,12 @@
-//! Variables of the symbol table, with address and size, without a type.
+//! Variables of the symbol table: address and size, no type.
 
 use super::expression::Name;
 use super::names::Fit;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
-/// Returns the symbols with this name, as they are or otherwise demangled, each address once. For a
-/// loose fit the name may be the end of a demangled one.
+/// Returns the symbols of this name, as they are or else demangled, each address once. A loose fit
+/// may end a demangled name.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();
@@ -35,12 +35,11 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Vari
     found
 }
 
-/// Returns whether the demangled name is derived from a variable's: `guard variable for ns::x`.
+/// Returns whether the name is derived from a variable's: `guard variable for ns::x`.
 fn is_about(bare: &str) -> bool {
     bare.contains(" for ")
 }
 
-/// Returns all names, demangled.
 pub(super) fn names(image: &Image) -> impl Iterator<Item = String> {
     let shown = |v: &Variable| match demangle(&v.name) {
         Some(form) => form.bare,

@@ -1,24 +1,22 @@
-//! Finds the address of a thread's own variables of a file.
+//! Finds a thread's own variables of a file.
 //!
-//! On x86-64 the program's block ends at the thread pointer, so that its address follows from its
-//! size. The loader knows a library's block, and stores it for the library's own code in words of
-//! its offset table. Only these words are read, so that no structure of the loader must be known:
+//! On x86-64 the program's block ends at the thread pointer, so its address follows from its size.
+//! The loader stores a library's block for the library's code in words of its offset table. Only
+//! these are read, so that no structure of the loader must be known:
 //!
 //! - the distance of one of the variables from the thread pointer, if the library was loaded with
 //!   the program and has such a word (`R_X86_64_TPOFF64`);
-//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in a table of the thread (at 8
-//!   after its thread pointer, in glibc and musl) that has the block. For a library that was opened
-//!   later, glibc makes the block when the thread first uses it.
+//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in the thread's table of
+//!   blocks (at 8 after its thread pointer, in glibc and musl). For a library opened later, glibc
+//!   makes the block at the thread's first use.
 
 use super::plan::Read;
 use super::variable_error::VariableError;
 use crate::header::{Class, Machine};
 use crate::image::Image;
 
-/// The most modules of a process.
 const MAX_MODULES: u64 = 1 << 16;
 
-/// The thread-local segment of a file (`PT_TLS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadSegment {
     pub(crate) address: u64,
@@ -26,16 +24,16 @@ pub(crate) struct ThreadSegment {
     pub(crate) alignment: u64,
 }
 
-/// One thread of a process, and the file in it.
+/// A thread of a process, and the file in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// The thread pointer, `fs_base`.
     pub pointer: u64,
-    /// The difference between the file's run-time and link-time addresses.
+    /// The file's run-time minus link-time addresses.
     pub bias: u64,
-    /// Whether the file is the program, not a library.
+    /// Whether the file is the program.
     pub is_program: bool,
-    /// Whether the process's C library is musl, not glibc.
+    /// Whether the C library is musl, not glibc.
     pub is_musl: bool,
 }
 
@@ -86,8 +84,7 @@ impl Image {
 }
 
 impl ThreadSegment {
-    /// Returns how far before the thread pointer a program's block begins: its size, plus the
-    /// padding that aligns its first byte as in the file.
+    /// Its size, plus padding that aligns its first byte as in the file.
     fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;

@@ -1,53 +1,45 @@
-//! Types: their sizes, names and members, and the format of their values.
+//! Types: sizes, names, members, and formats of values.
 
 use gimli::constants as dw;
 use gimli::{AttributeValue, DwAte, DwTag, Operation};
 
 use super::names::{definition, origins};
 use super::units::{Die, Entry, Units};
-use super::value::Kind;
+use super::value::ValueKind;
 use super::variable_error::VariableError;
 
-/// The deepest nesting of types; otherwise a cycle of them would overflow the stack.
+/// The deepest nesting of types; otherwise a cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;
-/// The longest chain of names for a type; a hostile chain may be a cycle, and must end.
+/// The longest chain of a type's names; a hostile one may be a cycle, and must end.
 const MAX_ALIASES: usize = 64;
-/// The longest name of a type; the rest is cut off.
+/// The longest type name; the rest is cut.
 const MAX_NAME: usize = 256;
-/// The most dimensions of an array.
 const MAX_DIMENSIONS: usize = 32;
 
-/// What is damaged if the shared file does not exist.
+/// The damage if the shared file does not exist.
 pub(super) const IN_MISSING_FILE: &str =
     "a type is described in a file that does not exist (made by dwz)";
 
-/// A type. For an array of several dimensions, also the rest after some indexes.
+/// A type; of an array of several dimensions, also the rest after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeRef {
     /// `None` is `void`.
     pub(super) die: Option<Die>,
-    /// The number of dimensions that are already indexed.
+    /// How many dimensions are already indexed.
     pub(super) indexed: usize,
 }
 
-/// The operations on a value of a type.
 pub(super) enum Shape<'d> {
-    /// None.
     Void,
-    /// It is a value.
     Scalar,
-    /// It points to a value of that type.
     Pointer(TypeRef),
-    /// It refers to a value of that type.
     Reference(TypeRef),
     /// It has elements, this many if known.
     Array {
         element: TypeRef,
         count: Option<u64>,
     },
-    /// It has members.
     Compound(Entry<'d>),
-    /// It is a function.
     Function,
 }
 
@@ -57,7 +49,7 @@ impl TypeRef {
     }
 }
 
-/// Returns the type of an entry, its own or its declaration's.
+/// Or its declaration's.
 pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRef, VariableError> {
     let own = entry
         .attribute(dw::DW_AT_type)
@@ -79,7 +71,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
     }
 }
 
-/// Returns the type without its aliases, `const` and the like.
+/// Without aliases, `const` and the like.
 fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<Entry<'d>>, VariableError> {
     let mut next = of.die;
     for _ in 0..MAX_ALIASES {
@@ -98,7 +90,6 @@ fn is_alias(tag: DwTag) -> bool {
     qualifier(tag).is_some() || tag == dw::DW_TAG_typedef
 }
 
-/// Returns the word of a qualifier.
 fn qualifier(tag: DwTag) -> Option<&'static str> {
     match tag {
         dw::DW_TAG_const_type => Some("const "),
@@ -112,7 +103,6 @@ fn qualifier(tag: DwTag) -> Option<&'static str> {
     }
 }
 
-/// Replaces a declaration by its definition, if there is one.
 fn complete<'d>(units: &Units<'d>, entry: Entry<'d>) -> Result<Entry<'d>, VariableError> {
     let is_stub = entry.has(dw::DW_AT_declaration) || entry.has(dw::DW_AT_signature);
     if !is_stub {
@@ -127,7 +117,6 @@ fn complete<'d>(units: &Units<'d>, entry: Entry<'d>) -> Result<Entry<'d>, Variab
     defined.map_or(Ok(entry), |die| units.entry(die))
 }
 
-/// Returns the operations on a value.
 pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, VariableError> {
     let Some(entry) = bare(units, of)? else {
         return Ok(Shape::Void);
@@ -158,7 +147,6 @@ pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, Var
     })
 }
 
-/// Returns the lengths of an array's dimensions.
 fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64>>, VariableError> {
     let children = units.children(array.die)?;
     let ranges = children
@@ -169,7 +157,7 @@ fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64
         count.or_else(|| {
             let last = range.number(dw::DW_AT_upper_bound)?;
             let first = range.number(dw::DW_AT_lower_bound).unwrap_or(0);
-            // `int x[0]` ends at -1, which GCC writes as an unsigned number.
+            // `int x[0]` ends at -1, which GCC writes unsigned.
             let count = last.wrapping_sub(first).wrapping_add(1);
             u64::try_from(count).ok()
         })
@@ -177,7 +165,6 @@ fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64
     Ok(counts.collect())
 }
 
-/// Returns the size of a value in bytes.
 pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, VariableError> {
     let (mut of, mut times) = (of, 1_u64);
     for _ in 0..MAX_DEPTH {
@@ -203,7 +190,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
     Ok(None)
 }
 
-/// Returns a pointer's size, which its entry may omit.
+/// Its entry may omit it.
 fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
@@ -216,7 +203,6 @@ fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
     is_pointer.then(|| unit.header.address_size().into())
 }
 
-/// Returns the name of a type as in sources.
 pub(super) fn name(units: &Units<'_>, of: TypeRef) -> Result<String, VariableError> {
     let mut text = name_within(units, of, 0)?;
     if let Some((end, _)) = text.char_indices().nth(MAX_NAME) {
@@ -268,7 +254,7 @@ fn pointer(inner: &str, sign: &str) -> String {
     }
 }
 
-/// Adds a qualifier; that of a pointer comes after it.
+/// After a pointer.
 fn qualified(word: &str, inner: &str) -> String {
     match inner.ends_with(['*', '&']) {
         true => format!("{inner} {}", word.trim_end()).trim_end().to_owned(),
@@ -276,52 +262,51 @@ fn qualified(word: &str, inner: &str) -> String {
     }
 }
 
-/// Returns the format of a type's values.
-pub(super) fn kind(units: &Units<'_>, of: TypeRef) -> Result<Kind, VariableError> {
+pub(super) fn kind(units: &Units<'_>, of: TypeRef) -> Result<ValueKind, VariableError> {
     kind_within(units, of, 0)
 }
 
-fn kind_within(units: &Units<'_>, of: TypeRef, depth: usize) -> Result<Kind, VariableError> {
+fn kind_within(units: &Units<'_>, of: TypeRef, depth: usize) -> Result<ValueKind, VariableError> {
     let Some(entry) = bare(units, of)? else {
-        return Ok(Kind::Unknown);
+        return Ok(ValueKind::Unknown);
     };
     Ok(match entry.tag {
         dw::DW_TAG_base_type => match entry.attribute(dw::DW_AT_encoding) {
             Some(AttributeValue::Encoding(encoding)) => of_encoding(encoding),
-            _ => Kind::Unknown,
+            _ => ValueKind::Unknown,
         },
         dw::DW_TAG_enumeration_type => enumeration(units, &entry)?,
         dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
-            Kind::Pointer
+            ValueKind::Pointer
         }
         dw::DW_TAG_structure_type | dw::DW_TAG_class_type if depth < MAX_DEPTH => {
             match only_member(units, of, &entry)? {
                 Some(member) => kind_within(units, member, depth + 1)?,
-                None => Kind::Compound,
+                None => ValueKind::Compound,
             }
         }
         dw::DW_TAG_structure_type
         | dw::DW_TAG_class_type
         | dw::DW_TAG_union_type
-        | dw::DW_TAG_array_type => Kind::Compound,
-        _ => Kind::Unknown,
+        | dw::DW_TAG_array_type => ValueKind::Compound,
+        _ => ValueKind::Unknown,
     })
 }
 
-fn of_encoding(encoding: DwAte) -> Kind {
+fn of_encoding(encoding: DwAte) -> ValueKind {
     match encoding {
-        dw::DW_ATE_boolean => Kind::Boolean,
-        dw::DW_ATE_float => Kind::Float,
-        dw::DW_ATE_signed => Kind::Integer { signed: true },
-        dw::DW_ATE_unsigned => Kind::Integer { signed: false },
-        dw::DW_ATE_signed_char => Kind::Character { signed: true },
-        dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => Kind::Character { signed: false },
-        dw::DW_ATE_address => Kind::Pointer,
-        _ => Kind::Unknown,
+        dw::DW_ATE_boolean => ValueKind::Boolean,
+        dw::DW_ATE_float => ValueKind::Float,
+        dw::DW_ATE_signed => ValueKind::Integer { signed: true },
+        dw::DW_ATE_unsigned => ValueKind::Integer { signed: false },
+        dw::DW_ATE_signed_char => ValueKind::Character { signed: true },
+        dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => ValueKind::Character { signed: false },
+        dw::DW_ATE_address => ValueKind::Pointer,
+        _ => ValueKind::Unknown,
     }
 }
 
-fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Kind, VariableError> {
+fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<ValueKind, VariableError> {
     let children = units.children(entry.die)?;
     let values = children
         .iter()
@@ -333,16 +318,16 @@ fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Kind, Variabl
         .filter_map(|value| Some((value.number(dw::DW_AT_const_value)?, units.name(value)?)))
         .collect();
     let signed = match underlying {
-        Kind::Integer { signed } | Kind::Character { signed } => signed,
+        ValueKind::Integer { signed } | ValueKind::Character { signed } => signed,
         _ => names.iter().any(|(value, _)| *value < 0),
     };
     for (value, _) in names.iter_mut().filter(|_| signed && unused < 64) {
         *value = *value << unused >> unused;
     }
-    Ok(Kind::Enumeration { signed, names })
+    Ok(ValueKind::Enumeration { signed, names })
 }
 
-/// Returns the type of the only member that fills a structure, as in atomics and newtypes.
+/// Returns the type of the only member that fills a structure: atomics, newtypes.
 fn only_member<'d>(
     units: &Units<'d>,
     of: TypeRef,
@@ -367,7 +352,7 @@ fn only_member<'d>(
     Ok(filling)
 }
 
-/// Returns the offset of a member in its structure; `None` if only the object has it.
+/// Returns a member's offset, unless only the object has it.
 pub(super) fn offset_of<'d>(units: &Units<'d>, member: &Entry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),

@@ -1,8 +1,8 @@
 //! The entries of debug information, by their offsets, and their references to each other.
 //!
-//! The bytes are hostile. Each entry must be paid for: [`Units`] has a budget for entries and their
-//! attributes that is proportional to the bytes. Once it is used up, reads fail. Names are never
-//! read beyond [`MAX_NAME`].
+//! The bytes are hostile. Each entry must be paid for: [`Units`] has a budget for entries and
+//! attributes, proportional to the bytes, after which reads fail. Names are never read beyond
+//! [`MAX_NAME`].
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -15,18 +15,17 @@ use gimli::{
     DebugStrOffsets, DebugStrOffsetsBase, DwAt, DwTag, UnitOffset, UnitType,
 };
 
-use super::file::{File, Root, Slice, Unit, Value, header_length, slice};
+use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use super::variable_error::VariableError;
 use crate::reader::Section;
 
-/// The longest name; the rest is cut off.
+/// The longest name; the rest is cut.
 const MAX_NAME: usize = 4 << 10;
-/// The reads for each byte of debug information, and the least budget.
+/// Reads per byte of debug information, and the least budget.
 const BUDGET_PER_BYTE: u64 = 16;
 const MIN_BUDGET: u64 = 1 << 20;
 
-/// The location of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
     pub(super) file: usize,
@@ -34,7 +33,6 @@ pub(super) struct Die {
     pub(super) offset: usize,
 }
 
-/// One entry.
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'d> {
     pub(super) die: Die,
@@ -43,7 +41,6 @@ pub(super) struct Entry<'d> {
 }
 
 impl<'d> Entry<'d> {
-    /// Returns an entry that is not read yet.
     pub(super) fn at(die: Die) -> Entry<'d> {
         Entry {
             die,
@@ -64,7 +61,7 @@ impl<'d> Entry<'d> {
         }
     }
 
-    /// Returns a number, which is negative only if its form is signed.
+    /// Returns a number, negative only if its form is signed.
     pub(super) fn number(&self, name: DwAt) -> Option<i64> {
         let value = self.attribute(name)?;
         let unsigned = value.udata_value().map(u64::cast_signed);
@@ -76,21 +73,19 @@ impl<'d> Entry<'d> {
     }
 }
 
-/// All units.
 pub(super) struct Units<'d> {
-    files: Vec<File<'d>>,
+    files: Vec<FileUnits<'d>>,
     budget: Cell<u64>,
     signatures: OnceCell<HashMap<u64, Die>>,
-    /// The definitions of structures that were only declared, if any.
+    /// Definitions found of structures that were only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
 }
 
 impl<'d> Units<'d> {
-    /// Returns the units of a file, and of the file whose debug information several files share.
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
         let units = Units {
-            files: files.map(File::new).collect(),
+            files: files.map(FileUnits::new).collect(),
             budget: Cell::new(0),
             signatures: OnceCell::new(),
             definitions: RefCell::default(),
@@ -99,15 +94,13 @@ impl<'d> Units<'d> {
         units
     }
 
-    /// Restores the full budget.
     pub(super) fn refill(&self) {
-        let bytes = |file: &File| file.sections.info.len() + file.sections.types.len();
+        let bytes = |file: &FileUnits| file.sections.info.len() + file.sections.types.len();
         let bytes: usize = self.files.iter().map(bytes).sum();
         let budget = (bytes as u64).saturating_mul(BUDGET_PER_BYTE);
         self.budget.set(budget.saturating_add(MIN_BUDGET));
     }
 
-    /// Takes from the budget.
     pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
         let left = self.budget.get().checked_sub(work as u64);
         let what = "it refers to itself over and over";
@@ -116,18 +109,16 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Returns whether there are no units.
     pub(super) fn is_empty(&self) -> bool {
         self.files.iter().all(|file| file.units.is_empty())
     }
 
-    /// Returns each unit, by file and number.
     pub(super) fn all(&self) -> impl Iterator<Item = (usize, usize)> {
         let files = self.files.iter().enumerate();
         files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
     }
 
-    /// Returns how many units are only stubs of a `.dwo` file.
+    /// Stubs of a `.dwo` file.
     pub(super) fn skeletons(&self) -> usize {
         let is_skeleton = |&(file, unit): &(usize, usize)| {
             self.root(file, unit).is_some_and(|root| root.is_skeleton)
@@ -139,13 +130,11 @@ impl<'d> Units<'d> {
         self.files.get(file)?.units.get(unit)
     }
 
-    /// Returns the source file of a unit.
     pub(super) fn source_file(&self, file: usize, unit: usize) -> Option<String> {
         let name = self.root(file, unit)?.name?;
         self.owned(file, unit, name)
     }
 
-    /// Reads one entry.
     pub(super) fn entry(&self, die: Die) -> Result<Entry<'d>, VariableError> {
         let mut found = None;
         self.walk(die, |entry, depth| {
@@ -156,7 +145,6 @@ impl<'d> Units<'d> {
         found.ok_or(VariableError::Damaged { what })
     }
 
-    /// Returns the entries directly below one.
     pub(super) fn children(&self, die: Die) -> Result<Vec<Entry<'d>>, VariableError> {
         let mut found = Vec::new();
         self.walk(die, |entry, depth| {
@@ -168,7 +156,7 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and all below it, with their depth, until `show` returns `false`.
+    /// Until `show` returns `false`.
     fn walk(
         &self,
         die: Die,
@@ -217,19 +205,16 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Returns each file's table of strings.
     pub(super) fn strings(&self) -> impl Iterator<Item = &Section<'d>> {
         self.files.iter().map(|file| &file.sections.strings)
     }
 
-    /// Returns the kinds of entries of a unit.
     pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<Rc<Abbreviations>> {
         self.root(file, unit)?;
         let of = self.files.get(file)?;
         of.abbreviations(of.units.get(unit)?.header.debug_abbrev_offset().0)
     }
 
-    /// Returns the entry to which an attribute refers.
     pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
         match value {
             AttributeValue::UnitRef(offset) => Some(Die {
@@ -243,7 +228,6 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// Returns the entry at an offset in a file's `.debug_info`.
     fn at(&self, file: usize, offset: usize) -> Option<Die> {
         let of = self.files.get(file)?;
         let start = |unit: &Unit| {
@@ -257,7 +241,6 @@ impl<'d> Units<'d> {
         Some(Die { file, unit, offset })
     }
 
-    /// Returns the type with a signature, which has a unit of its own.
     fn signed(&self, signature: u64) -> Option<Die> {
         let types = self.signatures.get_or_init(|| {
             let signed = |(file, unit): (usize, usize)| {
@@ -276,7 +259,6 @@ impl<'d> Units<'d> {
         types.get(&signature).copied()
     }
 
-    /// Returns whether a name is this one.
     pub(super) fn is(&self, die: Die, name: Value<'d>, wanted: &str) -> bool {
         let most = wanted.len() + 1;
         let text = self.text(die.file, die.unit, name, most);
@@ -285,7 +267,6 @@ impl<'d> Units<'d> {
             && matches!(text.get(wanted.len()), None | Some(0))
     }
 
-    /// Returns an entry's own name.
     pub(super) fn name(&self, entry: &Entry<'d>) -> Option<String> {
         let name = entry.attribute(dw::DW_AT_name)?;
         self.owned(entry.die.file, entry.die.unit, name)
@@ -300,7 +281,7 @@ impl<'d> Units<'d> {
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Returns a text up to its zero, or at most `most` bytes of it.
+    /// Up to its zero, or `most` bytes.
     fn text(
         &self,
         file: usize,
@@ -334,7 +315,6 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// Returns an address from the table of addresses.
     pub(super) fn address(&self, die: Die, index: DebugAddrIndex<usize>) -> Option<u64> {
         let of = self.files.get(die.file)?;
         let header = &of.units.get(die.unit)?.header;
@@ -344,7 +324,7 @@ impl<'d> Units<'d> {
         section.get_address(header.address_size(), base, index).ok()
     }
 
-    fn root(&self, file: usize, unit: usize) -> Option<&Root<'d>> {
+    fn root(&self, file: usize, unit: usize) -> Option<&RootEntry<'d>> {
         let of = self.files.get(file)?;
         let unit = of.units.get(unit)?;
         unit.root.get_or_init(|| of.root(&unit.header)).as_ref()

@@ -10,12 +10,12 @@ pub struct Type {
     /// Its size in bytes, if known.
     pub size: Option<u64>,
     /// The format of its values.
-    pub kind: Kind,
+    pub kind: ValueKind,
 }
 
 /// The format of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A number.
     Integer {
         /// Whether it can be negative.
@@ -46,30 +46,30 @@ pub enum Kind {
 }
 
 impl Type {
-    /// Returns a type with at most a known size.
+    /// Returns an unknown type, perhaps of a known size.
     pub fn unknown(size: Option<u64>) -> Type {
         Type {
             name: "unknown".to_owned(),
             size,
-            kind: Kind::Unknown,
+            kind: ValueKind::Unknown,
         }
     }
 
-    /// Formats the little-endian value in these bytes. If they are not as many as the type has
-    /// (`x:1` of an `int`), formats them as a number.
+    /// Formats the little-endian value in these bytes; as a number if they are not as many as the
+    /// type has (`x:1` of an `int`).
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
             return hex(bytes);
         };
         let signed = sign_extended(value, bytes.len());
-        if !whole && self.kind != Kind::Unknown {
+        if !whole && self.kind != ValueKind::Unknown {
             return value.to_string();
         }
         match &self.kind {
-            Kind::Integer { signed: true } => signed.to_string(),
-            Kind::Integer { signed: false } | Kind::Unknown => value.to_string(),
-            Kind::Character { signed: is_signed } => {
+            ValueKind::Integer { signed: true } => signed.to_string(),
+            ValueKind::Integer { signed: false } | ValueKind::Unknown => value.to_string(),
+            ValueKind::Character { signed: is_signed } => {
                 let number = if *is_signed {
                     signed.to_string()
                 } else {
@@ -77,11 +77,11 @@ impl Type {
                 };
                 with_character(number, value)
             }
-            Kind::Boolean if value < 2 => (value == 1).to_string(),
-            Kind::Boolean => value.to_string(),
-            Kind::Float => float(bytes).unwrap_or_else(|| hex(bytes)),
-            Kind::Pointer | Kind::Compound => format!("{value:#x}"),
-            Kind::Enumeration {
+            ValueKind::Boolean if value < 2 => (value == 1).to_string(),
+            ValueKind::Boolean => value.to_string(),
+            ValueKind::Float => float(bytes).unwrap_or_else(|| hex(bytes)),
+            ValueKind::Pointer | ValueKind::Compound => format!("{value:#x}"),
+            ValueKind::Enumeration {
                 signed: is_signed,
                 names,
             } => {
@@ -112,7 +112,7 @@ fn sign_extended(value: u64, bytes: usize) -> i64 {
     (value << (unused & 63)).cast_signed() >> (unused & 63)
 }
 
-/// Adds the character to its number, if it is printable.
+/// If printable.
 fn with_character(number: String, value: u64) -> String {
     let shown = u32::try_from(value).ok().and_then(char::from_u32);
     match shown.filter(|c| !c.is_control() && (c.is_ascii() || value > 0xff)) {
@@ -129,7 +129,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Formats a number without hundreds of zeros.
+/// Without hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {
@@ -138,7 +138,6 @@ fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     }
 }
 
-/// Formats more bytes than a number has, the first one first.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
@@ -153,7 +152,7 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn check(kind: Kind, bytes: &[u8], text: &str) {
+    fn check(kind: ValueKind, bytes: &[u8], text: &str) {
         let size = Some(bytes.len() as u64);
         let name = String::new();
         let described = Type { name, size, kind }.describe(bytes);
@@ -163,8 +162,8 @@ mod tests {
     #[test]
     fn numbers() {
         let (signed, unsigned) = (
-            Kind::Integer { signed: true },
-            Kind::Integer { signed: false },
+            ValueKind::Integer { signed: true },
+            ValueKind::Integer { signed: false },
         );
         check(signed.clone(), &[0xff], "-1");
         check(unsigned.clone(), &[0xff], "255");
@@ -180,29 +179,37 @@ mod tests {
             &[1; 16],
             "01 01 01 01 01 01 01 01 01 01 01 01 01 01 01 01",
         );
-        check(Kind::Pointer, &0x7fff_1000_u64.to_le_bytes(), "0x7fff1000");
-        check(Kind::Float, &1.5_f32.to_le_bytes(), "1.5");
-        check(Kind::Float, &(-0.25_f64).to_le_bytes(), "-0.25");
-        check(Kind::Float, &2_f64.to_le_bytes(), "2");
-        check(Kind::Float, &1e300_f64.to_le_bytes(), "1e300");
-        check(Kind::Float, &5e-324_f64.to_le_bytes(), "5e-324");
-        check(Kind::Unknown, &[7, 0], "7");
-        check(Kind::Compound, &[1, 0, 0, 0, 2, 0, 0, 0], "0x200000001");
+        check(
+            ValueKind::Pointer,
+            &0x7fff_1000_u64.to_le_bytes(),
+            "0x7fff1000",
+        );
+        check(ValueKind::Float, &1.5_f32.to_le_bytes(), "1.5");
+        check(ValueKind::Float, &(-0.25_f64).to_le_bytes(), "-0.25");
+        check(ValueKind::Float, &2_f64.to_le_bytes(), "2");
+        check(ValueKind::Float, &1e300_f64.to_le_bytes(), "1e300");
+        check(ValueKind::Float, &5e-324_f64.to_le_bytes(), "5e-324");
+        check(ValueKind::Unknown, &[7, 0], "7");
+        check(
+            ValueKind::Compound,
+            &[1, 0, 0, 0, 2, 0, 0, 0],
+            "0x200000001",
+        );
     }
 
     #[test]
     fn words() {
-        let character = |signed| Kind::Character { signed };
+        let character = |signed| ValueKind::Character { signed };
         check(character(true), b"A", "65 'A'");
         check(character(true), &[0xff], "-1");
         check(character(false), &[0xff], "255");
         check(character(false), &0x20ac_u32.to_le_bytes(), "8364 '€'");
         check(character(false), &[0], "0");
-        check(Kind::Boolean, &[1], "true");
-        check(Kind::Boolean, &[0], "false");
-        check(Kind::Boolean, &[2], "2");
+        check(ValueKind::Boolean, &[1], "true");
+        check(ValueKind::Boolean, &[0], "false");
+        check(ValueKind::Boolean, &[2], "2");
         let names = vec![(-1, "NONE".to_owned()), (2, "RED".to_owned())];
-        let colour = Kind::Enumeration {
+        let colour = ValueKind::Enumeration {
             signed: true,
             names,
         };
@@ -216,7 +223,7 @@ mod tests {
         let int = Type {
             name: "int".into(),
             size: Some(4),
-            kind: Kind::Integer { signed: true },
+            kind: ValueKind::Integer { signed: true },
         };
         assert_eq!(int.describe(&[0xff]), "255");
         assert_eq!(int.describe(&[0xff; 4]), "-1");

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::watch::LENGTHS;
 
-/// The reason why an expression leads to no address, or to one that cannot be watched.
+/// Why an expression leads to no address, or to one that cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VariableError {
@@ -34,7 +34,7 @@ pub enum VariableError {
         /// The requested name.
         name: String,
     },
-    /// Execution was to be watched, but the name belongs to no function.
+    /// Execution was to be watched, but no function has the name.
     #[error(
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
@@ -45,7 +45,7 @@ pub enum VariableError {
         /// The most similar names, the best first.
         nearest: Vec<String>,
     },
-    /// A local variable of a function, which exists only while that runs.
+    /// A function's local variable, which exists only while that runs.
     #[error(
         "`{name}` is a local variable of `{function}`, on its stack or in a register: only variables with a \
          fixed address have names here; watch it by its address"
@@ -81,7 +81,7 @@ pub enum VariableError {
     NoSinglePlace {
         /// The requested name.
         name: String,
-        /// The description in its debug information.
+        /// Its debug information's description.
         what: &'static str,
     },
     /// It is defined in another file.
@@ -141,14 +141,14 @@ pub enum VariableError {
         /// The requested index.
         index: i64,
     },
-    /// A bit field, which no breakpoint can watch, because the least is a byte.
+    /// A bit field: no breakpoint watches less than a byte.
     #[error("`{expression}` is a bit field ({}); a byte is the least that can be watched: {}", of_bits(bits), holder(bits, *address))]
     BitField {
         /// The member.
         expression: String,
-        /// Its bits, counted from the start of the structure (or of the pointed-to structure).
+        /// Its bits from the start of the (pointed-to) structure.
         bits: Range<u64>,
-        /// The link-time address of that structure, if known.
+        /// That structure's link-time address, if known.
         address: Option<u64>,
     },
     /// A virtual base class, whose offset only the object has.
@@ -161,7 +161,7 @@ pub enum VariableError {
         /// The requested name.
         member: String,
     },
-    /// A type without a size: `void`, a function, a structure that is only declared.
+    /// A type without a size: `void`, a function, a declared structure.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
@@ -224,10 +224,10 @@ pub enum VariableError {
         /// What is missing.
         why: &'static str,
     },
-    /// Its type is described in a file that does not exist.
+    /// Its type is in a file that does not exist.
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
     MissingFile {
-        /// The file's path, relative to the file that refers to it.
+        /// The file's path, relative to the referring file.
         name: String,
         /// The commands that bring the file.
         remedy: String,
@@ -257,7 +257,7 @@ fn near(nearest: &[String]) -> String {
     }
 }
 
-/// Returns the names to offer: all members, or the most similar if there are many.
+/// Returns the names to offer: all members, or if many the most similar.
 fn instead(nearest: &[String], members: &[String]) -> String {
     const FEW: usize = 12;
     match members.len().checked_sub(FEW) {
@@ -273,7 +273,6 @@ fn instead(nearest: &[String], members: &[String]) -> String {
     }
 }
 
-/// Returns an expression for a part of an array.
 fn element(expression: &str, type_name: &str) -> String {
     match type_name.ends_with(']') {
         true => format!(" (`{expression}[0]`)"),
@@ -298,7 +297,7 @@ fn of_bits(bits: &Range<u64>) -> String {
     }
 }
 
-/// Returns the bytes that hold these bits, with their addresses if known.
+/// Returns the bytes that hold these bits, with known addresses.
 fn holder(bits: &Range<u64>, address: Option<u64>) -> String {
     let (first, last) = (bits.start / 8, bits.end.saturating_sub(1) / 8);
     let from = address.unwrap_or(0);
@@ -318,7 +317,6 @@ fn holder(bits: &Range<u64>, address: Option<u64>) -> String {
     }
 }
 
-/// Returns the nearest aligned watches.
 fn aligned(address: u64, length: u8) -> String {
     let length = u64::from(length);
     let below = address - address % length;

@@ -7,10 +7,8 @@
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` that belongs to a `::` never splits, nor does one between single quotes.
-//! `ns::Class::member` and `'ns::Class::member'` mean what they look like, and `prog:'w'` is a
-//! variable of that name. An address after a binary is a link-time address of that file; any other
-//! is one of the process.
+//! A `:` in a `::` or between single quotes never splits: `prog:'w'` is a variable of that name. An
+//! address after a binary is a link-time address of that file; any other is the process's.
 
 use std::fmt;
 
@@ -109,17 +107,16 @@ pub enum WatchFault {
     Unexpected,
 }
 
-/// A text that could not be parsed, and the place of the fault.
+/// A text with a fault, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[error("{fault} (at character {})", at + 1)]
 pub struct WatchError {
-    /// The byte of the text at which parsing failed.
+    /// The byte at which parsing failed.
     pub at: usize,
     /// The fault.
     pub fault: WatchFault,
 }
 
-/// A part of the text, and its offset.
 #[derive(Clone, Copy)]
 struct TextPart<'a> {
     text: &'a str,
@@ -165,7 +162,6 @@ impl Watch {
     }
 }
 
-/// Splits the text at its colons, into at least one part.
 fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
     let bytes = text.as_bytes();
     let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
@@ -202,7 +198,7 @@ fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
     Ok(parts)
 }
 
-/// Takes the access, if the last of several parts is one.
+/// If it is the last of several parts.
 fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchError> {
     let [_, .., last] = parts[..] else {
         return Ok(None);
@@ -219,7 +215,7 @@ fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchErr
     Ok(Some(access))
 }
 
-/// Takes the length, if the last of several parts is a decimal number.
+/// If it is the last of several parts, and decimal.
 fn take_length(
     parts: &mut Vec<TextPart<'_>>,
     access: Option<Access>,
@@ -252,7 +248,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// Formats the text that parses to the same value.
+/// The text parses to the same value.
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(binary) = &self.binary {

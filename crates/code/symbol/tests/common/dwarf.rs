@@ -1,6 +1,5 @@
 //! Writes debug information by hand, entry by entry.
 
-/// Tags, attributes and forms by their numbers.
 pub mod dw {
     pub const COMPILE_UNIT: u8 = 0x11;
     pub const VARIABLE: u8 = 0x34;
@@ -23,7 +22,6 @@ pub mod dw {
     pub const PRESENT: u8 = 0x19;
 }
 
-/// `.debug_info` with one unit, and its `.debug_abbrev`.
 pub struct Dwarf {
     info: Vec<u8>,
     abbrev: Vec<u8>,
@@ -31,7 +29,6 @@ pub struct Dwarf {
 }
 
 impl Dwarf {
-    /// Returns a unit without entries.
     pub fn new() -> Dwarf {
         let mut dwarf = Dwarf {
             info: vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8],
@@ -43,7 +40,7 @@ impl Dwarf {
         dwarf
     }
 
-    /// Adds a kind of entry, with or without entries below it. Returns its code.
+    /// Returns its code.
     pub fn kind(&mut self, tag: u8, children: bool, attributes: &[(u8, u8)]) -> u8 {
         self.codes += 1;
         self.abbrev.extend([self.codes, tag, u8::from(children)]);
@@ -54,12 +51,10 @@ impl Dwarf {
         self.codes
     }
 
-    /// Returns the offset of the next entry, for references.
     pub fn here(&self) -> u32 {
         self.info.len() as u32
     }
 
-    /// Adds an entry with these bytes.
     pub fn entry(&mut self, code: u8, parts: &[&[u8]]) -> u32 {
         let at = self.here();
         self.info.push(code);
@@ -67,12 +62,10 @@ impl Dwarf {
         at
     }
 
-    /// Ends the list of entries below one.
     pub fn end(&mut self) {
         self.info.push(0);
     }
 
-    /// Returns both sections.
     pub fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
         self.end();
         let length = (self.info.len() - 4) as u32;

@@ -1,4 +1,4 @@
-//! Makes an ELF file from sections, for debug information that no compiler writes.
+//! Makes an ELF file for debug information that no compiler writes.
 
 /// Returns a program at addresses from 0 on, with only these sections.
 pub fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {

@@ -15,7 +15,6 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Returns the source for the image at a path, links followed.
     pub fn of(path: impl AsRef<Path>) -> Disk {
         Disk {
             path: path
@@ -36,7 +35,7 @@ impl DebugSource for Disk {
     }
 }
 
-/// Returns the image at a path; prints and returns `None` if it is missing.
+/// Returns an image, or prints that it is missing.
 pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     let path = path.as_ref();
     let Ok(bytes) = std::fs::read(path) else {
@@ -47,7 +46,7 @@ pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     Some(parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// Returns a tool's standard output; prints and returns `None` if it is not installed or fails.
+/// Returns a tool's output, or prints that it is missing or failed.
 pub fn tool(name: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(name).args(arguments).output();
     match output {

@@ -6,14 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A running program, killed when this is dropped.
 pub struct Process {
     child: Child,
     memory: File,
 }
 
 impl Process {
-    /// Starts a program, and waits until it is ready.
     pub fn start(path: &Path) -> Process {
         let mut command = Command::new(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -26,19 +24,17 @@ impl Process {
         Process { child, memory }
     }
 
-    /// Reads memory at an address into the bytes.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.memory.read_exact_at(bytes, address).is_ok()
     }
 
-    /// Returns the address at which a file's first byte is mapped.
+    /// Returns where a file's first byte is mapped.
     pub fn base(&self, path: &str) -> Option<u64> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
         let line = maps.lines().find(|line| line.ends_with(path))?;
         u64::from_str_radix(line.split('-').next()?, 16).ok()
     }
 
-    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -7,19 +7,19 @@ use super::CounterFault;
 /// Where and how an event counts. The default is everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modifiers {
-    /// `u`: in user space. Without `u`, `k` and `h` it counts in all three.
+    /// `u`: in user space. Without `u`, `k` and `h`: in all three.
     pub user: bool,
     /// `k`: in the kernel.
     pub kernel: bool,
     /// `h`: in the hypervisor.
     pub hypervisor: bool,
-    /// `G`: in guests. Without `G` and `H` it counts only in the host.
+    /// `G`: in guests. Without `G` and `H`: only in the host.
     pub guest: bool,
     /// `H`: in the host.
     pub host: bool,
     /// `I`: not while the CPU is idle.
     pub not_idle: bool,
-    /// `D`: pinned, so it always counts or is in error.
+    /// `D`: pinned: it always counts or is in error.
     pub pinned: bool,
     /// `e`: alone on the CPU's counters.
     pub exclusive: bool,
@@ -28,8 +28,8 @@ pub struct Modifiers {
 }
 
 impl Modifiers {
-    /// Parses the letters. `P` (as precise as possible), `S` (the leader samples) and `W` (a weak
-    /// group) are accepted because perf has them, and ignored.
+    /// Parses the letters. perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a
+    /// weak group) are accepted and ignored.
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
         if text.is_empty() {
             return Err(CounterFault::ModifierMissing);
@@ -53,7 +53,7 @@ impl Modifiers {
         Ok(read)
     }
 
-    /// Returns the modifiers of an event combined with its group's.
+    /// Combines an event's modifiers with its group's.
     pub(super) fn and(self, group: Modifiers) -> Modifiers {
         Modifiers {
             user: self.user || group.user,
@@ -68,8 +68,7 @@ impl Modifiers {
         }
     }
 
-    /// Returns whether the event counts in a place whose modifier is set or not: without `u`, `k`
-    /// and `h` it counts in all three.
+    /// Returns whether the event counts where `named` is the modifier.
     fn counts_in(&self, named: bool) -> bool {
         named || !(self.user || self.kernel || self.hypervisor)
     }
@@ -90,7 +89,6 @@ impl Modifiers {
     }
 }
 
-/// Writes the letters in a fixed order.
 impl fmt::Display for Modifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (is_set, letter) in [

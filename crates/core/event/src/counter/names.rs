@@ -39,7 +39,7 @@ const SOFTWARE: &[(&str, u64)] = &[
     ("cgroup-switches", 11),
 ];
 
-/// `PERF_COUNT_HW_CACHE_*`: the cache, the operation, and whether only misses count.
+/// `PERF_COUNT_HW_CACHE_*` of an operation; `is_miss` counts only misses.
 const fn cache(cache: u64, operation: u64, is_miss: bool) -> u64 {
     cache | operation << 8 | (is_miss as u64) << 16
 }
@@ -97,7 +97,6 @@ pub fn counter_names() -> impl Iterator<Item = &'static str> {
     tables.map(|(name, _)| *name)
 }
 
-/// Returns the kind of a name without modifiers.
 pub(super) fn kind(name: &str) -> Option<CounterKind<'_>> {
     let of = |table: &[(&str, u64)]| {
         let found = table.iter().find(|(known, _)| *known == name);

@@ -4,13 +4,11 @@ use super::counter_names;
 
 /// How many names are suggested.
 pub const NEAR: usize = 3;
-/// Largest distance of a suggestion.
 const FURTHEST: usize = 4;
 /// Longest name that is compared, because its row of distances is on the stack.
 const LONGEST: usize = 64;
 
-/// Returns the nearest names, the nearest first, by letters that are wrong, missing, extra or
-/// swapped.
+/// Returns the nearest names, nearest first, by wrong, missing, extra or swapped letters.
 pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
@@ -22,7 +20,7 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
-        // Otherwise a short name would match names without any of its letters.
+        // Otherwise a short name would match names that share no letter with it.
         if far > FURTHEST || far >= name.len() {
             continue;
         }
@@ -41,7 +39,7 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
     found.map(|place| place.map(|(_, name)| name))
 }
 
-/// Returns the edit distance of two names (optimal string alignment), ignoring case.
+/// Optimal string alignment, ignoring case.
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     if left.len() > LONGEST || right.len() > LONGEST {
         return None;

@@ -3,7 +3,7 @@
 use super::modifiers::Modifiers;
 use super::{Counter, CounterError, CounterFault, CounterGroup, names};
 
-/// Splits at commas outside of braces and slashes. Ends after an error.
+/// Splits at commas outside braces and slashes; ends after an error.
 pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterError<'_>>> {
     let mut rest = Some(list);
     core::iter::from_fn(move || {
@@ -18,7 +18,6 @@ pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterErro
     })
 }
 
-/// Returns where the first item ends.
 fn item_end(text: &str) -> Result<usize, CounterFault> {
     let (mut in_braces, mut in_slashes) = (false, false);
     for (at, letter) in text.char_indices() {
@@ -40,11 +39,10 @@ fn item_end(text: &str) -> Result<usize, CounterFault> {
     }
 }
 
-/// Parses an item: an event, or a group in braces.
 pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     let fault = |fault| CounterError { text: item, fault };
     let Some(inner) = item.strip_prefix('{') else {
-        // Parsed here only so that errors of a list are returned in order.
+        // Parsed here only so that errors come in order.
         event(item)?;
         return Ok(CounterGroup {
             events: item,
@@ -52,7 +50,7 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
             modifiers: Modifiers::default(),
         });
     };
-    // Braces between slashes belong to no group, so the last closing brace is this one's.
+    // Braces between slashes belong to no group, so the last closing one is ours.
     let (events, after) = inner
         .rsplit_once('}')
         .ok_or_else(|| fault(CounterFault::NotClosed))?;
@@ -101,7 +99,7 @@ fn name_and_modifiers(text: &str) -> (&str, Option<&str>) {
     }
     match text.rsplit_once(':') {
         Some((name, modifiers)) if names::kind(name).is_some() => (name, Some(modifiers)),
-        // `cylces:u` is a wrong name, not a tracepoint called `u`.
+        // `cylces:u` is a wrong name, not a tracepoint `u`.
         Some((name, modifiers)) if !name.contains(':') && Modifiers::read(modifiers).is_ok() => {
             (name, Some(modifiers))
         }

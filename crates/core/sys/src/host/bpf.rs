@@ -1,8 +1,8 @@
 //! bpf(2) without a loader: counting uprobes, and a list of attached programs.
 //!
-//! [`UprobeCounters`] is one small program and one array of per-CPU counters, linked to any number
-//! of places in any number of files, for one process. So the kernel counts for the whole process,
-//! with threads that start later. Closing the descriptors undoes everything.
+//! [`UprobeCounters`] is a small program and an array of per-CPU counters, linked to any places in
+//! any files, for one process. So the kernel counts for its later threads, too. Closing the
+//! descriptors undoes everything.
 
 use std::prelude::rust_2024::*;
 
@@ -32,7 +32,7 @@ const ITER_CREATE: i32 = 33;
 /// `r0 = 0; exit`
 const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 
-/// The argument of every command: a union, as words. Unused words must be 0.
+/// The argument of every command: a union, as words; unused ones must be 0.
 type Words = [u64; 16];
 
 /// A kind of BPF object that can be listed.
@@ -42,23 +42,20 @@ pub(super) enum Object {
     Link,
 }
 
-/// Loads the smallest program of this type, and drops it.
 pub(super) fn try_load(program_type: u32) -> io::Result<()> {
     load(program_type, 0, &RETURN_ZERO).map(drop)
 }
 
-/// Loads a program for one attach type.
 fn load(program_type: u32, attach_type: u32, instructions: &[u64]) -> io::Result<OwnedFd> {
     let mut words = Words::default();
     words[0] = u64::from(program_type) | (instructions.len() as u64) << 32;
     words[1] = instructions.as_ptr() as u64;
     words[2] = c"Dual MIT/GPL".as_ptr() as u64;
     words[8] = u64::from(attach_type) << 32;
-    // SAFETY: the instructions and the licence outlive the call, and the kernel only reads them.
+    // SAFETY: instructions and licence outlive the call, which only reads them.
     unsafe { descriptor(PROG_LOAD, &mut words) }
 }
 
-/// Returns the next larger id of an object.
 pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
     let mut words = Words::default();
     words[0] = u64::from(id);
@@ -71,7 +68,6 @@ pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
     Ok((words[0] >> 32) as u32)
 }
 
-/// Returns the `/proc/self/fdinfo` of the object with this id.
 pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
     let mut words = Words::default();
     words[0] = u64::from(id);
@@ -84,14 +80,14 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
     std::fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd()))
 }
 
-/// What the kernel reports about a program besides its times.
+/// What the kernel reports about a program besides times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramFacts {
-    /// How often a run was skipped because the program was already running on that CPU.
+    /// Runs skipped because the program was running on that CPU.
     pub recursion_misses: u64,
 }
 
-/// Returns what the kernel reports about a loaded program; missing values are 0.
+/// Returns what the kernel reports about a program; missing values are 0.
 pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
     let misses = text
@@ -106,10 +102,10 @@ pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
 /// Calls the kernel.
 ///
 /// # Safety
-/// Every word that the command takes for a pointer must be one, to as many
-/// bytes as the command accesses, writable where it writes.
+/// Each word that the command takes for a pointer must be one, to as many bytes as it accesses,
+/// writable where it writes.
 unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
-    // SAFETY: `words` is as long as stated, and the caller guarantees its pointers.
+    // SAFETY: `words` is as long as stated; the caller guarantees its pointers.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -127,9 +123,9 @@ unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
 /// Makes a call that returns a new descriptor.
 ///
 /// # Safety
-/// As [`call`]; and the command must be one that returns a new descriptor.
+/// As [`call`], with a command that returns a new descriptor.
 unsafe fn descriptor(command: i32, words: &mut Words) -> io::Result<OwnedFd> {
-    // SAFETY: the caller guarantees the pointers; the descriptor is new, so it has no other owner.
+    // SAFETY: the caller guarantees the pointers; a new descriptor has no other owner.
     unsafe {
         let fd = call(command, words)?;
         Ok(OwnedFd::from_raw_fd(fd))

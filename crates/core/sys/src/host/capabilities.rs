@@ -1,8 +1,8 @@
-//! What this machine and this user can do: a table, probed once.
+//! What this machine and this user can do: a table, probed once, in a few milliseconds.
 //!
-//! Each row is found by trying the smallest harmless instance of the operation itself. A sysctl or
-//! a capability bit is not enough, because a container, a seccomp filter or a security module may
-//! refuse what they allow. Each trial is undone. It takes a few milliseconds.
+//! Each row tries the smallest harmless instance of the operation, and undoes it. A sysctl or
+//! capability bit is not enough, because a container, a seccomp filter or a security module may
+//! refuse what they allow.
 
 use std::prelude::rust_2024::*;
 
@@ -55,13 +55,14 @@ pub struct Capabilities {
     pub kernel: String,
     /// `kernel.perf_event_paranoid`; `None` if the kernel has no perf events.
     pub perf_event_paranoid: Option<i32>,
-    /// `kernel.yama.ptrace_scope`; `None` without Yama, in which case only the user must match.
+    /// `kernel.yama.ptrace_scope`; `None` without Yama, where only the user must match.
     pub ptrace_scope: Option<i32>,
     /// tiptoe's effective capabilities.
     pub effective: CapSet,
-    /// tiptoe is in the first user namespace, so its capabilities apply to every process.
+    /// Whether tiptoe is in the first user namespace, where its capabilities apply to every
+    /// process.
     pub in_first_user_namespace: bool,
-    /// tiptoe is in the first pid namespace, so it sees every process.
+    /// Whether tiptoe is in the first pid namespace, where it sees every process.
     pub sees_all_processes: bool,
     /// The limit on open files.
     pub open_files: OpenFiles,
@@ -69,7 +70,7 @@ pub struct Capabilities {
     pub tracefs: Tracefs,
     /// Loading BPF programs, by kind.
     pub bpf: [(BpfKind, Check); 4],
-    /// The kernel's type information, which makes BPF programs portable.
+    /// Type information, which makes BPF programs portable.
     pub btf: Check,
     /// Control groups.
     pub cgroups: Cgroups,
@@ -77,9 +78,9 @@ pub struct Capabilities {
     pub hardware_counters: Check,
     /// Software counters of this thread.
     pub software_counters: Check,
-    /// Uprobes for a whole process, counted by BPF (Linux 6.6).
+    /// Uprobes for a process, counted by BPF (Linux 6.6).
     pub process_uprobes: Check,
-    /// Uprobes for one thread, through perf_event_open.
+    /// Uprobes for a thread, by perf_event_open.
     pub thread_uprobes: Check,
     /// Hardware breakpoints on this thread.
     pub breakpoints: Check,
@@ -91,12 +92,12 @@ pub struct Capabilities {
     pub futex_waitv: Check,
     /// Reading another process's memory.
     pub process_vm_readv: Check,
-    /// Executable memory files, in which the agent enters a program.
+    /// Executable memory files, as which the agent enters a program.
     pub executable_memfd: Check,
 }
 
 impl Capabilities {
-    /// Returns the table of this process, probed at the first call.
+    /// Returns this process's table, probed at the first call.
     pub fn get() -> &'static Self {
         static TABLE: OnceLock<Capabilities> = OnceLock::new();
         TABLE.get_or_init(Self::probe)
@@ -142,7 +143,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether a right is missing, and not the feature itself.
+    /// Returns whether a right is missing, not the feature.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno, libc::EPERM | libc::EACCES)
     }

@@ -1,4 +1,4 @@
-//! Control groups: the version, the mount point, and the processes in a group.
+//! Control groups: version, mount point, and the processes in a group.
 
 use std::prelude::rust_2024::*;
 
@@ -17,7 +17,7 @@ pub struct Cgroups {
     pub v2: Option<PathBuf>,
     /// The controllers mounted as version 1.
     pub v1: Vec<PathBuf>,
-    /// Version 1's `perf_event` hierarchy. If it is mounted, perf events take cgroups from there.
+    /// Version 1's `perf_event` hierarchy, from which perf events take cgroups if it is mounted.
     pub v1_perf_event: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl Cgroups {
         found
     }
 
-    /// Returns the directory in which perf events look for a cgroup.
+    /// Returns where perf events look for a cgroup.
     pub fn for_perf(&self) -> Option<&Path> {
         self.v1_perf_event.as_deref().or(self.v2.as_deref())
     }
@@ -73,10 +73,10 @@ impl Cgroups {
     }
 }
 
-/// Returns the version 2 cgroups from this mount point on, as (id, path), where `/` is the mount
-/// point. Parents come before their children.
+/// Returns the version 2 cgroups from this mount point on, as (id, path), parents first. The mount
+/// point is `/`.
 ///
-/// A cgroup's id, as BPF programs see it, is the inode of its directory.
+/// A cgroup's id, as BPF programs see it, is its directory's inode.
 pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     let mut open = vec![root.to_path_buf()];
     std::iter::from_fn(move || {
@@ -85,7 +85,6 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
             let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
             let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
             open.extend(below.map(|entry| entry.path()));
-            // It may have been removed since.
             if let Ok(metadata) = fs::metadata(&dir) {
                 let path = dir.strip_prefix(root).unwrap_or(&dir);
                 return Some((metadata.ino(), Path::new("/").join(path)));
@@ -94,13 +93,13 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns the paths of these cgroups, as [`walk`] returns them. Removed cgroups are missing.
+/// Returns these cgroups' paths, as [`walk`] does, without removed ones.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()
 }
 
-/// The usage of a cgroup with its descendants, from its files.
+/// A cgroup's usage with its descendants', from its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
     /// CPU time.
@@ -111,7 +110,7 @@ pub struct CgroupUsage {
     pub major_faults: Option<u64>,
 }
 
-/// Reads the usage of a cgroup's directory; missing values are `None`.
+/// Reads a cgroup directory's usage.
 pub fn used(dir: &Path) -> CgroupUsage {
     let number = |file: &str, name: &str| {
         let text = fs::read_to_string(dir.join(file)).ok()?;
@@ -126,7 +125,7 @@ pub fn used(dir: &Path) -> CgroupUsage {
     }
 }
 
-/// Returns the processes in this cgroup and all below it, in ascending order.
+/// Returns the processes in a cgroup and below it, ascending.
 pub fn processes(dir: &Path) -> Result<Vec<u32>> {
     let mut pids = Vec::new();
     let mut open = vec![dir.to_path_buf()];
@@ -140,7 +139,7 @@ pub fn processes(dir: &Path) -> Result<Vec<u32>> {
 
 fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Result<()> {
     let text = fs::read_to_string(dir.join("cgroup.procs"))?;
-    // 0 is a process outside of our pid namespace.
+    // 0 is a process outside our pid namespace.
     let all = text.lines().filter_map(|line| line.parse::<u32>().ok());
     pids.extend(all.filter(|pid| *pid != 0));
     for entry in fs::read_dir(dir)?.flatten() {
@@ -151,7 +150,7 @@ fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Resu
     Ok(())
 }
 
-/// Decodes a mount point, in which blanks, newlines and backslashes are octal.
+/// Decodes a mount point, whose blanks, newlines and backslashes are octal.
 fn unescape(text: &str) -> PathBuf {
     let plain = [
         (r"\040", " "),

@@ -1,19 +1,18 @@
-//! The only way to open a file that the user names for writing, such as that of `-o`.
+//! The only way to open a file that a user names for writing, such as `-o`'s.
 //!
-//! The folder may belong to an attacker who wants another file to be written, or the writer to
-//! hang. Rules:
+//! An attacker's folder could make tiptoe write another file, or hang. Rules:
 //!
-//! 1. In a sticky folder that all users may write to (`/tmp`), a link or a file must belong to this
-//!    user or to the folder's owner, otherwise it is refused. This is what `fs.protected_symlinks`
-//!    and `fs.protected_regular` do, if they are set.
-//! 2. A pipe or device must belong to this user or root, otherwise it is refused, unless it is one
-//!    of our own descriptors. Opening it never waits: a pipe without a reader is refused.
-//! 3. A file is replaced as a whole, in its folder, and keeps its mode and owner, or it is refused.
+//! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or
+//!    the folder's owner, otherwise it is refused, as by `fs.protected_symlinks` and
+//!    `fs.protected_regular`.
+//! 2. A pipe or device must belong to this user or root, or be one of our descriptors; otherwise it
+//!    is refused. So is a pipe without a reader, for which opening would wait.
+//! 3. A file is replaced whole, in its folder, with its mode and owner, or refused.
 //! 4. A new file is only for its owner if root writes it or it is `private`; otherwise the umask
 //!    decides.
 //!
-//! Each part of the path is held by a descriptor (`O_PATH`) and checked before it is used.
-//! Otherwise a race is possible: it could be replaced in between.
+//! Each part of the path is held by a descriptor (`O_PATH`) and checked before use. Otherwise there
+//! is a race: it could be replaced in between.
 
 use std::prelude::rust_2024::*;
 
@@ -30,9 +29,9 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::{fs, process};
 
-/// As many links as the kernel follows.
+/// The kernel's limit.
 const MOST_LINKS: u32 = 40;
-/// How many names are tried for a temporary file.
+/// Names tried for a temporary file.
 const MOST_NAMES: u32 = 16;
 /// `statfs`'s magic number of procfs.
 const PROC_MAGIC: i64 = 0x9fa0;
@@ -40,13 +39,13 @@ const PROC_MAGIC: i64 = 0x9fa0;
 /// An opened destination.
 #[derive(Debug)]
 pub enum Destination {
-    /// A file that appears, or is replaced, once it is complete.
+    /// A file that appears, or is replaced, once complete.
     Whole(WholeFile),
     /// A device, a pipe, or one of our descriptors.
     Direct(File),
 }
 
-/// A file under a temporary name until it is placed. Dropping it removes the file.
+/// A file under a temporary name until placed. Dropping it removes the file.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -85,16 +84,15 @@ impl From<Errno> for DestinationError {
     }
 }
 
-/// The end of a path.
 enum PathEnd {
-    /// A folder, a name in it, and the file of that name if it exists.
+    /// A folder, a name in it, and that file if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// The target of one of the kernel's own links, and whether it is one of our descriptors.
+    /// The target of one of the kernel's links, and whether it is our descriptor.
     Nameless(OwnedFd, bool),
 }
 
 impl Destination {
-    /// Opens a file for writing. `private` makes a new file readable only for its owner.
+    /// Opens a file for writing. `private` hides a new file from other users.
     pub fn open(path: &Path, private: bool) -> Result<Destination, DestinationError> {
         let (held, is_own) = match find(path)? {
             PathEnd::Named(folder, name, None) => {
@@ -119,7 +117,7 @@ impl Destination {
 }
 
 impl WholeFile {
-    /// Creates a temporary file in a folder, to be placed under `name`.
+    /// Creates a temporary file, to be placed under `name`.
     pub(super) fn new(
         folder: OwnedFd,
         name: OsString,
@@ -151,14 +149,14 @@ impl WholeFile {
         &self.file
     }
 
-    /// Gives the file its name, replacing an existing file.
+    /// Gives the file its name, replacing an existing one.
     pub fn place(self) -> io::Result<()> {
         // A full disk may be reported only now.
         self.file.sync_data()?;
         self.rename()
     }
 
-    /// Does the same for a file that may be lost in a crash.
+    /// Places a file that a crash may lose.
     pub(super) fn rename(self) -> io::Result<()> {
         Ok(fs::renameat(
             &self.folder,
@@ -190,21 +188,21 @@ fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile,
             error => error.into(),
         })?;
     }
-    // Without setuid and similar bits, which would give rights to those who execute the file.
+    // Without setuid and similar bits, which would give rights to others.
     fs::fchmod(&whole.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
     Ok(whole)
 }
 
-/// Returns whether no other user can have put this entry there (rule 1).
+/// Returns whether no other user can have put this here (rule 1).
 fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
     let is_shared = folder.st_mode & 0o1002 == 0o1002;
     let owners = [process::geteuid().as_raw(), folder.st_uid];
     !is_shared || owners.contains(&entry.st_uid)
 }
 
-/// Opens a held file without waiting; writes are blocking as usual.
+/// Opens a held file without waiting, for blocking writes.
 fn open_at_once(held: &OwnedFd) -> Result<File, DestinationError> {
-    // Append, so that output already written through our descriptor is kept.
+    // Append, so that what was written through our descriptor stays.
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());
@@ -230,7 +228,7 @@ fn find(path: &Path) -> Result<PathEnd, DestinationError> {
         let stat = fs::fstat(&held)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink if fs::fstatfs(&folder)?.f_type == PROC_MAGIC => {
-                // The kernel's own links refer to an object, not to a path.
+                // The kernel's own links refer to an object, not a path.
                 let held = hold(&folder, &name, OFlags::empty())?;
                 if is_last {
                     return Ok(PathEnd::Nameless(held, is_of_our_descriptors(&folder)?));
@@ -259,7 +257,6 @@ fn find(path: &Path) -> Result<PathEnd, DestinationError> {
     Err(Errno::ISDIR.into())
 }
 
-/// Returns the folder in which a path starts.
 fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     match path {
         [] => Err(Errno::NOENT),
@@ -268,7 +265,7 @@ fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns the parts of a path, the first one last. A trailing slash adds `.`.
+/// Returns a path's parts, the first last. A trailing slash adds `.`.
 fn parts(path: &[u8]) -> Vec<OsString> {
     let parts = path
         .split(|byte| *byte == b'/')
@@ -296,7 +293,6 @@ fn is_regular(held: &OwnedFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(fs::fstat(held)?.st_mode) == FileType::RegularFile)
 }
 
-/// Returns whether this is the folder of our own descriptors.
 fn is_of_our_descriptors(folder: &OwnedFd) -> Result<bool, Errno> {
     let (own, this) = (fs::stat("/proc/self/fd")?, fs::fstat(folder)?);
     Ok((own.st_dev, own.st_ino) == (this.st_dev, this.st_ino))

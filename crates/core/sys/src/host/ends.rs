@@ -1,4 +1,4 @@
-//! Waiting for processes to end, to the microsecond.
+//! Waiting for processes to end.
 
 use std::prelude::rust_2024::*;
 
@@ -13,8 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Returns these processes. One that does not exist has ended; one that cannot be waited for
-    /// never ends.
+    /// Returns these processes. A missing one has ended; one that cannot be waited for never ends.
     pub fn of(pids: &[u32]) -> Ends {
         let open = |pid: &u32| {
             let pid = Pid::from_raw(pid.cast_signed())?;
@@ -23,7 +22,7 @@ impl Ends {
         Ends(pids.iter().filter_map(open).collect())
     }
 
-    /// Waits until a process ends, a signal arrives, or `time` has passed. Returns whether all have
+    /// Waits until a process ends, a signal arrives, or `time` passes. Returns whether all have
     /// ended.
     pub fn wait(&mut self, time: Duration) -> bool {
         let time = timespec(time);
@@ -42,10 +41,10 @@ impl Ends {
     }
 }
 
-/// Waits until one of these can be read, or its writer has closed. Returns which can.
+/// Waits until one is readable or its writer has closed. Returns which are.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
-    // After a signal none may be readable.
+    // A signal leaves none readable.
     let _ = poll(&mut fds, None);
     fds.each_ref().map(|fd| !fd.revents().is_empty())
 }

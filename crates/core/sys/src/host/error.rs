@@ -21,7 +21,7 @@ pub enum Error {
         pid: u32,
     },
     /// The process is in a nested pid namespace, and the kernel reports it under ids that neither
-    /// we nor the process use.
+    /// we nor it use.
     #[error(
         "process {pid} is in a pid namespace within this one, and the kernel reports it under ids that neither has"
     )]
@@ -29,7 +29,7 @@ pub enum Error {
         /// The requested process id.
         pid: u32,
     },
-    /// The kernel refused; the hint says which right is missing.
+    /// The kernel refused; the hint names the missing right.
     #[error("no permission to {what}")]
     PermissionDenied {
         /// The operation.
@@ -37,13 +37,13 @@ pub enum Error {
         /// The missing command or right.
         hint: String,
     },
-    /// A device, pipe or directory where a file was expected.
+    /// A device, pipe or directory in place of a file.
     #[error("{}: not a regular file", path.display())]
     NotRegularFile {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// A file system that another user's program serves (FUSE), or might serve.
+    /// A file system that another user's program serves (FUSE), or may serve.
     #[error(
         "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
         path.display()
@@ -58,21 +58,21 @@ pub enum Error {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// The limit on open files is too low for the request.
+    /// The limit on open files is too low.
     #[error("{needed} file descriptors are needed, the limit is {limit}")]
     DescriptorLimit {
-        /// How many the request needs.
+        /// How many are needed.
         needed: u64,
-        /// How many this process may have.
+        /// How many are allowed.
         limit: u64,
     },
-    /// A kernel file is not in its documented format.
+    /// A kernel file not in its documented format.
     #[error("cannot understand {what}")]
     Malformed {
         /// The file or field.
         what: String,
     },
-    /// Any other failure, with the call that failed.
+    /// Any other failure.
     #[error("{what}: {source}")]
     Io {
         /// The operation.
@@ -82,13 +82,13 @@ pub enum Error {
     },
 }
 
-/// Reading another process needs the same user, or a capability.
+/// Reading other processes needs the same user or a capability.
 fn ptrace_hint() -> String {
     format!("run as the user of that process, or `{SETCAP}`")
 }
 
 impl Error {
-    /// Returns a command or a right that would help, if one is known.
+    /// Returns a command or right that would help, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::PermissionDenied { hint, .. } => Some(hint.clone()),
@@ -101,7 +101,6 @@ impl Error {
         }
     }
 
-    /// Returns the error of a failed access to a file below `/proc/PID`.
     pub(crate) fn of_process(pid: u32, what: impl Into<String>, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -116,7 +115,6 @@ impl Error {
         }
     }
 
-    /// Returns the error of a failed access to a file of the machine.
     pub(crate) fn of_file(path: &Path, source: io::Error) -> Self {
         Self::Io {
             what: path.display().to_string(),

@@ -3,17 +3,17 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes over an inherited descriptor above stderr that is open for writing. Programs started later
-/// do not inherit it. Fails with `EBADF` for any other number.
+/// Takes over an inherited writable descriptor above stderr, which later programs then do not
+/// inherit. `EBADF` for any other.
 pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: with these commands fcntl takes and returns only integers.
+    // SAFETY: with these commands fcntl takes and returns integers.
     let (flags, mode) = unsafe {
         (
             libc::fcntl(fd, libc::F_GETFD),
             libc::fcntl(fd, libc::F_GETFL),
         )
     };
-    // Our own descriptors are close-on-exec, and so are those already taken over.
+    // Our own descriptors, and those taken over, are close-on-exec.
     let is_inherited = flags >= 0 && flags & libc::FD_CLOEXEC == 0;
     let is_writable = mode >= 0 && mode & libc::O_ACCMODE != libc::O_RDONLY;
     if fd <= libc::STDERR_FILENO || !is_inherited || !is_writable {
@@ -23,7 +23,7 @@ pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
     if unsafe { libc::fcntl(fd, libc::F_SETFD, flags | libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open, and was inherited, so nothing in this process owns it.
+    // SAFETY: the descriptor is open and inherited, so nothing in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -37,7 +37,7 @@ mod tests {
     fn only_inherited_writable_descriptors_are_taken() {
         let inherited = |file: File| {
             let fd = file.into_raw_fd();
-            // SAFETY: fcntl with an integer argument touches no memory.
+            // SAFETY: fcntl with an integer touches no memory.
             unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
             fd
         };

@@ -9,24 +9,24 @@ use super::error::{Error, Result};
 
 const KALLSYMS: &str = "/proc/kallsyms";
 
-/// Functions and data of the kernel and its modules, also BPF programs, by address.
+/// Functions and data of the kernel, its modules and BPF programs, by address.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSymbols {
-    /// In ascending order of address.
+    /// Ascending by address.
     symbols: Vec<(u64, Box<str>)>,
 }
 
 /// A symbol, and an offset from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolPlace<'a> {
-    /// The symbol's name; in a module `name [module]`.
+    /// Its name; in a module `name [module]`.
     pub name: &'a str,
     /// Bytes from its start.
     pub offset: u64,
 }
 
 impl KernelSymbols {
-    /// Reads all symbols, in about 100 ms. Empty if the kernel hides addresses.
+    /// Reads all symbols, in 100 ms; none if the kernel hides addresses.
     pub fn read() -> Result<Self> {
         let path = Path::new(KALLSYMS);
         let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
@@ -40,8 +40,7 @@ impl KernelSymbols {
         Self { symbols }
     }
 
-    /// Returns whether the kernel hides addresses: by `kernel.kptr_restrict`, or because a right is
-    /// missing.
+    /// Returns whether addresses are hidden: by `kernel.kptr_restrict`, or for lack of a right.
     pub fn is_hidden(&self) -> bool {
         self.symbols.is_empty()
     }
@@ -50,7 +49,7 @@ impl KernelSymbols {
     pub fn find(&self, address: u64) -> Option<SymbolPlace<'_>> {
         let count = self.symbols.partition_point(|(start, _)| *start <= address);
         let start = self.symbols.get(count.checked_sub(1)?)?.0;
-        // Of several names for one address the kernel uses the first.
+        // Of an address's names the kernel uses the first.
         let first = self.symbols.partition_point(|(at, _)| *at < start);
         let (start, name) = &self.symbols[first];
         Some(SymbolPlace {
@@ -67,8 +66,8 @@ impl KernelSymbols {
     }
 }
 
-/// Parses `ffffffff81000000 T name`, followed by `\t[module]` in a module; `None` for a hidden
-/// address.
+/// Parses `ffffffff81000000 T name`, in a module with `\t[module]`; `None` if the address is
+/// hidden.
 fn symbol(line: &str) -> Option<(u64, Box<str>)> {
     let (address, rest) = line.split_once(' ')?;
     let (_, name) = rest.split_once(' ')?;

@@ -1,5 +1,5 @@
 //! Resource limits: open files, which events use up (one per probe and thread); file size, which
-//! also limits shared memory; and address space, which an agent's segments need.
+//! limits shared memory; and address space, which agents' segments need.
 
 use std::prelude::rust_2024::*;
 
@@ -9,7 +9,7 @@ use std::io;
 use super::error::{Error, Result};
 use super::procfs::Process;
 
-/// Descriptors kept free for everything else.
+/// Descriptors kept free for other uses.
 const SPARE: u64 = 64;
 
 /// The limit on open files.
@@ -17,11 +17,11 @@ const SPARE: u64 = 64;
 pub struct OpenFiles {
     /// The current limit.
     pub soft: u64,
-    /// The highest limit that the process may set itself.
+    /// The highest that the process may set.
     pub hard: u64,
 }
 
-/// Returns this process's limit on open files.
+/// Returns our limit on open files.
 pub fn open_files() -> OpenFiles {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -37,8 +37,7 @@ pub fn open_files() -> OpenFiles {
 
 /// Makes room for `more` descriptors, raising the limit if allowed.
 ///
-/// Commands started afterwards inherit the raised limit. Start them before, or restore what
-/// [`open_files`] returned.
+/// Commands inherit a raised limit: start them before, or restore what [`open_files`] returned.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;
@@ -56,7 +55,7 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
-/// Adds the limit, and how to raise it, to an error that a file or shared memory is too large.
+/// Adds the limit, and how to raise it, to the error of a too large file or shared memory.
 pub fn explain_file_size(error: io::Error) -> io::Error {
     match file_size() {
         Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
@@ -70,18 +69,18 @@ pub fn explain_file_size(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns the largest file that this process may write; `None` without a limit.
+/// Returns the largest file that we may write, unless unlimited.
 fn file_size() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the call fills `limit`, an rlimit, and cannot fail for a valid resource.
+    // SAFETY: as above.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Pins the calling thread to the first CPU that it may run on. Returns the CPU.
+/// Pins the calling thread to the first CPU allowed. Returns it.
 pub fn stay_on_one_cpu() -> Option<u32> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let allowed = sched_getaffinity(None).ok()?;
@@ -94,19 +93,19 @@ pub fn stay_on_one_cpu() -> Option<u32> {
 
 /// Returns how many CPUs are online.
 pub fn online_cpus() -> u32 {
-    // SAFETY: the call takes and returns only numbers.
+    // SAFETY: the call takes and returns numbers.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(online).unwrap_or(1).max(1)
 }
 
-/// Returns the address space limit of a process in bytes; `None` without a limit.
+/// Returns a process's address space limit in bytes, if any.
 pub fn address_space(process: Process) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
     soft_limit(&text, "Max address space")
 }
 
-/// Returns how many more threads a process may create within its user's limit; `None` if nothing
-/// limits it, or if the limit is far away. Counts only processes that this one can see.
+/// Returns how many more threads a process may create within its user's limit; `None` if unlimited,
+/// or far below it. Counts only processes that we see.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE
@@ -131,7 +130,7 @@ pub fn threads_left(process: Process) -> Option<u64> {
     Some(limit.saturating_sub(used))
 }
 
-/// Returns how many tasks the machine has: the number after the slash in /proc/loadavg.
+/// The number after the slash in /proc/loadavg.
 fn tasks() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(['/', ' ']).nth(4)?.parse().ok()
@@ -148,7 +147,7 @@ fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
         rlim_cur: soft,
         rlim_max: hard,
     };
-    // SAFETY: `limit` is an initialized rlimit, which the call only reads.
+    // SAFETY: the call only reads `limit`, an rlimit.
     match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(soft_limit("", "Max address space"), None);
     }
 
-    /// Without a limit an error stays as it is; tests/e2e/limits.rs checks the text with one.
+    /// tests/e2e/limits.rs checks the text with a limit.
     #[test]
     fn an_error_of_another_reason_stays() {
         let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));

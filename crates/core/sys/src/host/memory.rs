@@ -1,28 +1,27 @@
-//! A bound on tiptoe's memory: never more than [`MOST`], whatever the files of a target contain.
+//! A bound on tiptoe's memory: never more than [`MOST`], whatever a target's files contain.
 //!
-//! A reader of a file must call [`has_room`] first, and do without the file if there is no room.
-//! Data built from files (functions, units, tables) is bounded by its own limits. The allocator is
-//! the last resort for the sum of these: it ends tiptoe, whose agents then restore their targets by
-//! themselves.
+//! A reader of a file must call [`has_room`] first, and do without the file if it is refused. Data
+//! built from files (functions, units, tables) has its own limits. For their sum the allocator is
+//! the last resort: it ends tiptoe, whose agents then restore their targets.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// tiptoe ends before it allocates more.
 pub const MOST: usize = 900 << 20;
-/// Files are not read if that would exceed this.
+/// Above this no files are read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// The allocated bytes. Relaxed: it orders nothing.
+/// Allocated bytes. Relaxed: orders nothing.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether a file of this size may be read into memory. Always `true` if [`Bounded`] is not
-/// the allocator.
+/// Returns whether a file of this size may be read into memory. Always `true` without [`Bounded`]
+/// as allocator.
 pub fn has_room(bytes: u64) -> bool {
     (IN_USE.load(Relaxed) as u64).saturating_add(bytes) <= MOST_WITH_FILES
 }
 
-/// The system's allocator, bounded by [`MOST`]; for `#[global_allocator]`.
+/// The system's allocator, bounded by [`MOST`].
 pub struct Bounded;
 
 impl Bounded {
@@ -46,7 +45,7 @@ fn end() -> ! {
     }
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Bounded::take(layout.size());

@@ -1,18 +1,17 @@
-//! A folder that belongs to this user, for data that tiptoe keeps between runs.
+//! A folder of this user's, for data kept between runs.
 //!
-//! Its path comes from the environment, which another user may control if tiptoe has more rights
-//! than that user. Rules:
+//! Its path comes from the environment, which may be controlled by a user with fewer rights than
+//! tiptoe. Rules:
 //!
 //! 1. The folder and its parent must belong to this user. Otherwise tiptoe's rights could create
-//!    something that this user could not.
-//! 2. The folder must not be a link, and only this user may enter it.
-//! 3. A file that is read must be regular, no link, with one name, and only this user may read or
-//!    write it.
-//! 4. A file is written under another name and renamed, so that readers see all of it or the
-//!    previous file.
+//!    what this user could not.
+//! 2. The folder must be no link, and only this user may enter it.
+//! 3. A file that is read must be regular, no link, with one name, and only this user's to read or
+//!    write.
+//! 4. A file is written under another name and renamed, so that readers see it whole or the
+//!    previous one.
 //!
-//! Folders are held by descriptors and checked before use. Readers must still check a file's
-//! content.
+//! Folders are held by descriptors and checked before use. Readers must still check contents.
 
 use std::prelude::rust_2024::*;
 
@@ -35,14 +34,14 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 pub struct OwnFolder(OwnedFd);
 
 impl OwnFolder {
-    /// Opens a folder. Fails if it does not exist, or if another user may use it.
+    /// Opens a folder. Fails if it does not exist, or another user may use it.
     pub fn open(path: &Path) -> io::Result<OwnFolder> {
         let (parent, name) = split(path)?;
         let parent = fs::openat(CWD, parent, FOLDER, Mode::empty())?;
         OwnFolder::within(&parent, name)
     }
 
-    /// Opens a folder, creating it and its parent if they do not exist.
+    /// Opens a folder, creating it and its parent if missing.
     pub fn make(path: &Path) -> io::Result<OwnFolder> {
         let (parent_path, name) = split(path)?;
         let parent = match fs::openat(CWD, parent_path, FOLDER, Mode::empty()) {
@@ -68,7 +67,7 @@ impl OwnFolder {
         }
     }
 
-    /// Reads a file of at most `most` bytes. Fails if it is longer, or if another user may use it.
+    /// Reads a file of at most `most` bytes. Fails if it is longer, or another user may use it.
     pub fn read(&self, name: &str, most: usize) -> io::Result<Vec<u8>> {
         // Without NONBLOCK a pipe would hang the open; the check below refuses it.
         let flags =
@@ -77,7 +76,7 @@ impl OwnFolder {
         let stat = fs::fstat(&file)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_own = stat.st_uid == process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o600;
-        // A file that was just replaced has no name left.
+        // A file just replaced has no name left.
         if !is_file || !is_own || stat.st_nlink > 1 {
             return Err(Errno::PERM.into());
         }
@@ -91,7 +90,7 @@ impl OwnFolder {
         }
     }
 
-    /// Writes a file, replacing an existing one. A crash soon after may lose it.
+    /// Writes or replaces a file. A crash soon after may lose it.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DestinationError> {
         let folder = self.0.try_clone()?;
         let whole = WholeFile::new(folder, name.into(), 0o600)?;
@@ -100,7 +99,6 @@ impl OwnFolder {
     }
 }
 
-/// Splits a path into its parent and its last part.
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let parts = path.parent().zip(path.file_name());
     parts.ok_or_else(|| io::ErrorKind::InvalidInput.into())

@@ -1,7 +1,6 @@
 //! perf_event_open(2): one event, one descriptor.
 //!
-//! Only counting is done here, so an event is just its descriptor. It counts until it is closed,
-//! also after its task has ended.
+//! Events only count, until closed, also after their task has ended.
 
 use std::prelude::rust_2024::*;
 
@@ -26,14 +25,14 @@ pub type Attr = abi::perf_event_attr;
 /// Where an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// One thread, on whatever CPU it runs; 0 is the calling thread.
+    /// One thread, on any CPU; 0 is the caller.
     Thread(u32),
     /// One CPU, whatever runs on it.
     Cpu(u32),
     /// One CPU, while it runs tasks of a cgroup.
     Cgroup {
-        /// An open descriptor of the cgroup's directory, in the hierarchy of
-        /// [`super::cgroup::Cgroups::for_perf`].
+        /// An open descriptor of the cgroup's directory, in [`super::cgroup::Cgroups::for_perf`]'s
+        /// hierarchy.
         directory: i32,
         /// The CPU.
         cpu: u32,
@@ -45,16 +44,16 @@ pub enum On {
 pub struct Counts {
     /// How often it happened.
     pub count: u64,
-    /// How long the event was enabled, in ns of its tasks' running time.
+    /// How long it was enabled, in ns of its tasks' running time.
     pub time_enabled_ns: u64,
     /// How long it counted.
     pub time_running_ns: u64,
 }
 
-/// A uprobe: the instruction at `offset` in the file `path`.
+/// A uprobe: an instruction's file and offset.
 #[derive(Clone, Copy, Debug)]
 pub struct Uprobe<'a> {
-    /// The event type of uprobes, from [`uprobe_pmu`].
+    /// The type of uprobes, from [`uprobe_pmu`].
     pub pmu: u32,
     /// The file, as tiptoe sees it.
     pub path: &'a CStr,
@@ -62,14 +61,14 @@ pub struct Uprobe<'a> {
     pub offset: u64,
 }
 
-/// An open event. Dropping it closes the event.
+/// An open event, until dropped.
 #[derive(Debug)]
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
     /// Opens an event. Fills in `attr.size` and the read format.
     ///
-    /// `attr` must not contain a pointer; for uprobes use [`PerfEvent::open_uprobe`].
+    /// `attr` must not contain a pointer; for uprobes there is [`PerfEvent::open_uprobe`].
     pub fn open(attr: Attr, on: On) -> io::Result<Self> {
         Self::open_with_leader(attr, on, None)
     }
@@ -88,8 +87,8 @@ impl PerfEvent {
             On::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
             _ => 0,
         };
-        // SAFETY: `attr` has the size that it states and outlives the call. The kernel only reads
-        // through a pointer in it, and checks each access.
+        // SAFETY: `attr` has its stated size and outlives the call. The kernel only reads through a
+        // pointer in it, and checks each access.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -103,23 +102,23 @@ impl PerfEvent {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, so it has no other owner.
+        // SAFETY: a new descriptor has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens a uprobe for a thread. It counts at once, only in that thread.
+    /// Opens a uprobe that counts at once, in one thread only.
     ///
-    /// Such an event must never be inherited: to copy it for a new thread, the
-    /// kernel reads `path` again, now in the memory of the *target*, and the
-    /// target's clone(2) fails with EFAULT (seen on Linux 6.18).
+    /// It must never be inherited: for a new thread's copy the kernel reads `path` again, now in
+    /// the *target's* memory, and the target's clone(2) fails with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
         Self::open_probe(probe, 0, on)
     }
 
-    /// Opens a uprobe on the returns of the function at `offset`.
+    /// Opens a uprobe on the returns of the function at `offset`. `Unsupported` if the kernel has
+    /// none.
     ///
-    /// The kernel replaces the return address in each call's frame, so a program that throws an
-    /// exception past one crashes. `Unsupported` if the kernel has no such probes.
+    /// The kernel replaces the return address in each frame, so a program that throws an exception
+    /// past it crashes.
     pub fn open_uretprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
         let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
         Self::open_probe(probe, 1 << bit, on)
@@ -138,11 +137,10 @@ impl PerfEvent {
         self.0.as_fd()
     }
 
-    /// Reads the counts, also after its thread has ended. `UnexpectedEof` for a pinned event that
-    /// is in error.
+    /// Reads the counts, also after the thread's end. `UnexpectedEof` for a pinned event in error.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [0u64; 3];
-        // SAFETY: `words` is writable for exactly the given length.
+        // SAFETY: `words` is writable for the given length.
         let got = unsafe {
             libc::read(
                 self.0.as_raw_fd(),
@@ -165,7 +163,6 @@ impl PerfEvent {
     }
 }
 
-/// Fills in the size and the read format.
 fn complete(mut attr: Attr) -> Attr {
     attr.size = size_of::<Attr>() as u32;
     attr.read_format = u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
@@ -173,7 +170,7 @@ fn complete(mut attr: Attr) -> Attr {
     attr
 }
 
-/// Returns the attributes of an event of this type, with all options off.
+/// Returns attributes of this type, with all options off.
 pub fn attr(kind: u32, config: u32) -> Attr {
     let mut attr = Attr::default();
     attr.type_ = kind;
@@ -181,13 +178,13 @@ pub fn attr(kind: u32, config: u32) -> Attr {
     attr
 }
 
-/// Returns the event type of uprobes, if the kernel has them (Linux 4.17).
+/// Returns the type of uprobes, if the kernel has them (Linux 4.17).
 pub fn uprobe_pmu() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type").ok()?;
     text.trim().parse().ok()
 }
 
-/// Returns the bit of a uprobe's `config` that selects returns; the file contains `config:BIT`.
+/// Returns the `config` bit that selects returns; the file contains `config:BIT`.
 fn retprobe_bit() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/format/retprobe").ok()?;
     let bit = text.trim().strip_prefix("config:")?.parse().ok()?;

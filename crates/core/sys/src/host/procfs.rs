@@ -1,8 +1,7 @@
 //! Processes as `/proc` shows them.
 //!
-//! A [`Process`] is only a number. Every method reads anew, and returns
-//! [`Error::NoSuchProcess`](super::Error::NoSuchProcess) once the process has ended.
-//! [`Process::start_time`] detects a reused pid. Nothing is cached.
+//! A [`Process`] is only a number. Methods cache nothing, and return [`Error::NoSuchProcess`] once it
+//! has ended. [`Process::start_time`] detects a reused pid.
 
 mod asleep;
 mod files;
@@ -29,7 +28,7 @@ use std::path::PathBuf;
 
 use super::error::{Error, Result};
 
-/// A process, by its id in tiptoe's own pid namespace.
+/// A process, by its id in tiptoe's pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Process {
     pid: u32,
@@ -55,7 +54,7 @@ impl Process {
         self.pid
     }
 
-    /// Returns the ids of its threads, in ascending order.
+    /// Returns its threads' ids, ascending.
     pub fn threads(self) -> Result<Vec<u32>> {
         let entries = fs::read_dir(self.path("task"))
             .map_err(|e| Error::of_process(self.pid, "list the threads", e))?;
@@ -64,34 +63,34 @@ impl Process {
         Ok(tids)
     }
 
-    /// Returns the name of its main thread: at most 15 bytes, which the program may change.
+    /// Returns its main thread's name: at most 15 bytes, which the program may change.
     pub fn comm(self) -> Result<String> {
         self.comm_in("comm")
     }
 
-    /// Returns the name of one of its threads.
+    /// Returns a thread's name.
     pub fn thread_comm(self, tid: u32) -> Result<String> {
         self.comm_in(&format!("task/{tid}/comm"))
     }
 
-    /// Returns its command line, one item per argument, as the program left it. Empty ones at the
-    /// end are dropped, because a program that writes a title over its arguments leaves them.
+    /// Returns its command line's arguments, as the program left them. Empty ones at the end are
+    /// dropped, because programs that write a title over their arguments leave them.
     pub fn command_line(self) -> Result<Vec<OsString>> {
         Ok(words(&self.read("cmdline")?))
     }
 
-    /// Returns its mappings, in ascending order of address. A zombie has none.
+    /// Returns its mappings, ascending by address. A zombie has none.
     pub fn maps(self) -> Result<Vec<Mapping>> {
         maps::parse(&self.alive().read("maps")?)
     }
 
-    /// Returns whether its main thread has ended while others run (`pthread_exit` in `main`).
+    /// Returns whether its main thread ended while others run (`pthread_exit` in `main`).
     pub fn outlived_main_thread(self) -> bool {
         self.alive() != self
     }
 
-    /// Returns the process seen through a thread that still has its memory and files: the main
-    /// thread, or after its end any other.
+    /// Returns the process through a thread that still has its memory and files: the main thread,
+    /// else any other.
     fn alive(self) -> Self {
         let ended = |tid| {
             self.thread_status(tid)
@@ -105,12 +104,12 @@ impl Process {
         living.map_or(self, |pid| Self { pid })
     }
 
-    /// Returns its status: ids, signals, seccomp, capabilities.
+    /// Returns its status.
     pub fn status(self) -> Result<Status> {
         Status::parse(&self.read("status")?)
     }
 
-    /// Returns the status of one of its threads.
+    /// Returns a thread's status.
     pub fn thread_status(self, tid: u32) -> Result<Status> {
         Status::parse(&self.read(&format!("task/{tid}/status"))?)
     }
@@ -131,7 +130,7 @@ impl Process {
     }
 }
 
-/// Splits a command line, in which a NUL follows each word.
+/// A NUL ends each.
 fn words(bytes: &[u8]) -> Vec<OsString> {
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
         return Vec::new();
@@ -142,7 +141,6 @@ fn words(bytes: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
-/// Returns the entries of a directory whose names are numbers.
 fn numbers(entries: fs::ReadDir) -> Vec<u32> {
     entries
         .flatten()

@@ -1,6 +1,6 @@
-//! tracefs: the tracing that is enabled through the kernel's files.
+//! tracefs: tracing enabled through the kernel's files.
 //!
-//! Events of perf_event_open do not appear here, nor these events there.
+//! Events of perf_event_open do not appear here, nor these there.
 
 use std::prelude::rust_2024::*;
 
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 pub enum Tracefs {
     /// Not mounted in the usual places.
     NotMounted,
-    /// Mounted here, but not readable for this user.
+    /// Mounted, but not readable for this user.
     Unreadable(PathBuf),
-    /// Mounted here, and readable.
+    /// Mounted and readable.
     Readable(PathBuf),
 }
 
@@ -43,7 +43,7 @@ impl Tracefs {
         }
     }
 
-    /// Returns everything that is enabled: events, probes and tracers, one line each.
+    /// Returns what is enabled: events, probes and tracers, one line each.
     pub fn active(&self) -> Vec<String> {
         let Some(root) = self.root() else {
             return Vec::new();

@@ -1,9 +1,9 @@
 //! Finds other tracers on this machine.
 //!
-//! A measurement beside another tracer measures both. Three places are searched: descriptors of
-//! other processes (perf events, and BPF programs and links that trace), BPF objects that no
-//! visible process holds (pinned ones), and what is enabled in tracefs. The kernel does not report
-//! what a foreign perf event counts, nor its cgroup. tiptoe's own objects are skipped.
+//! A measurement beside another tracer measures both. Three places are searched: other processes'
+//! descriptors (perf events, and tracing BPF programs and links), BPF objects without a visible
+//! process (pinned ones), and tracefs. The kernel does not report what a foreign perf event counts,
+//! nor its cgroup. tiptoe's own objects are skipped.
 
 use std::prelude::rust_2024::*;
 
@@ -23,18 +23,18 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// A tracer that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
-    /// The process that holds it, if any.
+    /// Its process, if any.
     pub pid: Option<u32>,
-    /// Its name; `kernel` if no process holds it.
+    /// Its name; `kernel` without a process.
     pub comm: String,
     /// What it holds: `8 perf events`, `event sched:sched_switch`.
     pub what: String,
 }
 
-/// What was found, and what could not be searched.
+/// The tracers found, and what could not be searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Everything found, ordered by process.
+    /// What was found, by process.
     pub tracers: Vec<ForeignTracer>,
     /// Processes whose descriptors are closed to this user.
     pub hidden_processes: usize,
@@ -44,7 +44,7 @@ pub struct Scan {
     pub saw_tracefs: bool,
 }
 
-/// Returns all tracers on this machine that this user can see.
+/// Returns all tracers that this user can see.
 pub fn foreign_tracers() -> Vec<ForeignTracer> {
     scan().tracers
 }
@@ -73,7 +73,6 @@ impl fmt::Display for ForeignTracer {
     }
 }
 
-/// A BPF object, from its fdinfo.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BpfObject {
     object: &'static str,
@@ -118,8 +117,8 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<BpfObject>
         }));
 }
 
-/// Names the cgroups of perf events. A process that opens cgroup events keeps the cgroup's
-/// directory open; the kernel shows no more of such an event.
+/// Names the cgroups of perf events, by the directories that a process keeps open, because the
+/// kernel shows no more of them.
 fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     if !cgroups.is_empty()
         && let Some(events) = held.remove(PERF_EVENT)
@@ -180,8 +179,8 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     Some(format!("BPF {kind} program"))
 }
 
-/// Finds objects that no visible process holds, mostly pinned in bpffs. Links come first, because
-/// they name their place.
+/// Finds objects without a visible process, mostly pinned in bpffs. Links come first, because they
+/// name their place.
 fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
     for (object, name) in [(Object::Link, "link"), (Object::Program, "program")] {

@@ -1,5 +1,5 @@
-//! Changes by the program's loader during a session: a loading thread reports new libraries to
-//! tiptoe, and waits for their probes.
+//! Changes by the program's loader during a session: a loading thread reports new libraries, and waits for
+//! their probes.
 //!
 //! | word | written by | holds |
 //! |---|---|---|
@@ -7,12 +7,12 @@
 //! | served | tiptoe | the last change that is done, with all before it |
 //! | turn | tiptoe, the agent's thread | counts events that a loading thread may wait for; a futex |
 //! | given up | the loading thread | the last change for which it stopped waiting |
-//! | missed | the loading thread | how many libraries ran on without their probes |
-//! | since | the loading thread | when the oldest change was reported that is not served |
+//! | missed | the loading thread | libraries that ran on without their probes |
+//! | since | the loading thread | when the oldest unserved change was reported |
 //! | looks | the loading thread | odd while the list of libraries changes |
-//! | fresh | the loading thread | the number of reported libraries that are not served, and their addresses |
+//! | fresh | the loading thread | the number of unserved libraries, and their addresses |
 //!
-//! Only one thread loads at a time, because it holds the loader's lock.
+//! One thread loads at a time, because it holds the loader's lock.
 
 use core::sync::atomic::AtomicU32;
 
@@ -46,9 +46,8 @@ impl<'a> Data<'a> {
         self.words.store(FRESH, count as u64 + 1);
     }
 
-    /// Returns the addresses of libraries that were reported and are not served; `None` if there
-    /// are too many. Must be called after [`Data::reported`], whose Acquire makes the list visible.
-    /// For tiptoe.
+    /// Returns the addresses of unserved libraries; `None` if there are too many. Must be called
+    /// after [`Data::reported`], whose Acquire makes the list visible. For tiptoe.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;
@@ -56,7 +55,7 @@ impl<'a> Data<'a> {
         (count <= MOST_FRESH).then_some(bases)
     }
 
-    /// Reports a change, and returns its number. `now` is in ns of CLOCK_MONOTONIC. The caller must
+    /// Reports a change at `now`, in ns of CLOCK_MONOTONIC; returns its number. The caller must
     /// wake the futex. For the loading thread.
     pub fn report(&self, now: u64) -> u64 {
         let reported = self.reported();
@@ -84,7 +83,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the last change that is done, with all before it. For the loading thread.
+    /// Returns the last change that is done. For the loading thread.
     pub fn served(&self) -> u64 {
         // Acquire: pairs with the Release in `serve` (edge E).
         self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
@@ -106,33 +105,33 @@ impl<'a> Data<'a> {
         self.miss();
     }
 
-    /// Counts a library that runs on without its probes. For the loading thread.
+    /// Counts a library that runs on without probes. For the loading thread.
     pub fn miss(&self) {
         self.words.store(MISSED, self.missed().wrapping_add(1));
     }
 
-    /// Returns how many libraries ran on without their probes. For tiptoe.
+    /// Returns how many libraries ran on without probes. For tiptoe.
     pub fn missed(&self) -> u64 {
         self.words.load(MISSED)
     }
 
-    /// Returns the last change for which the loading thread stopped waiting.
+    /// Returns the last change that the loading thread stopped waiting for.
     pub fn given_up(&self) -> u64 {
         self.words.load(GIVEN_UP)
     }
 
-    /// Returns when the oldest change was reported that is not served. For tiptoe.
+    /// Returns when the oldest unserved change was reported. For tiptoe.
     pub fn since(&self) -> u64 {
         self.words.load(SINCE)
     }
 
-    /// Returns a number that is odd while the list of libraries changes, and different after each
-    /// change. For tiptoe.
+    /// Returns a number that is odd while the list of libraries changes, and new after each change.
+    /// For tiptoe.
     pub fn looks(&self) -> u64 {
         self.words.load(LOOKS)
     }
 
-    /// Marks the beginning or end of a change of the list of libraries. For the loading thread.
+    /// Marks the beginning or end of such a change. For the loading thread.
     pub fn set_changing(&self, changing: bool) {
         let looks = self.looks();
         let next = if changing { looks | 1 } else { (looks | 1) + 1 };

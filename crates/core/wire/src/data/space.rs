@@ -1,8 +1,7 @@
-//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`), and how often it was copied.
+//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`), and of its copies.
 //!
-//! Lookups and forks are counted in each thread's own slab, before its counters, because a counter shared by
-//! all threads would cost more than the lookup. Readings of the list of mappings are counted in the
-//! header, which only the agent's thread writes.
+//! Lookups and forks are counted in each thread's slab, because a shared counter would cost more than the
+//! lookup. Readings of the list of mappings are counted in the header, which only the agent's thread writes.
 
 use super::Data;
 
@@ -12,11 +11,11 @@ pub mod slots {
     pub const SPECULATIVE: u32 = 8;
     /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// Lookups without an answer: nothing was found, or nothing certain.
+    /// Lookups that found nothing, or nothing certain.
     pub const MISSED: u32 = 10;
-    /// Calls of the program that change executable mappings of files.
+    /// Calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
-    /// Calls of the program that start a process with memory of its own.
+    /// Calls that start a process with memory of its own.
     pub const FORKS: u32 = 12;
 }
 
@@ -27,14 +26,14 @@ const BYTES: usize = 35;
 const KEPT_AT: usize = 36;
 const KEPT_LEN: usize = 37;
 
-/// The results of reading the list of mappings. They are the target's claim.
+/// The results of reading the list of mappings; the target's claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
     /// How often the list was read.
     pub readings: u64,
-    /// How many differences were found although nothing was in doubt: changes that no hook saw.
+    /// Differences found although nothing was in doubt: changes that no hook saw.
     pub corrected: u64,
-    /// Executable mappings of files; adjacent ones that continue each other count once.
+    /// Executable mappings of files; adjacent ones that continue each other are one.
     pub mappings: u64,
     /// Their total size in bytes.
     pub bytes: u64,
@@ -55,12 +54,12 @@ impl Data<'_> {
         self.words.store(KEPT_LEN, len);
     }
 
-    /// Returns the address and length of the agent's tables, as the agent claims. For tiptoe.
+    /// Returns that range, as the agent claims. For tiptoe.
     pub fn kept(&self) -> (u64, u64) {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Returns the last results. Their fields may be of different readings. For tiptoe.
+    /// Returns the last results; fields may be of different readings. For tiptoe.
     pub fn readings(&self) -> Readings {
         Readings {
             readings: self.words.load(READINGS),

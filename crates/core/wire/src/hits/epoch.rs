@@ -1,5 +1,5 @@
-//! Epochs without missed hits: between two hits of one epoch no store was missed, so the value
-//! before the second is the one that the first left.
+//! Epochs without missed hits: the value before a hit is what the epoch's previous hit left,
+//! because no store between them was missed.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};
@@ -7,9 +7,9 @@ use crate::primitive::Ordering::{AcqRel, Acquire, Release};
 /// An interval between two moments at which stores were missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// The number of the epoch. Between two hits with the same number no hit is missing.
+    /// The number. No hit is missing between two of one number.
     pub number: u64,
-    /// This is a gap, not an epoch: the events are disabled, so stores are being missed.
+    /// A gap, not an epoch: the events are disabled, so stores are being missed.
     pub is_gap: bool,
 }
 
@@ -34,7 +34,7 @@ impl Hits<'_> {
     pub fn epoch(&self) -> Epoch {
         // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in
         // `set_waking` (edge E). The number must be loaded first and compared last; otherwise a gap
-        // that begins or ends in between would be missed.
+        // in between would be missed.
         let load = |at| self.0.at(at).map_or(0, |word| word.load(Acquire));
         let number = load(head::EPOCH);
         let is_gap = load(head::IS_RESTING) != 0 || load(head::IS_WAKING) != 0;
@@ -44,7 +44,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Begins a new epoch, because a store before it may have been missed. For the agent.
+    /// Begins an epoch, because a store may have been missed. For the agent.
     pub fn next_epoch(&self) {
         if let Some(word) = self.0.at(head::EPOCH) {
             // AcqRel: pairs with the Acquire in `epoch` (edge E).
@@ -52,8 +52,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Marks that events are being enabled, or that all are enabled. In the latter case a new epoch
-    /// begins. For the agent.
+    /// Marks events as being enabled, or as all enabled, which begins an epoch. For the agent.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

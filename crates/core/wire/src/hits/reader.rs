@@ -3,9 +3,9 @@
 use super::{CELLS, Epoch, Hit, Hits, STACK, cell, head};
 use crate::words::Words;
 
-/// The position of the reader. It trusts only its own memory. For tiptoe.
+/// The position of the reader, which trusts only its own memory. For tiptoe.
 #[derive(Clone, Debug, Default)]
-pub struct Reader {
+pub struct HitReader {
     tail: u64,
 }
 
@@ -13,9 +13,9 @@ pub struct Reader {
 #[derive(Clone, Copy)]
 pub struct RecordedHit<'a>(Words<'a>);
 
-impl Reader {
+impl HitReader {
     /// Passes complete hits to `take` in order, and frees their cells. With `is_end`, when no
-    /// thread writes any more, incomplete cells are skipped. Returns how many were skipped.
+    /// thread writes any more, skips incomplete cells, and returns their number.
     pub fn read(&mut self, hits: &Hits, is_end: bool, mut take: impl FnMut(RecordedHit)) -> u64 {
         let head = hits.0.load(head::HEAD);
         let ahead = head.wrapping_sub(self.tail).min(CELLS as u64);
@@ -58,17 +58,17 @@ impl<'a> RecordedHit<'a> {
         }
     }
 
-    /// Returns how many bytes of the value and the stack could be read.
+    /// Returns the readable bytes of value and stack.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(cell::BYTES)
     }
 
-    /// Returns the value in memory, of `len` bytes; `None` if it could not be read.
+    /// Returns the value of `len` bytes, if it could be read.
     pub fn value(&self, len: u8) -> Option<u64> {
         (self.bytes() >= len.into()).then(|| self.0.load(cell::VALUE))
     }
 
-    /// Returns the stack's words that could be read after a value of `len` bytes.
+    /// Returns the readable words of stack after a value of `len` bytes.
     pub fn stack(&self, len: u8) -> impl Iterator<Item = u64> {
         let bytes = self.bytes().saturating_sub(len.into());
         let words = usize::try_from(bytes / 8).map_or(0, |words| words.min(STACK));

@@ -35,7 +35,7 @@ fn push(hits: &Hits, number: u64) -> bool {
 fn a_ring_wraps_around_and_refuses_hits_without_room() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
-    let mut reader = Reader::default();
+    let mut reader = HitReader::default();
     for _ in 0..3 {
         let taken = (0..CELLS as u64 + 5).filter(|n| push(&hits, *n)).count();
         assert_eq!(taken, CELLS);
@@ -54,7 +54,7 @@ fn a_ring_wraps_around_and_refuses_hits_without_room() {
 fn an_incomplete_cell_is_waited_for_and_skipped_at_the_end() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
-    let mut reader = Reader::default();
+    let mut reader = HitReader::default();
     let hole = hits.reserve();
     assert!(hole.is_some() && push(&hits, 1));
     assert_eq!(reader.read(&hits, false, |_| panic!("it waits")), 0);
@@ -67,7 +67,7 @@ fn an_incomplete_cell_is_waited_for_and_skipped_at_the_end() {
 fn an_impossible_head_is_read_in_bounded_time() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
-    let mut reader = Reader::default();
+    let mut reader = HitReader::default();
     for lie in [u64::MAX, 1 << 40, 0] {
         words[head::HEAD].store(lie, Relaxed);
         words[CELLS_AT + cell::BYTES].store(lie, Relaxed);

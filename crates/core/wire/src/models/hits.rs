@@ -1,5 +1,5 @@
-//! A ring of hits that two threads share: each hit must be read whole, once, and in the order of
-//! its thread.
+//! A ring of hits that two threads share: hits must be read whole, once, and in their thread's
+//! order.
 //!
 //! Edge I has no mutant, because loom never lets a load see a store that is still to come.
 
@@ -8,14 +8,13 @@ use std::vec::Vec;
 use tiptoe_sync::mutant::{Edge, Ordering::*, lose};
 
 use super::{std, words};
-use crate::hits::{Hits, Reader, WORDS};
+use crate::hits::{HitReader, Hits, WORDS};
 
-/// Two threads write as much as fits, while the reader reads.
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
         let turn = words(1);
-        // As in the model of records: a thread must access a shared word before it moves the head.
+        // As in the model of records: a shared word must be accessed before the head moves.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let push = move |number: u64| {
             take_turn();
@@ -27,7 +26,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
             push(1)
         });
         lose(looker);
-        let mut reader = Reader::default();
+        let mut reader = HitReader::default();
         let mut seen = Vec::new();
         let mut look = |is_end| {
             take_turn();
@@ -74,7 +73,6 @@ fn mutant_torn_reserve() {
     written_and_read([Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// Events are throttled and enabled again, while a hit reads the epoch.
 fn rested_and_woken([agent, thread]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");

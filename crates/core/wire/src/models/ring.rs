@@ -1,5 +1,5 @@
-//! A ring of records: whatever interrupts its thread and however late the reader is, records must
-//! be read whole, in order and once, and lost ones must be counted.
+//! A ring of records: despite interruptions and a late reader, records must be read whole, in order
+//! and once, and lost ones counted.
 //!
 //! Edge G has no mutant, because loom never lets a load see a store that is still to come.
 
@@ -47,8 +47,8 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // loom reorders two threads only if the last access of a word was another thread's, but a
-        // thread reads its own head before it moves it. So each push accesses a shared word first.
+        // loom reorders two threads only if another thread accessed the word last, but a thread
+        // reads its own head before it moves it. So each push accesses a shared word first.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);
@@ -135,8 +135,8 @@ fn mutant_torn_reserve() {
     interrupted(Some(Edge::Exchange));
 }
 
-/// The reader gives up a cell while its thread is in a handler that records on and on. Then the
-/// thread writes the cell after all. It must not be taken for a later record.
+/// The reader gives up a cell whose thread is in a handler that records on and on. The late write
+/// must not be taken for a later record.
 #[test]
 fn a_cell_that_was_given_up_is_never_read() {
     at_each_step(|nth| {

@@ -1,4 +1,4 @@
-//! What the tests share: storage, a way to wait, and the rule as a plain list.
+//! Shared by the tests: storage, a way to wait, and the rule as a plain list.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -35,7 +35,6 @@ pub const fn task(task: u64, cpu: Option<u32>) -> Target {
     Target::Task { task, cpu }
 }
 
-/// The rule, over a plain list of all reservations.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub cpus: u32,
@@ -64,15 +63,14 @@ impl Model {
         matches!(self.registers, Registers::Mixed(_)) || one == two
     }
 
-    /// Returns the reservations on a CPU in the registers of a kind.
     fn on(&self, cpu: u32, kind: Kind) -> impl Iterator<Item = &Request> {
         self.held.iter().filter(move |held| {
             self.shares_registers(held.kind, kind) && held.cpu().is_none_or(|on| on == cpu)
         })
     }
 
-    /// Returns the slots of CPU-wide reservations there, and of the request's task, or of the task
-    /// that holds most.
+    /// Returns the slots there of CPU-wide reservations, and of the request's task or the one that
+    /// holds most.
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));
@@ -104,7 +102,6 @@ impl Model {
         })
     }
 
-    /// Returns the number of reservations of tasks.
     pub fn of_tasks(&self) -> usize {
         let tasks = self.held.iter();
         tasks

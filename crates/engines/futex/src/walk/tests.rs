@@ -1,5 +1,3 @@
-//! Walks by tables of a few rows.
-
 use super::*;
 extern crate std;
 use core::sync::atomic::AtomicU64;
@@ -48,13 +46,13 @@ fn the_runtimes_frames_are_stepped_over() {
     let rows = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
     assert!(frames.add(&library(0x1000, RuntimePart::Libc), &rows));
     assert!(frames.add(&library(0x8000, RuntimePart::Other), &rows));
-    // The second time it is known.
+    // The second time it is cached.
     for _ in 0..2 {
         assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
         let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
         assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-        // A call at the end of what is described; and one of what is not.
+        // A call at the end of the described code; then one in undescribed code.
         assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
         assert_eq!(
             caller(&frames, &[0x1101, 0x1181, 0x4001]),
@@ -67,13 +65,12 @@ fn the_runtimes_frames_are_stepped_over() {
     assert_eq!(nobody, Caller::default());
 }
 
-/// The call site was the standard library's own template, and never the function that called it.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_standard_library_in_the_program_is_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    // Of the program only what is at 0x4100 to 0x4140 is the standard library's.
+    // In the program only 0x4100 to 0x4140 is the standard library's.
     let libc = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
     let program = [row(0x100, rule(0x20)), row(0x140, Rule::UNKNOWN)];
     assert!(frames.add(&library(0x1000, RuntimePart::Libc), &libc));
@@ -84,7 +81,7 @@ fn a_standard_library_in_the_program_is_stepped_over() {
         assert_eq!(caller(&frames, &through)[..2], [0x4151, 0x1101]);
         assert_eq!(caller(&frames, &[0x4151, 0x4101])[0], 0x4151);
         assert_eq!(caller(&frames, &[0x1101, 0x9001])[0], 0x9001);
-        // Nobody else is on the stack.
+        // No other function is on the stack.
         let alone = [0x1101, 0x4101, 0x4111, 0x1111, 0x1181];
         assert_eq!(caller(&frames, &alone), [0x4101, 0x1101, 0x128]);
     }
@@ -126,7 +123,7 @@ fn there_are_so_many_libraries_and_no_more() {
     );
 }
 
-/// More places than are kept: each has its rule all the same.
+/// More places than are cached: each still has its rule.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn what_is_not_kept_is_searched_for() {

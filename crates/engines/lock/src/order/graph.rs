@@ -1,5 +1,3 @@
-//! The graph of lock orders, under one mutex.
-
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -25,8 +23,8 @@ pub(super) enum AddedEdge {
     Known,
     /// The edge is new, and closes no ring.
     New,
-    /// The edge is new, and closes a ring of these steps. It is kept, so that this ring is not
-    /// reported again, but other rings through the edge are.
+    /// The edge closes a ring of these steps. It is kept, so that only other rings through it are
+    /// reported.
     Ring(Vec<Step>),
 }
 
@@ -35,10 +33,10 @@ pub(super) struct Graph {
     classes: HashMap<TypeId, u32>,
     last_class: u32,
     steps: HashMap<Edge, Step>,
-    /// The edges from a node, and the nodes with an edge to it.
+    /// Edges from a node, and the nodes with an edge to it.
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
-    /// The reported faults of single threads: the node, and the two call sites.
+    /// Reported faults of single threads: the node, and two call sites.
     reported: HashSet<(u32, [usize; 2])>,
 }
 
@@ -58,25 +56,22 @@ pub(super) fn class_of(class: TypeId) -> u32 {
     new
 }
 
-/// Returns a number that no class has.
 pub(super) fn own_class() -> u32 {
     let mut graph = graph();
     graph.last_class += 1;
     graph.last_class
 }
 
-/// Removes the node of a lock that was dropped.
 pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Returns whether no fault of the node was reported before at these two call sites, and records
-/// that one is.
+/// Records a fault of the node at two call sites. Returns whether it is new.
 pub(super) fn is_news(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// Adds an edge. `step` is called only if the edge is new, because it captures a stack.
+/// Adds an edge. `step` captures a stack, so it is called only for a new one.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }
@@ -97,8 +92,8 @@ impl Graph {
         ring.map_or(AddedEdge::New, AddedEdge::Ring)
     }
 
-    /// Returns the shortest path from the end of an edge back to its start, on which each thread
-    /// waits for the next.
+    /// Returns the shortest path from an edge's end back to its start, on which each thread waits
+    /// for the next.
     fn way_back(&self, edge: Edge) -> Option<Vec<Edge>> {
         let start: WantedNode = (edge.to, edge.wants);
         let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();
@@ -143,7 +138,6 @@ impl Graph {
     }
 }
 
-/// Returns the edges by which the search reached a node, in the order of the search.
 fn way_to(mut place: WantedNode, came_by: &HashMap<WantedNode, (Edge, WantedNode)>) -> Vec<Edge> {
     let mut way = Vec::new();
     while let Some((edge, before)) = came_by.get(&place) {

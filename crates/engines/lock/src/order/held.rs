@@ -1,4 +1,4 @@
-//! The locks that this thread holds, and the pairs that it has added before.
+//! This thread's locks, and the pairs that it added.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::from_ref;
@@ -16,27 +16,27 @@ use crate::acquisition::{Lock, Mode};
 const KNOWN: usize = 256;
 
 thread_local! {
-    static HELD: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static HELD: RefCell<Vec<HeldLock>> = const { RefCell::new(Vec::new()) };
     static SEEN: [Cell<Option<Edge>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
     /// Set while the validator or its reporter runs in this thread. Otherwise a reporter that takes
     /// a checked lock would recurse without end.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks released by another thread than the one that took them (guards may be sent), each with a
-/// number. An entry records the last number when its lock is taken. An entry with a smaller number
-/// than its lock's is stale and is dropped; a newer holder's entry never is, because the release
-/// comes before the next acquisition. For a shared lock the dropped entry may be another reader's.
+/// Numbered locks released by another thread than the one that took them (guards may be sent). An
+/// entry records the last number when its lock is taken. One with a smaller number than its lock's
+/// is stale and dropped; a newer holder's never is, because the release precedes the next
+/// acquisition. For a shared lock it may be another reader's.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint whether to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number. Relaxed: the released lock orders it before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The capacity of [`LET_GO`]. It must be bounded, because entries of threads that have ended stay.
+/// The capacity of [`LET_GO`], bounded because entries of ended threads stay.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct HeldLock {
     node: u32,
     held: HeldAs,
     side: Side,
@@ -44,9 +44,9 @@ pub(super) struct Entry {
     since: u64,
 }
 
-impl Entry {
-    pub(super) fn new(lock: &Lock, node: u32, mode: Mode) -> Entry {
-        Entry {
+impl HeldLock {
+    pub(super) fn new(lock: &Lock, node: u32, mode: Mode) -> HeldLock {
+        HeldLock {
             node,
             held: HeldAs::of(mode),
             side: Side {
@@ -61,15 +61,15 @@ impl Entry {
     }
 }
 
-/// Runs `work` on the held locks, unless the validator itself is running.
-fn with_held(work: impl FnOnce(&RefCell<Vec<Entry>>)) {
+/// Runs `work` on the held locks, unless the validator is running.
+fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
-        // A thread that is ending has no list any more, and is not checked.
+        // A thread that is ending has no list, and is not checked.
         HELD.try_with(work).unwrap_or(());
     }
 }
 
-pub(super) fn push(entry: Entry) {
+pub(super) fn push(entry: HeldLock) {
     with_held(|held| held.borrow_mut().push(entry));
 }
 
@@ -100,27 +100,26 @@ pub(super) fn pop(address: usize, as_held: HeldAs) {
     });
 }
 
-fn find(held: &[Entry], address: usize, as_held: HeldAs) -> Option<usize> {
+fn find(held: &[HeldLock], address: usize, as_held: HeldAs) -> Option<usize> {
     held.iter()
         .rposition(|entry| entry.side.address == address && entry.held == as_held)
 }
 
-/// Drops entries of locks that other threads have released.
-fn tidy(held: &mut Vec<Entry>) {
+/// Drops entries of locks that other threads released.
+fn tidy(held: &mut Vec<HeldLock>) {
     if LET_GO_COUNT.load(Relaxed) == 0 {
         return;
     }
     let mut let_go = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
     let_go.retain(|(address, number)| {
-        let is_its = |entry: &Entry| entry.side.address == *address && entry.since < *number;
+        let is_its = |entry: &HeldLock| entry.side.address == *address && entry.since < *number;
         let at = held.iter().position(is_its);
         at.map(|at| held.remove(at)).is_none()
     });
     LET_GO_COUNT.store(let_go.len(), Relaxed);
 }
 
-/// Checks a lock that this thread would wait for.
-pub(super) fn check(wanted: &Entry, wants: Wants) {
+pub(super) fn check(wanted: &HeldLock, wants: Wants) {
     with_held(|held| {
         tidy(&mut held.borrow_mut());
         let held = held.borrow();
@@ -139,13 +138,13 @@ pub(super) fn check(wanted: &Entry, wants: Wants) {
     });
 }
 
-/// Returns whether the thread holds the lock already, in which case no order needs to be checked.
-fn has_it_already(held: &[Entry], wanted: &Entry, wants: Wants) -> bool {
+/// Returns whether the thread holds the lock, so that no order needs a check.
+fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: Wants) -> bool {
     let mut same = held
         .iter()
         .filter(|entry| entry.side.address == wanted.side.address);
     let reads_again = wants == Wants::Again;
-    let waits = |entry: &&Entry| wants.waits_for(entry.held);
+    let waits = |entry: &&HeldLock| wants.waits_for(entry.held);
     if let Some(entry) = same.clone().find(waits) {
         report_single(Fault::Recursion, entry, wanted);
         return true;
@@ -154,7 +153,7 @@ fn has_it_already(held: &[Entry], wanted: &Entry, wants: Wants) -> bool {
     reads_again && same.next().is_some()
 }
 
-fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
+fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: Wants) {
     if entry.node == wanted.node {
         if wants.waits_for(entry.held) {
             report_single(Fault::SameClass, entry, wanted);
@@ -167,7 +166,7 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
         to: wanted.node,
         wants,
     };
-    // The upper bits of a product depend on all bits of its factors.
+    // A product's upper bits depend on all bits of its factors.
     let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
     let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % KNOWN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
@@ -181,8 +180,8 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Reports a fault of a single thread, once for each pair of call sites.
-fn report_single(fault: Fault, entry: &Entry, wanted: &Entry) {
+/// Once per pair of call sites.
+fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_news(wanted.node, places) {
         let steps = vec![Step::new(entry.side, wanted.side)];

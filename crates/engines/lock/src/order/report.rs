@@ -22,9 +22,9 @@ use crate::acquisition::Mode;
 pub enum Fault {
     /// Threads take locks in orders that form a ring.
     Inversion,
-    /// A thread waits for a lock that it holds itself.
+    /// A thread waits for a lock that it holds.
     Recursion,
-    /// A thread takes two locks of one class without stating an order: see
+    /// A thread takes two locks of one class without an order: see
     /// [`lock_nested`](crate::MutexExt::lock_nested).
     SameClass,
 }
@@ -71,7 +71,7 @@ pub struct Step {
     pub wants: Side,
     /// The thread's name.
     pub thread: String,
-    /// The stack when the thread first wanted the second lock.
+    /// The stack when it first wanted the second lock.
     pub stack: Arc<Backtrace>,
 }
 
@@ -97,7 +97,7 @@ pub struct Step {
 pub struct Report {
     /// What is wrong.
     pub fault: Fault,
-    /// The step of the current thread, then the earlier steps.
+    /// The current thread's step, then earlier ones.
     pub steps: Vec<Step>,
 }
 
@@ -109,7 +109,7 @@ fn on_stderr(report: &Report) {
 }
 
 /// Sets the function that receives reports, in the thread that wants the lock. The default prints
-/// to stderr. Locks that the function takes are not checked.
+/// to stderr. Its own locks are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));
@@ -118,7 +118,7 @@ pub fn on_report(reporter: fn(&Report)) {
     *REPORTER.write().unwrap_or_else(PoisonError::into_inner) = reporter;
 }
 
-/// Returns how many orders were reported. A test without such faults ends with 0.
+/// Returns how many orders were reported.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::reports(), 0);

@@ -43,7 +43,7 @@ impl Wants {
         }
     }
 
-    /// Returns whether a request of this kind waits for a thread that holds the lock as `held`.
+    /// Returns whether this request waits for a thread that holds the lock as `held`.
     pub(super) fn waits_for(self, held: HeldAs) -> bool {
         match self {
             Wants::Again => held == HeldAs::Writes,

@@ -17,10 +17,8 @@ thread_local! {
     static PANICS: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// The state of a [`Fake`] lock for a thread that wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is free.
     Free,
     /// Taken, and released to a waiter.
     Taken,
@@ -30,17 +28,14 @@ pub enum State {
     Broken,
 }
 
-/// Sets the state of all fake locks of this thread.
 pub fn locks_are(state: State) {
     STATE.set(state);
 }
 
-/// Sets the event at which hooks panic.
 pub fn panics_at(words: Option<&str>) {
     PANICS.with(|panics| *panics.borrow_mut() = words.map(str::to_owned));
 }
 
-/// Returns the events since the last call.
 pub fn log() -> Vec<String> {
     LOG.with(|log| log.take())
 }
@@ -71,8 +66,7 @@ fn gives(what: &str) {
     note(format!("raw {what}"));
 }
 
-// SAFETY: one thread alone uses the fake lock, and never takes it twice at a time. So no two guards
-// exist at once.
+// SAFETY: one thread alone uses the fake lock, and never takes it twice, so no two guards exist.
 unsafe impl RawMutex for Fake {
     const INIT: Self = Fake;
     type GuardMarker = GuardNoSend;
@@ -237,7 +231,6 @@ unsafe impl RawRwLockUpgradeTimed for Fake {
     }
 }
 
-/// Logs waits.
 pub struct Waiting;
 
 impl Hook for Waiting {
@@ -253,7 +246,6 @@ impl Hook for Waiting {
     }
 }
 
-/// Logs each acquisition.
 pub struct Holding;
 
 impl Hook for Holding {

@@ -1,13 +1,12 @@
-//! The other way to count for labels: one set of system-wide groups, which switches between labels
-//! do not touch. Their counts are read at each switch, and charged to the label that ran and to
-//! those above it.
+//! The other way to count for labels: system-wide groups, which switches of labels do not touch.
+//! They are read at each switch, and charged to the label that ran and those above.
 
 use alloc::vec::Vec;
 
-use super::{Cpu, Group, Outcome, Switch};
+use super::{Cpu, GroupOutcome, Outcome, Switch};
 use crate::{Label, State, Times};
 
-/// One CPU with system-wide groups, and what each label was charged.
+/// A CPU with system-wide groups, and each label's charges.
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
     cpu: Cpu<'a>,
@@ -17,7 +16,6 @@ pub struct Charges<'a> {
     last: Vec<TimedCount>,
 }
 
-/// A count and its times.
 #[derive(Clone, Copy, Debug, Default)]
 struct TimedCount {
     count: u64,
@@ -42,7 +40,7 @@ impl<'a> Charges<'a> {
             .run_each(switches, end_ns, seed, |cpu| charge(cpu, charged, last));
     }
 
-    /// Returns the outcome of the groups themselves, then of each group for each of these labels.
+    /// Returns the outcome of the groups, then of each group for each label.
     pub fn outcome(&self, labels: impl Iterator<Item = Label>) -> Outcome {
         let mut outcome = self.cpu.outcome();
         let count = outcome.groups.len();
@@ -50,7 +48,7 @@ impl<'a> Charges<'a> {
             let first = label.0 as usize * count;
             let charged = self.charged.get(first..first + count);
             for (at, seen) in charged.unwrap_or_default().iter().enumerate() {
-                outcome.groups.push(Group {
+                outcome.groups.push(GroupOutcome {
                     times: seen.times,
                     blind_ns: 0,
                     in_error: outcome.groups[at].in_error,
@@ -63,7 +61,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Charges the label that runs, before it is left and at the end.
+/// Called before it is left.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

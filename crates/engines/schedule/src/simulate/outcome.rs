@@ -5,14 +5,14 @@ use core::ops::AddAssign;
 
 use crate::Times;
 
-/// The results of the groups, and the number of operations.
+/// The groups' results, and the operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// In the order of the request.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupOutcome>,
     /// The number of label switches.
     pub switches: u64,
-    /// The simulated time; for several CPUs their sum.
+    /// The simulated time, summed over CPUs.
     pub ns: u64,
     /// How many events were added to the PMU.
     pub added: u64,
@@ -22,13 +22,13 @@ pub struct Outcome {
 
 /// The result of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupOutcome {
     /// How long it was enabled and counted.
     pub times: Times,
     /// How long its first event was deleted within switches that added it again. Not in `times`,
     /// because a real scheduler does not know it.
     pub blind_ns: u64,
-    /// Whether it was pinned and found no slot, on some CPU.
+    /// Whether it was pinned without a slot, on some CPU.
     pub in_error: bool,
     /// The events that the group counted.
     pub count: u64,
@@ -43,9 +43,9 @@ impl Outcome {
     }
 }
 
-impl Group {
-    /// Returns the relative error of its scaled count, in parts per million; `None` if it never
-    /// counted although events happened.
+impl GroupOutcome {
+    /// Returns the relative error of its scaled count, in parts per million; `None` if it missed
+    /// all events.
     pub fn error(&self) -> Option<u64> {
         let scaled = self.times.scaled(self.count)?;
         let off = u128::from(scaled.abs_diff(self.work)) * 1_000_000;

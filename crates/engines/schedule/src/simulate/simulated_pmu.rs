@@ -1,4 +1,4 @@
-//! A simulated PMU: it counts the events that the simulation produces, and the operations.
+//! A simulated PMU, which counts simulated events and operations.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,9 @@ use crate::{Event, NoUsableSlot, Pmu};
 pub(crate) struct SimulatedPmu {
     slots: u32,
     operation_ns: u64,
-    /// How many events have happened.
     work: u64,
     pub(crate) added: u64,
     pub(crate) deleted: u64,
-    /// The number of operations before the current switch.
     before: u64,
     events: Vec<EventCount>,
 }
@@ -20,10 +18,10 @@ pub(crate) struct SimulatedPmu {
 #[derive(Clone, Copy, Debug, Default)]
 struct EventCount {
     count: u64,
-    /// The value of `work` when it began to count.
+    /// `work` when it began to count.
     base: u64,
     is_on: bool,
-    /// The number of the operation that last deleted it.
+    /// The operation that last deleted it.
     out_at: u64,
     blind_ns: u64,
 }
@@ -41,7 +39,7 @@ impl SimulatedPmu {
         }
     }
 
-    /// Resets the counts, because opening the events is no switch.
+    /// Resets the counts, because opening is no switch.
     pub(crate) fn begin(&mut self) {
         (self.added, self.deleted, self.before) = (0, 0, 0);
     }
@@ -88,8 +86,8 @@ impl Pmu for SimulatedPmu {
         let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
         let now = self.added + self.deleted;
         let seen = self.seen_mut(event);
-        // Deleted and added in one switch. If it was deleted in an earlier switch, it waited, and
-        // its times say so.
+        // Deleted and added in one switch. If it was deleted earlier, it waited, and its times say
+        // so.
         if seen.out_at > before {
             seen.blind_ns += (now - seen.out_at) * operation_ns;
         }

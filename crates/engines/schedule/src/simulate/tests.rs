@@ -145,8 +145,8 @@ fn a_recorded_trace_has_a_known_answer() {
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }
 
-/// One system-wide set, charged to labels. If everything fits, no label misses anything; in any
-/// case the charges of all labels add up to the set's counts.
+/// If everything fits, no label misses anything; all labels' charges always add up to the set's
+/// counts.
 #[test]
 fn charges_add_up_to_the_counts() {
     let (tree, labels, _) = machine(6);
@@ -167,12 +167,13 @@ fn charges_add_up_to_the_counts() {
         let (system, of_labels) = outcome.groups.split_at(3);
         for (at, system) in system.iter().enumerate() {
             let mine = || of_labels.iter().skip(at).step_by(3);
-            let sum = |part: fn(&Group) -> u64| mine().map(part).sum::<u64>();
+            let sum = |part: fn(&GroupOutcome) -> u64| mine().map(part).sum::<u64>();
             assert_eq!(sum(|group| group.count), system.count);
             assert_eq!(sum(|group| group.work), system.work);
             assert_eq!(sum(|group| group.times.running_ns), system.times.running_ns);
             assert_eq!(sum(|group| group.times.enabled_ns), system.times.enabled_ns);
-            let exact = |group: &Group| group.error() == Some(0) && group.times.missed_ns() == 0;
+            let exact =
+                |group: &GroupOutcome| group.error() == Some(0) && group.times.missed_ns() == 0;
             assert_eq!(mine().all(exact), fits, "{slots} slots");
         }
         // Only turns move events.

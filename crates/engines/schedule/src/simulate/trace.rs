@@ -32,8 +32,7 @@ impl Random {
     }
 }
 
-/// A CPU on which labels run equally often, never twice in a row, each time for up to twice the
-/// mean.
+/// A CPU where labels run equally often, never twice in a row, each time for up to twice the mean.
 #[derive(Clone, Debug)]
 pub struct Synthetic<'a> {
     labels: &'a [Label],
@@ -44,7 +43,7 @@ pub struct Synthetic<'a> {
 }
 
 impl Synthetic<'_> {
-    /// Returns an endless trace; an empty one if there is no label.
+    /// Returns an endless trace, empty without labels.
     pub fn new(labels: &[Label], mean_ns: u64, seed: u64) -> Synthetic<'_> {
         Synthetic {
             labels,

@@ -8,18 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_schedule::{Event, NoUsableSlot, Pmu};
 
-/// Counters that all count the same work.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     pub slots: u32,
-    /// How many events have happened.
     pub work: u64,
     /// The running events, with the value of `work` when they began.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
     /// Added (`true`) and deleted events since the log was cleared.
     pub log: Vec<(bool, Event)>,
-    /// Events that exclude each other: only one of them can count at a time.
+    /// Mutually exclusive events: only one can count at a time.
     pub rivals: BTreeSet<Event>,
 }
 

@@ -1,9 +1,9 @@
-//! A slow model of the scheduler: it keeps nothing between two changes but each group's state.
+//! A slow model of the scheduler, which keeps nothing but each group's state.
 //!
 //! Time passes for each group separately. After each change the running groups are computed from
-//! all groups.
+//! all.
 
-/// The memory of a flexible group's share, its initial credit, and the lead of running groups.
+/// A share's memory, initial credit, and the lead of running groups.
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
@@ -62,7 +62,6 @@ impl Model {
         }
     }
 
-    /// Returns the groups that could count now.
     pub fn active(&self) -> Vec<usize> {
         let can = |group: &Group| {
             !group.is_off && !group.in_error && !group.is_gone && self.runs(group.target)
@@ -72,7 +71,6 @@ impl Model {
             .collect()
     }
 
-    /// Returns the groups whose target runs, whatever their state.
     pub fn targets(&self) -> Vec<usize> {
         let runs = |at: &usize| !self.groups[*at].is_gone && self.runs(self.groups[*at].target);
         (0..self.groups.len()).filter(runs).collect()
@@ -115,7 +113,6 @@ impl Model {
             .collect()
     }
 
-    /// Computes the groups that count from here on.
     pub fn settle(&mut self, is_turn: bool) {
         let mut active = self.active();
         for at in 0..self.groups.len() {
@@ -174,7 +171,6 @@ impl Model {
         }
     }
 
-    /// Returns the recent share of its enabled time in which it counted.
     fn share(&mut self, at: usize, even: u64) -> u64 {
         let group = &mut self.groups[at];
         while group.recent.0 > MEMORY_NS {

@@ -1,5 +1,4 @@
-//! Cases as text: each line has a change, then the groups that count afterwards, and those that
-//! were touched.
+//! Cases as text: a line has a change, the groups that count afterwards, and those touched.
 //!
 //! `enter a -> S A | -T +A`: S and A count (`!P` is in error), T was deleted and A added. Nothing
 //! after `|` means that no group was touched; without `|` any may have been. Each line takes 1 ms.
@@ -20,11 +19,9 @@ pub struct Script {
     pub groups: BTreeMap<String, (GroupId, Vec<Event>)>,
     events: u32,
     tasks: BTreeMap<String, Task>,
-    /// The task that runs.
     task: String,
 }
 
-/// Runs a case, and compares after each line.
 #[track_caller]
 pub fn check(name: &str, slots: u32, text: &str) -> Script {
     let mut script = Script::new(slots);
@@ -151,7 +148,7 @@ impl Script {
         Ok(())
     }
 
-    /// Returns the label of a path, adding it if needed; `a/b` is inside `a`.
+    /// Returns a path's label, adding it if needed; `a/b` is inside `a`.
     pub fn label(&mut self, path: &str) -> Label {
         if let Some(label) = self.labels.get(path) {
             return *label;

@@ -1,4 +1,4 @@
-//! The system calls that may change executable mappings, decoded from their arguments.
+//! The system calls that may change executable mappings.
 
 use core::ops::Range;
 
@@ -7,7 +7,7 @@ const MPROTECT: usize = 10;
 const MUNMAP: usize = 11;
 const MREMAP: usize = 25;
 const PKEY_MPROTECT: usize = 329;
-/// The numbers of these calls (x86-64).
+/// These calls' numbers (x86-64).
 pub const NUMBERS: [usize; 5] = [MMAP, MPROTECT, MUNMAP, MREMAP, PKEY_MPROTECT];
 
 const PROT_EXEC: u64 = 4;
@@ -24,12 +24,11 @@ const PAGE: u64 = 4096;
 pub enum Call {
     /// mmap(2).
     Map {
-        /// The MAP_FIXED address, which replaces what is mapped there; else `None`.
+        /// The MAP_FIXED address, replacing what is mapped there.
         fixed: Option<u64>,
         /// Bytes.
         len: u64,
-        /// Whether it can be executed and may be a file's. Shared anonymous memory is a file's,
-        /// too.
+        /// Whether it is executable and may be a file's, as shared anonymous memory is, too.
         code: bool,
         /// The offset in the file.
         offset: u64,
@@ -47,7 +46,7 @@ pub enum Call {
     Move {
         /// The old range.
         from: Range<u64>,
-        /// The MREMAP_FIXED address; else `None`.
+        /// The MREMAP_FIXED address.
         fixed: Option<u64>,
         /// The new length in bytes.
         len: u64,
@@ -58,7 +57,6 @@ pub enum Call {
 
 /// What a call may do to executable mappings.
 pub(super) enum Change<'a> {
-    /// Nothing.
     Nothing,
     /// Maps code; with MAP_FIXED it may replace some.
     Adds,
@@ -69,7 +67,7 @@ pub(super) enum Change<'a> {
 }
 
 impl Call {
-    /// Decodes a call from its number and arguments.
+    /// Decodes a call.
     #[inline]
     pub fn of(number: usize, args: [u64; 6]) -> Option<Call> {
         let [a, b, c, d, e, f] = args;
@@ -95,7 +93,7 @@ impl Call {
         })
     }
 
-    /// Returns whether the call unmaps the memory at an address.
+    /// Returns whether the call unmaps an address.
     pub fn frees(&self, address: u64) -> bool {
         match self.change() {
             Change::TakesAway(ranges) => ranges.iter().any(|range| range.contains(&address)),

@@ -1,16 +1,16 @@
 //! Whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
 //!
-//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many
-//! changes are settled as were begun. A change that is edited in under the lock settles itself. Any
-//! other is in doubt until the whole list was read after it ended. Two more counts, *lacking* and
-//! *filled*, track what may be missing.
+//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many are
+//! settled as were begun. A change edited in under the lock settles itself. Any other is in doubt
+//! until the list was read after it ended. Two more counts, *lacking* and *filled*, track what may
+//! be missing.
 //!
 //! Rules:
-//! 1. A change must be begun before the kernel makes it, so that a thread that runs code which the
-//!    change brought sees it begun.
-//! 2. *Settled* must be changed only under the lock of the space.
+//! 1. A change must be begun before the kernel makes it, so that a thread that runs its code sees
+//!    it begun.
+//! 2. *Settled* must change only under the space's lock.
 //! 3. A reader of the list must load *ended* before *begun*. If they are equal, no change was in
-//!    progress, and the list has them all.
+//!    progress, and the list has all.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -60,18 +60,18 @@ impl Doubt {
         }
     }
 
-    /// Records that a change is about to be made that removes mappings or is unseen.
+    /// Records that a change will be made that removes mappings or is unseen.
     pub fn begin(&self) {
         self.begun.fetch_add(1, Relaxed); // ordered by the system call after it
     }
 
-    /// Records that a change was made that was not edited into the space.
+    /// Records that a change was made but not edited into the space.
     pub fn end(&self) {
         // Release: pairs with the Acquire in `begin_reading` (edge H).
         self.ended.fetch_add(1, Release);
     }
 
-    /// Records that a change was made and was edited into the space. The caller must hold the lock.
+    /// Records that a change was made and edited into the space. The caller must hold the lock.
     pub fn end_noted(&self) {
         self.end();
         let settled = self.settled.load(Relaxed); // written only under the lock
@@ -79,23 +79,23 @@ impl Doubt {
         self.settled.store(settled + 1, Release);
     }
 
-    /// Records that an existing mapping may be missing in the space.
+    /// Records that the space may miss a mapping.
     pub fn lack(&self) {
         // Release: pairs with the Acquire in `begin_reading` (edge J).
         self.lacking.fetch_add(1, Release);
     }
 
-    /// Returns whether everything in the space is still mapped.
+    /// Returns whether all in the space is still mapped.
     #[inline]
     pub fn is_none(&self) -> bool {
         // Acquire: pairs with the Release of `settled` (edge I). `settled` must be loaded before
-        // `begun`. Otherwise a race is possible: another change begun and settled between the loads
-        // would hide one in doubt.
+        // `begun`. Otherwise there is a race: a change begun and settled between the loads would
+        // hide one in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
     }
 
-    /// Returns whether an existing mapping may be missing in the space.
+    /// Returns whether the space may miss a mapping.
     #[inline]
     pub fn is_lacking(&self) -> bool {
         // Relaxed: only a hint to read again.
@@ -117,8 +117,8 @@ impl Doubt {
         }
     }
 
-    /// Records that the space now equals the list. Returns whether it should have equalled it
-    /// before: nothing was in doubt, and no change came in between. The caller must hold the lock.
+    /// Records that the space equals the list. Returns whether it should have before: nothing was
+    /// in doubt, and no change came in between. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
         if start.quiet {

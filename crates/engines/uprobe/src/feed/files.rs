@@ -1,19 +1,18 @@
-//! Small numbers for files, by device and inode. A file keeps its number for good.
+//! Small numbers for files, by device and inode, kept for good.
 //!
-//! The table must be read and written only under the lock of the space.
+//! The table must be read and written only under the space's lock.
 
 use super::FileId;
 use crate::lookup::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// How many slots are probed, from the hash on.
+/// Slots probed, from the hash on.
 const REACH: usize = 32;
 
 /// The files as (device, inode); a slot with inode 0 is free.
 #[derive(Debug)]
 pub(super) struct Files<'a>(&'a [[AtomicU64; 2]]);
 
-/// Returns the number of words of a table with this many slots.
 pub(super) const fn words_for(slots: usize) -> usize {
     2 * slots
 }
@@ -24,13 +23,12 @@ impl<'a> Files<'a> {
         Files(words.as_chunks().0)
     }
 
-    /// Returns a file's number, if it has one.
     pub(super) fn number(&self, file: FileId) -> Option<u32> {
         let (slot, known) = self.search(file)?;
         known.then_some(slot)
     }
 
-    /// Returns a file's number, assigning one if it has none. `None` if there is no room.
+    /// Assigns one if needed and possible.
     pub(super) fn enter(&self, file: FileId) -> Option<u32> {
         let (number, known) = self.search(file)?;
         if !known {
@@ -41,8 +39,7 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// Returns the slot of a file, or the free slot that it would get, plus one; and whether the
-    /// file is there.
+    /// Returns its slot, or the free slot that it would get, plus one; and whether it is there.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

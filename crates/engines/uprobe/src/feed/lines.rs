@@ -1,4 +1,4 @@
-//! Parses /proc/self/maps byte by byte, up to the file's name, which may have any length.
+//! Parses /proc/self/maps byte by byte, up to the file's name, which has any length.
 
 use super::FileId;
 
@@ -19,7 +19,6 @@ pub struct Line {
     pub file: FileId,
 }
 
-/// The fields of a line, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineField {
     Start,
@@ -42,7 +41,7 @@ pub struct Lines<R> {
 }
 
 impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
-    /// Returns the lines of the bytes that `read` returns; see [`super::Feed::read_again`].
+    /// Returns the lines of what `read` returns; see [`super::Feed::read_again`].
     pub fn new(read: R) -> Self {
         Lines {
             read,
@@ -90,7 +89,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
 }
 
 impl Line {
-    /// Takes the next byte, and returns the field of the byte after it.
+    /// Returns the next byte's field.
     fn take(&mut self, field: LineField, byte: u8) -> LineField {
         use LineField::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
         let hex = |number: u64| number << 4 | u64::from((byte as char).to_digit(16).unwrap_or(0));

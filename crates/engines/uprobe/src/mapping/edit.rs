@@ -1,14 +1,14 @@
-//! Changes to the page table. All of this must run under the lock and with the sequence odd.
+//! Changes to the page table, which must run under the lock and with the sequence odd.
 
 use core::ops::Range;
 
-use super::{Entry, FileOffset, LEVELS, Mapping, Mappings, Table, span};
+use super::{Entry, FileOffset, LEVELS, Mapping, MappingTable, Mappings, span};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// What a range must have afterwards.
 struct Fill {
     range: Range<u64>,
-    /// The place at its first address; `None` for no file.
+    /// The place at its first address, or `None` for no file.
     place: Option<FileOffset>,
 }
 
@@ -23,14 +23,13 @@ impl Fill {
 
 // Relaxed throughout, as in the rest of the page table.
 impl Mappings<'_> {
-    /// Returns whether there are enough free tables to [fill](Self::fill) a range with a file or
-    /// with nothing.
+    /// Returns whether enough tables are free to [fill](Self::fill) a range with a file or nothing.
     pub(crate) fn has_room(&self, range: &Range<u64>, file: bool) -> bool {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Returns how many tables that takes: on each level one for each span that an edge of the
-    /// range divides and that has no table yet.
+    /// Returns how many tables that takes: one for each span that an edge of the range divides and
+    /// that has no table yet.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
@@ -45,8 +44,8 @@ impl Mappings<'_> {
         (1..LEVELS).map(on).sum()
     }
 
-    /// Returns whether [`Self::remap`] has room in the worst case. On each level each filled range
-    /// has at most two edges, and no more than its spans.
+    /// Returns whether [`Self::remap`] has room at worst. On each level each filled range has at
+    /// most two edges, and no more than its spans.
     pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
         let most = |range: &Range<u64>, fills: u64| -> u64 {
             let spans = |level| (range.end - range.start) / span(level) + 2;
@@ -56,16 +55,15 @@ impl Mappings<'_> {
         most(from, 2) + most(to, moved + 2) <= self.free.load(Relaxed)
     }
 
-    /// Fills a range of whole pages with a file from `place` on, or with nothing.
+    /// Fills whole pages with a file from `place` on, or with nothing.
     pub(crate) fn fill(&self, range: Range<u64>, place: Option<FileOffset>) {
         if range.start < range.end {
             self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, place });
         }
     }
 
-    /// Fills the part of the range that a table covers. `level` and `first` are the table's level
-    /// and first address.
-    fn fill_table(&self, table: &Table, level: u32, first: u64, fill: &Fill) {
+    /// Fills a table's part of the range, from its `level` and `first` address on.
+    fn fill_table(&self, table: &MappingTable, level: u32, first: u64, fill: &Fill) {
         let Range { start, end } = fill.range;
         let from = start.saturating_sub(first) / span(level);
         for (slot, word) in table.iter().enumerate().skip(from as usize) {
@@ -81,7 +79,6 @@ impl Mappings<'_> {
         }
     }
 
-    /// Fills an entry that is only partly in the range.
     fn fill_part(&self, word: &AtomicU64, level: u32, first: u64, fill: &Fill) {
         if Entry::load(word).0 == 0 && fill.place.is_none() {
             return;
@@ -96,8 +93,8 @@ impl Mappings<'_> {
         }
     }
 
-    /// Returns the table below an entry and its level, taking a new table if the entry has none.
-    fn below(&self, word: &AtomicU64, level: u32) -> Option<(&Table, u32)> {
+    /// Returns the table below an entry, taken if there is none, and its level.
+    fn below(&self, word: &AtomicU64, level: u32) -> Option<(&MappingTable, u32)> {
         let level = level.checked_sub(1)?;
         let entry = Entry::load(word);
         if let Some(number) = entry.table() {
@@ -114,7 +111,7 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Changes an entry, and frees all tables below it.
+    /// Frees all tables below.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);
@@ -127,7 +124,7 @@ impl Mappings<'_> {
     }
 
     /// Moves the mappings in `from` to `to`, as mremap does. `to` must start where `from` does, or
-    /// not overlap it. If `to` is longer, the last mapping grows.
+    /// not overlap it. If it is longer, the last mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);
         let next = match len {

@@ -2,21 +2,19 @@
 
 use super::{END, PAGE};
 
-/// Bits of a [`FileOffset`] that are the offset.
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file, as one number: the file's number above, the offset below. The caller numbers
-/// the files.
+/// A byte of a file, as one number: the caller's number of the file above, the offset below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 
 impl FileOffset {
     /// The largest file number.
     pub const MAX_FILE: u32 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
-    /// The largest offset: files of up to 16 TiB.
+    /// The largest offset, in files of up to 16 TiB.
     pub const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
-    /// Returns the byte at an offset of a file; `None` if a number is too large.
+    /// Returns a file's byte at an offset, unless a number is too large.
     pub const fn new(file: u32, offset: u64) -> Option<FileOffset> {
         if file > FileOffset::MAX_FILE || offset > FileOffset::MAX_OFFSET {
             return None;
@@ -24,12 +22,12 @@ impl FileOffset {
         Some(FileOffset((file as u64) << OFFSET_BITS | offset))
     }
 
-    /// Returns the place as one word. It is 0 only if the file's number and the offset are 0.
+    /// Returns the place as a word, 0 only if file and offset are.
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Decodes the word of [`FileOffset::word`]; `None` for 0.
+    /// Decodes [`FileOffset::word`], unless it is 0.
     pub const fn from_word(word: u64) -> Option<FileOffset> {
         match word {
             0 => None,
@@ -47,7 +45,7 @@ impl FileOffset {
         self.0 & FileOffset::MAX_OFFSET
     }
 
-    /// Returns the place `bytes` later. The caller must keep it inside the file, otherwise the
+    /// Returns the place `bytes` later, which the caller must keep inside the file, otherwise the
     /// offset overflows into the file number.
     #[inline]
     pub(crate) fn plus(self, bytes: u64) -> FileOffset {
@@ -73,19 +71,19 @@ impl Mapping {
         self.place.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns whether the mapping is whole pages, at valid addresses and offsets.
+    /// Returns whether the mapping is whole pages at valid addresses and offsets.
     pub(crate) fn can_be_held(&self) -> bool {
         let numbers = self.start | self.end | self.place.offset();
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// Returns whether no offset of the mapping overflows into the file's number.
+    /// Returns whether no offset overflows into the file's number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
         len <= FileOffset::MAX_OFFSET - self.place.offset()
     }
 
-    /// Returns whether `next` starts where this one ends, in memory and in the file.
+    /// Returns whether `next` continues this one, in memory and in the file.
     pub(super) fn continues_in(&self, next: &Mapping) -> bool {
         (self.end, self.place_of(self.end)) == (next.start, next.place)
     }

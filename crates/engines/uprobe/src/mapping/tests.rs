@@ -6,15 +6,16 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{END, Entry, FileOffset, LEVELS, Mapping, Mappings, PAGE, Table, WIDTH, words_for};
+use super::{
+    END, Entry, FileOffset, LEVELS, Mapping, MappingTable, Mappings, PAGE, WIDTH, words_for,
+};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 fn cells(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Collects the numbers of all tables below one.
-fn check(mappings: &Mappings, table: &Table, level: u32, named: &mut Vec<u64>) {
+fn check(mappings: &Mappings, table: &MappingTable, level: u32, named: &mut Vec<u64>) {
     for word in table {
         if let Some(number) = Entry::load(word).table() {
             assert!(level > 0, "rule 2");
@@ -35,8 +36,8 @@ fn check_all(mappings: &Mappings, tables: usize) {
 }
 
 proptest! {
-    /// The pool has few tables. So a change that takes more tables than its check for room computed
-    /// finds none left, and an assertion in it fails.
+    /// The pool is small, so a change that takes more tables than its check computed finds none
+    /// left, and an assertion fails.
     #[test]
     fn rules_hold_after_every_change(
         tables in 20..400_usize,
@@ -91,7 +92,6 @@ fn tables_are_small_here() {
     );
 }
 
-/// The middle of a range takes few entries, however large the range is.
 #[test]
 fn a_large_mapping_takes_tables_at_its_edges_alone() {
     let words = cells(words_for(1 + 2 * (LEVELS as usize - 1)));

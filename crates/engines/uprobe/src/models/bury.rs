@@ -1,5 +1,5 @@
-//! A dead thread's calls must be counted as left once, by its heir or by the agent; its heir's own
-//! calls must not.
+//! A dead thread's calls must be counted as left once, by its heir or the agent; the heir's own
+//! must not.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -19,8 +19,8 @@ fn alive(owner: u32) -> bool {
     owner != DEAD
 }
 
-/// A thread has died inside a call of the first probe. Its heir calls the second from the same
-/// stack slot while the agent buries the dead thread's calls.
+/// A thread died inside a call of the first probe. Its heir calls the second from the same stack
+/// slot while the agent buries the dead thread's calls.
 fn inherited(agent: Option<Edge>) {
     loom::model(move || {
         let used = leak(AtomicU32::new(0));

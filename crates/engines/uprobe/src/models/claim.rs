@@ -16,7 +16,7 @@ fn claims(descriptors: usize) -> &'static Claims<'static> {
 }
 
 /// A thread opens its slab while the session ends. An open slab must see what was mapped before the
-/// session began, and no slab may stay open.
+/// session, and none may stay open.
 fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
@@ -59,7 +59,7 @@ fn mutant_end_without_fence() {
     open_against_end(None, Some(Edge::Fence(SeqCst)));
 }
 
-/// A thread that sees the session must see what was mapped before it began.
+/// A thread that sees the session must see what was mapped before.
 fn active_against_begin(thread: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
@@ -93,7 +93,7 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once. `taken` descriptors belong to a dead thread, out of `room`. They must
+/// Two threads claim at once; `taken` of `room` descriptors belong to a dead thread. They must
 /// never get the same one, and each must get one if there is room.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
@@ -140,8 +140,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// The kernel gives a dead thread's number to a new thread. That one finds its own number on the
-/// descriptor just when another thread has found the owner dead.
+/// A new thread with a dead thread's number finds that number on the descriptor just when another
+/// thread has found the owner dead.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
@@ -171,7 +171,6 @@ fn mutant_take_over_without_acquire() {
     born_again(Some(Edge::Access(Acquire)));
 }
 
-/// An heir continues the dead thread's counts: none is lost.
 #[test]
 fn an_heir_counts_on() {
     loom::model(|| {

@@ -1,5 +1,5 @@
-//! An unmapped file must never be found, whether its thread edits the space or finds the lock taken
-//! by a reader of the list.
+//! An unmapped file must never be found, whether its thread edits the space or a reader of the list
+//! has the lock.
 
 use loom::sync::atomic::AtomicU64 as KernelWord;
 use loom::thread::spawn;
@@ -16,7 +16,7 @@ const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// A feed with one mapping, and the kernel's word that it exists.
+/// A feed with one mapping, and the kernel's word for it.
 fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
@@ -26,7 +26,6 @@ fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     (feed, kernel, place)
 }
 
-/// The agent's thread reads the list: one line, or none.
 fn read(feed: &Feed, kernel: &KernelWord) {
     let mut left = None;
     feed.read_again(1, |buffer| {
@@ -52,7 +51,6 @@ fn is_found(feed: &Feed, place: FileOffset) -> bool {
     feed.is_at(START, START, place) != Answer::Missed
 }
 
-/// A thread unmaps while the agent's thread reads the list.
 fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel, place) = world();
@@ -68,8 +66,8 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     });
 }
 
-/// A change that the space does not have is in doubt. One thread asks while the agent's thread
-/// reads the list.
+/// A change that the space lacks is in doubt. A thread asks while the agent's thread reads the
+/// list.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel, place) = world();

@@ -1,8 +1,8 @@
-//! Every call that was entered must return, be left or still be inside, whatever interrupts its
-//! thread and whichever thread takes its frame; and its time must be its own.
+//! Every entered call must return, be left or still be inside, whatever interrupts its thread and
+//! whichever thread takes its frame; and its time must be its own.
 //!
-//! The steps of trampolines are repeated here in the order of `code/patch`'s `timed.rs`; everything
-//! else is the shipped code. A frame's thunk identifies its probe.
+//! Trampolines' steps are repeated here in the order of `code/patch`'s `timed.rs`; the rest is the
+//! shipped code. A frame's thunk identifies its probe.
 
 extern crate std;
 use std::boxed::Box;
@@ -24,7 +24,6 @@ struct Words {
     left: AtomicU64,
 }
 
-/// The counters of all probes.
 pub struct Calls(Vec<Words>);
 
 impl Calls {
@@ -36,7 +35,6 @@ impl Calls {
         self.0[frame.thunk as usize].left.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many calls of a probe neither returned nor were left.
     fn inside(&self, probe: usize) -> i64 {
         let words = &self.0[probe];
         let [calls, returns, left] =
@@ -51,13 +49,12 @@ impl Calls {
     }
 }
 
-/// A thread with a region.
 #[derive(Clone, Copy)]
 pub struct Thread {
     pub end: &'static AtomicU64,
     frames: Frames<'static>,
     calls: &'static Calls,
-    /// Whether a handler may jump out of the code that it interrupts.
+    /// Whether a handler may jump out of what it interrupts.
     catches: &'static AtomicBool,
 }
 
@@ -82,7 +79,7 @@ impl Thread {
         self.end.store(end as u64, Relaxed);
     }
 
-    /// A trampoline at a function's entry: reserves the frame, then writes it.
+    /// A trampoline at an entry: reserves the frame, then writes it.
     pub fn enter(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let at = self.end();
@@ -90,7 +87,7 @@ impl Thread {
         self.frames.write(at, &frame(slot, probe, entered));
     }
 
-    /// The slow entry, which first takes the frames that were jumped over.
+    /// The slow entry, which first takes the frames jumped over.
     fn enter_slowly(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let left = |frame| self.calls.left(frame);
@@ -102,8 +99,8 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// A trampoline's exit; the slow exit if the uppermost frame is another. With `Some`, the frame
-    /// must be the one entered at that time; with `None` it must have been taken already.
+    /// A trampoline's exit; the slow exit if another frame is uppermost. With `Some`, the frame
+    /// must be the one entered then; with `None` it must have been taken.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
@@ -188,7 +185,6 @@ fn at_each_step(handler: fn(&Thread), program: fn(&Thread) -> i64, lost: Option<
     panic!("the program never ends");
 }
 
-/// f calls g, whose frame is below f's.
 fn f_calls_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     thread.enter(800, 1, 20);
@@ -198,7 +194,6 @@ fn f_calls_g(thread: &Thread) -> i64 {
     0
 }
 
-/// g jumps back to f; f's return and its next callee discover that.
 fn g_is_left(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     thread.enter(800, 1, 20);
@@ -219,13 +214,11 @@ fn out_of_g(thread: &Thread) -> i64 {
     jumped
 }
 
-/// Thrown by a longjmp out of a handler.
 struct Jump;
 
 impl Thread {
     /// Runs a program that handlers may jump out of. A call that is left before its frame is
-    /// written, or after the frame is taken, stays inside for good. Returns how many such calls
-    /// there can be.
+    /// written, or after it is taken, stays inside for good. Returns the most such calls.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
         let jumped = catch_unwind(AssertUnwindSafe(program));
@@ -276,7 +269,7 @@ fn a_handler_may_jump_out_of_a_call() {
     at_each_step(handler_that_jumps, out_of_g, None);
 }
 
-/// A frame that is written before its position is reserved: a handler overwrites it.
+/// The frame is written before its position is reserved: a handler overwrites it.
 #[test]
 #[should_panic(expected = "a return finds its own frame")]
 fn mutant_write_before_reserve() {
@@ -292,7 +285,7 @@ fn mutant_write_before_reserve() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// A position that is freed before its frame is taken: a handler's frame is lost there.
+/// The position is freed before its frame is taken: a handler's frame is lost there.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_end_before_take() {
@@ -308,8 +301,8 @@ fn mutant_end_before_take() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// A call that is counted before its frame is taken: a handler jumps out in between, and the call
-/// ends twice.
+/// The call is counted before its frame is taken: a handler jumps out in between, and it ends
+/// twice.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_count_before_take() {
@@ -327,8 +320,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine is called on one thread and returns on another. The first thread continues on a
-/// stack so near that it takes the coroutine's frame for left.
+/// A coroutine called on one thread returns on another. The first goes on so near that it takes the
+/// coroutine's frame for left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

@@ -1,5 +1,5 @@
-//! A lookup that races with a writer must find the old or the new mapping, never a mix, and must
-//! never miss a mapping that stays.
+//! A lookup that races with a writer must find the old or the new mapping, never a mix, and never
+//! miss one that stays.
 
 use core::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::lookup::{FileOffset, Lookup, Mapping, Shape, Space};
 use crate::mapping::PAGE;
 use crate::primitive::{AtomicU64, Ordering::*};
 
-/// Eight pages, a table for each two pages and for each four, and a root.
+/// Eight pages, a table for each two and each four, and a root.
 const SHAPE: Shape = Shape {
     tables: 7,
     probes: 3,
@@ -39,7 +39,7 @@ fn unmap(space: &Space, page: u64) {
     }
 }
 
-/// A space with a mapping of the first file, from its first page on, and probes in both files.
+/// A space with a mapping of the first file, and probes in both files.
 fn space(pages: Range<u64>) -> &'static Space<'static> {
     let words = leak_many(SHAPE.words(), || AtomicU64::new(0));
     let space = leak(Space::new(words, SHAPE).expect("long enough"));
@@ -53,7 +53,6 @@ fn space(pages: Range<u64>) -> &'static Space<'static> {
     space
 }
 
-/// A reader looks up while a writer changes the space.
 fn find_against(
     pages: Range<u64>,
     change: fn(&Space),
@@ -78,14 +77,14 @@ fn find_against(
     });
 }
 
-/// The mapping becomes part of another file's, and its table is reused for other addresses. A
-/// reader that walks on in that table finds the third probe.
+/// The mapping becomes part of another file's, and its table is reused for other addresses, where a
+/// reader that walks on finds the third probe.
 fn reused(lost: [Option<Edge>; 2]) {
     let change = |space: &Space| map(space, 2..7, place(2, 1));
     find_against(2..3, change, &[Some(1), Some(2)], lost);
 }
 
-/// One entry covers the whole mapping until its last page is unmapped; then two tables do.
+/// One entry covers the mapping until its last page is unmapped; then two tables do.
 fn split(lost: [Option<Edge>; 2]) {
     find_against(4..8, |space| unmap(space, 7), &[Some(1)], lost);
 }

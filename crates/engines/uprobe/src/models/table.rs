@@ -1,6 +1,6 @@
-//! Models of the table of sites. A trapped thread must find its own site, or none if the site is
-//! not inserted yet. It must never miss a site that was inserted before its lookup, however many
-//! insertions run during the lookup.
+//! Models of the table of sites. A trapped thread must find its own site, or none before its
+//! insertion. It must never miss one inserted before its lookup, however many insertions run beside
+//! it.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -39,8 +39,8 @@ fn insert(table: &Table, address: u64) {
     table.insert(1, |_| Some(site(address))).expect("room");
 }
 
-/// A thread traps at `trapped` while the agent's thread inserts 10 and 30 beside the known 20, so
-/// that 20 moves in the order.
+/// A thread traps at `trapped` while 10 and 30 are inserted beside 20, so that 20 moves in the
+/// order.
 fn find_against_insert(trapped: u64, agent: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table = table();
@@ -72,7 +72,6 @@ fn a_new_site_is_found_whole_or_not_at_all() {
     find_against_insert(10, None, None);
 }
 
-/// In a mutant a thread misses 20, or takes another site for it.
 fn mutant(agent: Option<Edge>, reader: Option<Edge>) {
     find_against_insert(20, agent, reader);
 }
@@ -101,8 +100,8 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20, which has two records, while the agent's thread inserts 10 and then
-/// recalls the first record. The thread must find either record whole.
+/// A thread traps at 20, which has two records, while 10 is inserted and then the first record
+/// recalled. It must find either whole.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;

@@ -1,5 +1,5 @@
-//! Models of the table of thunks. Threads that add a thunk for one return address at the same time
-//! must all return to that address. A trampoline that finds an entry must see the whole entry.
+//! Models of the table of thunks. Threads that add a thunk for one return address at once must all
+//! return there. A trampoline that finds an entry must see it whole.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -10,7 +10,7 @@ use crate::thunks::{RECORD_WORDS, Thunk, Thunks};
 
 const CODE: u64 = 0x10_0000;
 const ROOM: usize = 2;
-/// One entry by hash: a thread that finds it taken goes on to the next.
+/// One entry by hash: a thread that finds it taken goes on.
 const BITS: u8 = 1;
 const SAME: u64 = 0;
 
@@ -51,7 +51,6 @@ fn look_up(entries: &[AtomicU64], key: u64) -> Option<u64> {
     None
 }
 
-/// Two threads add thunks for `places` at once, while a trampoline looks the first up.
 fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let Table { entries, thunks } = table();

@@ -1,9 +1,7 @@
-//! A slow model of an address space: the file and offset at each address. Shared with the fuzz
-//! target.
+//! A slow model of an address space: file and offset at each address. Shared with the fuzz target.
 
 use std::ops::Range;
 
-/// One change to an address space.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Maps `[start, end)` to this file from this offset on.
@@ -12,7 +10,6 @@ pub enum Change {
     Move(Range<u64>, Range<u64>),
 }
 
-/// The file and offset at each address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cells(pub Vec<Option<(u64, u64)>>);
 

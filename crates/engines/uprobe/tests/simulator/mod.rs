@@ -1,10 +1,9 @@
 //! Simulates fetching code from memory while it is written.
 //!
 //! The patcher's steps are recorded as writes and refetches. A core that has not refetched may see
-//! each byte as it is or as it was at any time since the last refetch, independently of the other
-//! bytes. Only an aligned word that one write changed is seen whole. A thread may fetch at any
-//! instruction head, because it may have been preempted there. That covers every interleaving
-//! without listing them.
+//! each byte as at any time since its last refetch, independently of others. Only an aligned word
+//! that one write changed is seen whole. A thread may fetch at any instruction head, where it may
+//! have been preempted. That covers every interleaving without listing them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +23,7 @@ const CALL: u8 = 0xe8;
 pub enum Guard {
     /// No guard, or none is needed.
     None,
-    /// The second byte makes the first instruction invalid, or traps after the first as a prefix;
-    /// reported at the first.
+    /// The second byte makes the first instruction invalid, or traps after the first as a prefix.
     Invalid,
     /// The first instruction's other bytes are unchanged.
     Keep,
@@ -33,7 +31,6 @@ pub enum Guard {
     Call,
 }
 
-/// A site, and where the last instruction of its window ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub site: Site,
@@ -42,7 +39,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A window of `len` patched bytes with these heads.
     fn new(address: u64, len: u8, inner: &[u8], end: u8) -> Shape {
         let mut site = Site {
             address,
@@ -86,7 +82,7 @@ impl Shape {
         all.into_iter().filter_map(move |guard| self.guarded(guard))
     }
 
-    /// Returns the shape with a guard; `None` if the window has no place for it.
+    /// Returns the shape with a guard, if the window has a place for it.
     fn guarded(mut self, guard: Guard) -> Option<Shape> {
         let len = usize::from(self.first_len());
         let site = &mut self.site;
@@ -117,7 +113,7 @@ impl Shape {
 
     /// Returns every window: jumps with heads at all subsets of 1 to 4, those with a head at 4 also
     /// with one more byte, short jumps, traps. The last instruction ends inside the patch (then
-    /// padding follows), at its end, or after it. Each comes with every guard that it can have.
+    /// padding follows), at its end, or after it. Each comes with every possible guard.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {
@@ -139,12 +135,10 @@ impl Shape {
         shapes
     }
 
-    /// Returns where the first instruction ends.
     pub fn first_len(&self) -> u8 {
         self.instructions()[0].1
     }
 
-    /// Returns the window's instructions as (head, end).
     fn instructions(&self) -> Vec<(u8, u8)> {
         let offsets = self.site.heads().iter().map(|head| head.offset);
         let inside = |offset: &u8| *offset == 1 && self.guard == Guard::Invalid;
@@ -154,14 +148,12 @@ impl Shape {
     }
 }
 
-/// One step of a patcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Write(u64, Vec<u8>),
     Sync,
 }
 
-/// Bytes by address, and the recorded steps.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
@@ -172,7 +164,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the original code of some sites.
     pub fn of(shapes: &[Shape]) -> Memory {
         let memory = Memory::default();
         for Shape { site, .. } in shapes {
@@ -197,7 +188,6 @@ impl Memory {
             .collect()
     }
 
-    /// Returns the steps since the last call.
     pub fn take_steps(&self) -> Vec<Step> {
         self.steps.take()
     }
@@ -237,7 +227,7 @@ impl Text for Memory {
     }
 }
 
-/// A thread that fetched at `head` and ran neither the original, nor a jump, nor a trap.
+/// A thread that fetched at `head` and ran no original, jump or trap.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mix {
     pub site: u64,
@@ -248,14 +238,13 @@ pub struct Mix {
 /// The eight bytes of an aligned word.
 type Word = [u8; 8];
 
-/// What cores may see: the possible contents of each word.
+/// Each word's possible contents.
 #[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<Word>>,
 }
 
 impl Cores {
-    /// Returns cores that see this memory as it is.
     pub fn of(memory: &Memory) -> Cores {
         let bytes = memory.bytes.borrow();
         let mut words: BTreeMap<u64, Word> = BTreeMap::new();
@@ -268,7 +257,7 @@ impl Cores {
         }
     }
 
-    /// Runs the steps, fetching at every head after each.
+    /// Fetches at every head after each step.
     pub fn run(&mut self, shapes: &[Shape], steps: &[Step]) -> Result<(), Mix> {
         let mut now: BTreeMap<u64, u8> = BTreeMap::new();
         for (after_step, step) in steps.iter().enumerate() {
@@ -318,18 +307,16 @@ impl Cores {
         }
     }
 
-    /// Fetches at every head of a site. Fails with the head that runs a mix.
+    /// Fetches at every head of a site. Fails with one that runs a mix.
     pub fn fetch(&self, shape: &Shape) -> Result<(), u8> {
         self.views(shape).try_for_each(|view| view.fetch(shape))
     }
 
-    /// Returns whether a core may see our trap byte at a site's first byte.
     pub fn may_trap(&self, shape: &Shape) -> bool {
         self.views(shape)
             .any(|view| view.at(shape.site.address) == INT3)
     }
 
-    /// Returns everything that a core may see of a site and its island.
     fn views(&self, shape: &Shape) -> impl Iterator<Item = View> {
         let (site, island) = (shape.site.address, shape.site.island);
         let mut words = BTreeSet::from([site & !7, (site + 7) & !7]);
@@ -355,7 +342,6 @@ impl Cores {
     }
 }
 
-/// What one core sees at one moment.
 #[derive(Clone, Default)]
 struct View(BTreeMap<u64, Word>);
 
@@ -382,7 +368,7 @@ impl View {
         traps || jumps || original || self.calls(shape)
     }
 
-    /// Returns whether our byte at an inner head traps, given the bytes that are seen after it.
+    /// Returns whether our byte at an inner head traps before the bytes seen after it.
     fn traps(&self, site: &Site, offset: usize, first: u8) -> bool {
         match (site.len, offset) {
             (6, 4) => {
@@ -393,7 +379,6 @@ impl View {
         }
     }
 
-    /// Returns whether one of the two calls is seen whole.
     fn calls(&self, shape: &Shape) -> bool {
         let (site, last) = (&shape.site, shape.site.address + 4);
         shape.guard == Guard::Call
@@ -401,8 +386,8 @@ impl View {
             && [site.original[4], site.patched[4]].contains(&self.at(last))
     }
 
-    /// Returns whether the file's first byte traps, given the bytes that may be seen after it. For
-    /// a core that sees the guard, the other bytes do not matter.
+    /// Returns whether the file's first byte traps before the bytes that may be seen after it. If
+    /// the guard is seen, the other bytes do not matter.
     fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
         let site = &shape.site;
         let second = self.at(site.address + 1);
@@ -411,7 +396,6 @@ impl View {
             && (second == site.patched[1] || second == site.original[1] && rest())
     }
 
-    /// Returns whether the whole jump is seen.
     fn jumps(&self, site: &Site) -> bool {
         self.sees(site.address, 1..usize::from(site.len), &site.patched)
             && (site.island == 0 || self.sees(site.island, 0..5, &site.island_patched))

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tiptoe_attach::resident::agent_thread_of_another;
-use tiptoe_kernel::futexes::{Depth, Drops, Futexes, FutexesWanted};
+use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::Dropped;
 use tiptoe_symbol::Class;
@@ -236,7 +236,7 @@ fn is_32_bit(modules: &[Module]) -> bool {
 }
 
 /// Returns a text for each reason for which something was dropped.
-fn dropped(drops: Drops) -> Vec<Dropped> {
+fn dropped(drops: FutexDrops) -> Vec<Dropped> {
     words::dropped([
         (
             drops.no_room_for_thread,

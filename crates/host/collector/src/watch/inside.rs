@@ -17,7 +17,7 @@ use tiptoe_session::Reservations;
 use tiptoe_sys::host::perf;
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
-use tiptoe_wire::hits::{AsyncRequest, Epoch, Reader};
+use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader};
 
 use super::access_sums::Sums;
 use super::begin::Target;
@@ -40,7 +40,7 @@ pub(super) struct InProcessWatch {
     known: HashMap<u64, usize>,
     serving: Vec<usize>,
     sums: Sums,
-    reader: Reader,
+    reader: HitReader,
     /// Hits whose records were never complete.
     holes: u64,
     cpus: u32,
@@ -112,7 +112,7 @@ impl InProcessWatch {
             serving: serving.to_vec(),
             sums: Sums::new(wanted.clone(), points),
             points: points.to_vec(),
-            reader: Reader::default(),
+            reader: HitReader::default(),
             holes: 0,
             cpus,
             opened: ArmedThreads::default(),

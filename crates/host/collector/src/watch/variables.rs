@@ -4,7 +4,7 @@ use tiptoe_event::Store;
 use tiptoe_event::store::AccessValues;
 use tiptoe_kernel::watchpoints::{Hits, Snapshot, Watchpoint};
 use tiptoe_symbol::variable::{
-    Access, Kind as ValueKind, LoadedFile, Root, Start, Type, VariableError, Watch, check_alignment,
+    Access, LoadedFile, Root, Start, Type, ValueKind, VariableError, Watch, check_alignment,
 };
 use tiptoe_sys::host::perf;
 

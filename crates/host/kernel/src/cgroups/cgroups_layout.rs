@@ -1,8 +1,8 @@
-//! The layout in `bpf/cgroups_layout.h`, in Rust.
+//! `bpf/cgroups_layout.h` in Rust.
 
 use tiptoe_sys::host::perf::Counts;
 
-/// The slots of no cgroup, and the first that may be a cgroup's.
+/// The slots of no cgroup, and the first of one.
 pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
@@ -13,19 +13,18 @@ pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
 pub(super) const ROUND: usize = 7;
 
-/// The kinds of news.
 const MADE: u64 = 1;
 const MOVED: u64 = 2;
 const GONE: u64 = 3;
 
-/// The counts of one cgroup's own tasks on one CPU.
+/// The counts of a cgroup's own tasks on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounts {
     /// The run time of these tasks.
     pub runtime_ns: u64,
-    /// Switches from one of these tasks to any other task.
+    /// Switches from one of these tasks to any other.
     pub switches: u64,
-    /// Switches among these to a task of another cgroup.
+    /// Those to a task of another cgroup.
     pub cgroup_switches: u64,
     /// Faults that read nothing from storage.
     pub minor_faults: u64,
@@ -38,7 +37,6 @@ pub struct CpuCounts {
 }
 
 impl CpuCounts {
-    /// Returns the counts in a line and its events' words.
     pub(super) fn read(
         line: impl Fn(usize) -> u64,
         counted: impl Fn(usize) -> u64,
@@ -60,7 +58,6 @@ impl CpuCounts {
         }
     }
 
-    /// Returns the growth since an earlier state.
     pub(super) fn since(mut self, before: &CpuCounts) -> CpuCounts {
         for (now, before) in self.numbers().into_iter().zip(before.clone().numbers()) {
             *now = now.wrapping_sub(*before);
@@ -98,36 +95,34 @@ impl CpuCounts {
     }
 }
 
-/// What went wrong; all are 0 in a good run.
+/// What went wrong; 0 in a good run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
-    /// events may be in the neighbours' counts.
+    /// events may be in neighbours' counts.
     pub unseen: u64,
-    /// Among these, tasks without kept fields, whose first counts are missing. Also tasks for which no memory was
-    /// left.
+    /// Of these, tasks without kept fields, whose first counts are missing, and tasks without memory.
     pub strangers: u64,
-    /// Switches from a task that was moved to another cgroup while it ran, before its CPU was flushed. Its counts in
-    /// between went to the old cgroup.
+    /// Switches from a task moved to another cgroup while it ran, before its CPU was flushed. Its counts in between
+    /// went to the old cgroup.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
     /// Events that a CPU could not read.
     pub unread: u64,
-    /// News for which the ring had no room.
+    /// News without room in the ring.
     pub untold: u64,
-    /// Switches for which the kernel ran no program, because one was running on that CPU.
+    /// Switches without a program, because one was running on that CPU.
     pub missed: u64,
-    /// By tasks: switches of the system that no task accounts for, because the kernel hides some. The counts of those
-    /// tasks are missing.
+    /// By tasks: switches of the system that no task accounts for, because the kernel hides some, whose counts are
+    /// missing.
     pub hidden: u64,
     /// By tasks: switches of tasks that the system does not have.
     pub surplus: u64,
-    /// By tasks: ends that the kernel did not report, or not in time. The last counts of those tasks are missing.
+    /// By tasks: ends that the kernel did not report in time; those tasks' last counts are missing.
     pub unended: u64,
 }
 
-/// The state of counting by tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
     /// Tasks that began to end, and that ended.
@@ -168,9 +163,9 @@ impl Round {
 pub struct Times {
     /// At switches.
     pub switches: SwitchTimes,
-    /// By tasks: births, ends and moves that were handled.
+    /// By tasks: births, ends and moves handled.
     pub lives: u64,
-    /// The time of handling births, ends and moves.
+    /// The time for these.
     pub lives_ns: u64,
     /// Rounds over all tasks.
     pub rounds: u64,
@@ -189,7 +184,6 @@ pub struct SwitchTimes {
     pub timed_ns: [u64; 2],
 }
 
-/// Adds a CPU's state.
 pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut SwitchTimes) {
     let [unseen, strangers, moved, no_slot, unread] = std::array::from_fn(|at| state[7 + at]);
     checks.unseen += unseen;
@@ -204,14 +198,12 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut Switc
     }
 }
 
-/// A report of the programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// A cgroup was made, with this path.
+    /// With its path.
     Made(u64, String),
     /// Running tasks may have been moved.
     Moved,
-    /// A cgroup was removed.
     Gone(u64),
 }
 

@@ -1,4 +1,4 @@
-//! A thread that receives the programs' reports, and has tasks charged at once if a running one may have been moved.
+//! A thread that receives the programs' reports, and has tasks charged if a running one may have moved.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use super::cgroups_layout::News;
 use super::settle::Settle;
 use crate::Error;
 
-/// The thread. Dropping this ends it, after it has received all reports.
+/// Dropping this ends the thread, after it has received all reports.
 #[derive(Debug)]
 pub(super) struct Follower {
     news: Receiver<(Instant, News)>,
@@ -38,12 +38,12 @@ impl Follower {
         })
     }
 
-    /// Returns the reports since the last call, with the times of their receipt.
+    /// Returns the reports since the last call, with their times.
     pub(super) fn news(&self) -> impl Iterator<Item = (Instant, News)> {
         self.news.try_iter()
     }
 
-    /// Ends the thread. Returns the remaining reports.
+    /// Ends the thread; returns the remaining reports.
     pub(super) fn end(mut self) -> Vec<(Instant, News)> {
         self.join();
         self.news.try_iter().collect()
@@ -87,7 +87,7 @@ fn follow(
             return;
         }
         if has_moved {
-            // What could not be charged now is charged at the next reading.
+            // The next reading charges what could not be charged now.
             let _ = settle.now();
         }
     }

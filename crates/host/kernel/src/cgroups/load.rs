@@ -14,7 +14,7 @@ use super::cgroups_layout::{self, FIRST};
 use super::settle::{ALL_TASKS, FLUSH};
 use super::{CountingMode, LOAD, Tree};
 
-/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
+/// As clang built them. The macro aligns them as the loader needs.
 const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
 const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
 
@@ -27,22 +27,20 @@ pub(super) const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 pub(super) const BORN: [&str; 3] = ["born", "sched", "sched_process_fork"];
 pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
 pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
-/// Records the fields of existing tasks.
 pub(super) const SEEDED: &str = "seeded";
 
-/// Spare slots: at least this many, and at least this multiple of the existing cgroups.
+/// Spare slots: at least this many, and this multiple of the existing cgroups.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
-/// The least and the most tasks for which there is room at a time.
+/// The least and the most tasks with room.
 const FEWEST_TASKS: u64 = 1 << 16;
 const MOST_TASKS: u64 = 1 << 22;
 /// The most memory for spare slots.
 const MOST_BYTES: usize = 256 << 20;
 
-/// The dimensions of the arrays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// The CPUs with lines of their own.
+    /// The CPUs with their own lines.
     pub(super) cpus: u32,
     pub(super) slots: u32,
     pub(super) events: u32,
@@ -66,13 +64,12 @@ impl Shape {
     }
 }
 
-/// Returns the room for tasks. It takes memory per recorded task, and some 16 bytes each before.
+/// Returns the room for tasks, which takes 16 bytes each, more once recorded.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32
 }
 
-/// Returns the number of possible CPUs.
 pub(super) fn all_cpus() -> Result<usize, Error> {
     aya::util::nr_cpus().map_err(|(_, source)| Error::Io {
         what: "count the CPUs".into(),
@@ -80,7 +77,6 @@ pub(super) fn all_cpus() -> Result<usize, Error> {
     })
 }
 
-/// Loads and verifies the programs.
 pub(super) fn load(how: CountingMode, shape: Shape) -> Result<Ebpf, Error> {
     let btf = Btf::from_sys_fs().map_err(|_| Error::NoBtf)?;
     match how {
@@ -150,7 +146,7 @@ fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
     }
 }
 
-/// Puts each CPU's events into the maps from which the programs read them.
+/// Puts each CPU's events into the maps that the programs read.
 pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     for (event, cpu, opened) in events.on_cpus() {
         let map = array_fd(bpf, &format!("event_{event}"))?;
@@ -162,7 +158,7 @@ pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives each existing cgroup a slot; the others stay free.
+/// Gives each existing cgroup a slot; others stay free.
 pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
     let failed = |error| bpf_refusal(LOAD, &error);
     let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();

@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use tiptoe_sys::host::cgroup;
 
-/// The system's root cgroup. A mount point may show another one, as in a container.
+/// The system's root cgroup. A mount point may show another, as in a container.
 const ROOT: u64 = 1;
 
-/// All known cgroups of version 2.
+/// All known version 2 cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: BTreeMap<u64, Node>,
-    /// Existing cgroups by their paths.
+    /// By path.
     living: HashMap<String, u64>,
     /// The cgroup at the mount point.
     root: u64,
@@ -24,11 +24,11 @@ pub struct Tree {
 pub struct Node {
     /// The path from the root: `/` or `/system.slice/x`.
     pub path: String,
-    /// The parent; `None` for the root.
+    /// The parent, `None` for the root.
     pub parent: Option<u64>,
     /// Whether it was removed.
     pub is_gone: bool,
-    /// When it became known: for a cgroup made while tiptoe counts, when the kernel reported it.
+    /// When it became known: for one made while tiptoe counts, when the kernel reported it.
     pub since: Instant,
 }
 
@@ -52,7 +52,7 @@ impl Tree {
         self.root == ROOT
     }
 
-    /// Walks the mount point again, for cgroups whose creation or removal was not reported.
+    /// Walks the mount point again, for unreported changes.
     pub(super) fn visit_again(&mut self, root: &Path) {
         let now: Vec<(u64, PathBuf)> = cgroup::walk(root).collect();
         let there: BTreeSet<u64> = now.iter().map(|(id, _)| *id).collect();
@@ -69,7 +69,7 @@ impl Tree {
         self.add_since(id, path, Instant::now());
     }
 
-    /// Adds a cgroup that was made at that time.
+    /// Adds a cgroup made at that time.
     pub fn add_since(&mut self, id: u64, path: &str, since: Instant) {
         if self.nodes.contains_key(&id) {
             return;
@@ -85,7 +85,7 @@ impl Tree {
             _ => self.living.get(above).copied(),
         };
         if let Some(before) = self.living.insert(path.to_owned(), id) {
-            // The removal of its predecessor was not reported.
+            // Its predecessor's removal was not reported.
             self.remove(before);
             self.living.insert(path.to_owned(), id);
         }
@@ -108,7 +108,6 @@ impl Tree {
         }
     }
 
-    /// Removes a cgroup from the tree.
     pub(super) fn forget(&mut self, id: u64) {
         self.remove(id);
         self.nodes.remove(&id);

@@ -19,33 +19,30 @@ use super::cgroups_layout::{self, Checks, Round, Times};
 /// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
 const ENXIO: i32 = 6;
-/// The longest wait for the ends of tasks, and the pause between looks.
+/// The longest wait for tasks' ends, and the pause between looks.
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
-/// The programs that charge the running tasks, or all tasks.
+/// The programs that charge running tasks, or all.
 pub(super) const FLUSH: &str = "flush";
 pub(super) const ALL_TASKS: &str = "asked";
 
-/// Charges tasks by running a program.
 #[derive(Debug)]
 pub(super) enum Settle {
-    /// Runs on each CPU, and charges the task that runs there.
+    /// Runs on each CPU, and charges its running task.
     Cpus(OwnedFd),
-    /// Runs over all tasks.
-    Tasks(Mutex<Tasks>),
+    Tasks(Mutex<TaskRounds>),
 }
 
 /// The program over all tasks, and what it knows of their ends.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(super) struct TaskRounds {
     over_tasks: OwnedFd,
     round: MappedArray,
     times: Times,
 }
 
 impl Settle {
-    /// Returns the one for a loaded object.
     pub(super) fn of(bpf: &Ebpf) -> Result<Settle, Error> {
         let failed = |error| bpf_refusal(LOAD, &error);
         let kept = |fd: BorrowedFd<'_>| {
@@ -65,7 +62,7 @@ impl Settle {
                     source,
                 })?;
                 let over_tasks = kept(over_tasks.fd().map_err(failed)?.as_fd())?;
-                Ok(Settle::Tasks(Mutex::new(Tasks {
+                Ok(Settle::Tasks(Mutex::new(TaskRounds {
                     over_tasks,
                     round,
                     times: Times::default(),
@@ -75,7 +72,6 @@ impl Settle {
         }
     }
 
-    /// Charges all tasks up to now.
     pub(super) fn now(&self) -> Result<(), Error> {
         match self {
             Settle::Cpus(flush) => flush_all(flush.as_fd()),
@@ -83,9 +79,8 @@ impl Settle {
         }
     }
 
-    /// Charges all tasks at the end, when no more ends begin. A reaped task is invisible until the kernel frees its
-    /// memory, an RCU grace period later; its last counts are charged then. Returns how many tasks were not charged
-    /// so in time.
+    /// Charges all tasks at the end, when no more ends begin. A reaped task is invisible until an RCU grace period
+    /// later, when the kernel frees it and its last counts are charged. Returns how many were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Settle::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -96,7 +91,7 @@ impl Settle {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // A task that was seen, and has ended since, is counted once, as one of before.
+            // A task that was seen and has ended since counts once, as one of before.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {
@@ -119,11 +114,11 @@ impl Settle {
 }
 
 /// Allows one round at a time. A panic elsewhere leaves the state valid.
-fn held(tasks: &Mutex<Tasks>) -> MutexGuard<'_, Tasks> {
+fn held(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Tasks {
+impl TaskRounds {
     fn ask(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
         over_tasks(self.over_tasks.as_fd())?;
@@ -137,7 +132,6 @@ impl Tasks {
     }
 }
 
-/// Runs a program over all tasks.
 pub(super) fn over_tasks(program: BorrowedFd<'_>) -> Result<(), Error> {
     run_over_all(program).map_err(|source| Error::Io {
         what: "iterate over all tasks".into(),
@@ -145,7 +139,6 @@ pub(super) fn over_tasks(program: BorrowedFd<'_>) -> Result<(), Error> {
     })
 }
 
-/// Makes each CPU charge its running task.
 fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
     for cpu in online_cpus()? {
         for _ in 0..TRIES {

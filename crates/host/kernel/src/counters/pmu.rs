@@ -1,5 +1,5 @@
-//! Events of a machine's own PMUs. A folder of /sys/bus/event_source/devices has a PMU's number, its names of events,
-//! and the configuration bits of each term.
+//! Events of a machine's own PMUs. A folder of /sys/bus/event_source/devices has a PMU's number, names of events, and
+//! each term's configuration bits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,9 @@ use super::kind;
 use crate::Error;
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// The terms of an event must not name events again.
+/// An event's terms must not name events again.
 const DEEPEST: usize = 1;
 
-/// A PMU of this machine.
 #[derive(Debug)]
 pub(super) struct Pmu {
     name: String,
@@ -23,11 +22,9 @@ pub(super) struct Pmu {
     number: u32,
 }
 
-/// The result of a list of terms.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) attr: Attr,
-    /// `config`, `config1` and `config2`.
     words: [u64; 3],
     pub(super) scale: f64,
     pub(super) unit: String,
@@ -35,7 +32,6 @@ pub(super) struct Terms {
 }
 
 impl Pmu {
-    /// Returns the PMU with this name.
     pub(super) fn find(name: &str) -> Result<Pmu, Error> {
         Pmu::find_in(Path::new(DEVICES), name)
     }
@@ -57,7 +53,6 @@ impl Pmu {
         })
     }
 
-    /// Returns the configuration for terms.
     pub(super) fn terms(&self, terms: &str) -> Result<Terms, Error> {
         let mut found = Terms {
             attr: kind(self.number),
@@ -103,7 +98,6 @@ impl Pmu {
         Ok(())
     }
 
-    /// Writes a value to a term's bits.
     fn set(
         &self,
         term: &str,
@@ -162,7 +156,7 @@ impl Pmu {
     }
 }
 
-/// Returns the word, and the value in the bits of a field such as `config:0-7,32-35`.
+/// Returns the word, and the value in a field's bits, as `config:0-7,32-35`.
 fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     let (word, bits) = format.split_once(':')?;
     let word = ["config", "config1", "config2"]

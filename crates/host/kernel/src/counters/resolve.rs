@@ -1,4 +1,4 @@
-//! Resolves an event's name to a request to the kernel.
+//! Resolves an event's name for the kernel.
 
 use tiptoe_event::counter::Modifiers;
 use tiptoe_event::{Counter, CounterKind};
@@ -10,7 +10,7 @@ use crate::Error;
 /// An event, resolved for the kernel.
 #[derive(Clone, Debug)]
 pub struct KernelEvent {
-    /// The name as given, with the modifiers of its group.
+    /// The given name, with its group's modifiers.
     pub name: String,
     /// Whether it counts a time in ns.
     pub is_clock: bool,
@@ -21,19 +21,19 @@ pub struct KernelEvent {
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Whether its PMU is named, and no modifier mentions guests.
+    /// Its PMU is named, and no modifier mentions guests.
     pub(super) is_of_own_pmu: bool,
     /// The CPUs that count it for others; `None` if each counts for itself.
     pub(super) cpus: Option<Vec<u32>>,
 }
 
 impl KernelEvent {
-    /// Returns whether the event is one of the kernel's tracepoints.
+    /// Returns whether it is a tracepoint of the kernel.
     pub fn is_tracepoint(&self) -> bool {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
     }
 
-    /// Returns whether the event is counted on `on`. An event of a whole socket is counted on one of its CPUs.
+    /// Returns whether `on` counts the event. One CPU counts an event of its whole socket.
     pub(super) fn is_counted_on(&self, on: On) -> bool {
         match (&self.cpus, on) {
             (Some(cpus), On::Cpu(cpu)) => cpus.contains(&cpu),
@@ -44,7 +44,6 @@ impl KernelEvent {
     }
 }
 
-/// Looks up an event on this machine.
 pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
     let mut resolved = KernelEvent {
         name: match counter.is_modified_by_group {

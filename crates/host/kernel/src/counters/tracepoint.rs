@@ -10,7 +10,6 @@ use tiptoe_sys::host::tracefs::Tracefs;
 
 use crate::Error;
 
-/// Returns the id of a tracepoint.
 pub(super) fn id(group: &str, name: &str) -> Result<u64, Error> {
     match Tracefs::detect() {
         Tracefs::Readable(root) => id_in(&root.join("events"), group, name),

@@ -10,7 +10,7 @@ use super::{Calls, Futexes, FutexesWanted};
 /// Held by each test, because tests of one process would count each other's calls.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Counts what this process does in `act`; `None` if that is not permitted.
+/// Counts this process in `act`, if permitted.
 fn count(wanted: FutexesWanted, act: impl FnOnce()) -> Option<Futexes> {
     let loaded = Futexes::load(wanted);
     let loaded = loaded.and_then(|mut futexes| futexes.start().map(|()| futexes));
@@ -37,7 +37,7 @@ fn us(by_thread: bool) -> FutexesWanted {
     }
 }
 
-/// Waits until another thread changes the word; the calls' results do not matter here.
+/// Waits until another thread changes the word, whatever the calls return.
 fn wait_while(word: &AtomicU32, value: u32) {
     while word.load(Ordering::SeqCst) == value {
         let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
@@ -84,7 +84,7 @@ fn each_end_of_a_wait_is_counted_separately() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
-/// Regression: another tiptoe's agent was listed as a lock of the program.
+/// Another tiptoe's agent was listed as a lock of the program.
 #[test]
 fn calls_of_an_agents_thread_are_not_counted() {
     let _alone = ALONE

@@ -1,4 +1,4 @@
-//! The layout of what the BPF programs write: `bpf/futex_layout.h` in Rust.
+//! `bpf/futex_layout.h` in Rust.
 //!
 //! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
@@ -6,20 +6,20 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::programs::name_of;
 
-/// A row's key: the address, the call site, the last address in libc with the operation, the thread.
-pub(super) type Key = [u64; 4];
+/// A row's key: address, call site, last address in libc with the operation, thread.
+pub(super) type FutexKeyWords = [u64; 4];
 
 /// Words of a row before its name: five ends, and four more.
 const NUMBERS: usize = 9;
 const WAKERS: usize = 10;
 const WAKER_WORDS: usize = 3;
 
-/// A row: its numbers, the name, the wakers, and the buckets, two in a word.
+/// A row: numbers, name, wakers, and buckets, two in a word.
 pub(super) type FutexRowWords = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
 /// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, the calls that wait
 /// and wake, and a row.
-pub(super) type Cpu = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
-/// A thread's state: `tiptoe_thread`.
+pub(super) type FutexCpuWords = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
+/// `tiptoe_thread`.
 pub(super) type Thread = [u64; 8];
 
 /// Which waits share a row.
@@ -31,7 +31,7 @@ pub struct FutexKey {
     pub site: u64,
     /// The last address in libc, with the operation above it, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
-    /// The thread; 0 if waits are not grouped by thread.
+    /// The thread, or 0 if not grouped by it.
     pub tid: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct Waker {
     pub total_ns: u64,
 }
 
-/// The counts of a row's waits.
+/// A row's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FutexRow {
     /// The waits in this row.
@@ -55,7 +55,7 @@ pub struct FutexRow {
     pub calls: u64,
     /// Calls that another thread's wake ended.
     pub woken: u64,
-    /// Calls that returned at once, because the word had changed.
+    /// Calls that returned at once: the word had changed.
     pub at_once: u64,
     /// Calls that timed out.
     pub timed_out: u64,
@@ -67,17 +67,17 @@ pub struct FutexRow {
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
-    /// The longest time of such a call.
+    /// The longest of these.
     pub longest_ns: u64,
-    /// The histogram of these times.
+    /// Their histogram.
     pub times: Box<Histogram>,
     /// The call sites that ended waits.
     pub wakers: Vec<Waker>,
-    /// The name of the thread at its first wait.
+    /// The thread's name at its first wait.
     pub comm: String,
 }
 
-pub(super) fn row(key: Key, row: &FutexRowWords) -> FutexRow {
+pub(super) fn row(key: FutexKeyWords, row: &FutexRowWords) -> FutexRow {
     let [address, site, via, thread] = key;
     let (numbers, rest) = row.split_at(NUMBERS);
     let (name, rest) = rest.split_at(2);
@@ -120,46 +120,43 @@ pub(super) fn row(key: Key, row: &FutexRowWords) -> FutexRow {
     }
 }
 
-/// Returns how often and how long a CPU ran the programs for the process.
-pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
+/// Returns a CPU's runs for the process, and their time.
+pub(super) fn runs(cpu: &FutexCpuWords) -> [u64; 2] {
     [cpu[1], cpu[2]]
 }
 
-/// Returns the calls that wait and those that wake.
-pub(super) fn calls(cpu: &Cpu) -> [u64; 2] {
+pub(super) fn calls(cpu: &FutexCpuWords) -> [u64; 2] {
     [cpu[4], cpu[5]]
 }
 
-/// Returns whether a thread is in a wait.
 pub(super) fn is_waiting(thread: &Thread) -> bool {
     thread[0] != 0
 }
 
-/// What was seen but not counted, by reason.
+/// What was seen but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
-    /// Waits of threads for which no room was left.
+pub struct FutexDrops {
+    /// Waits of threads without room.
     pub no_room_for_thread: u64,
-    /// Waits for a lock, or from a call site, without room for a row.
+    /// Waits for a lock, or from a call site, without a row.
     pub no_room_for_row: u64,
     /// Waits without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Calls during the counting of another one, on the same CPU.
+    /// Calls during the counting of another, on the same CPU.
     pub nested: u64,
     /// Calls for which the kernel did not run our programs.
     pub missed: u64,
     /// Waits of threads that exited in them.
     pub ended_inside: u64,
-    /// Calls that are not covered: futex_waitv, and those new in Linux 6.7.
+    /// Calls not covered: futex_waitv, and those new in Linux 6.7.
     pub other_calls: u64,
 }
 
-/// The number of reasons that the programs count.
 pub(super) const REASONS: usize = 7;
 
-pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
+pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> FutexDrops {
     let [
         no_room_for_thread,
         no_room_for_row,
@@ -169,7 +166,7 @@ pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
         ended_inside,
         other_calls,
     ] = counts;
-    Drops {
+    FutexDrops {
         no_room_for_thread,
         no_room_for_row,
         no_end,

@@ -1,5 +1,4 @@
-//! Finds the caller that wanted a lock: the first frame outside the tracepoint and the lock's own
-//! code.
+//! Finds the caller that wanted a lock: the first frame outside the tracepoint and the lock's code.
 
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
@@ -13,7 +12,7 @@ const TRACING: [&str; 7] = [
     "perf_trace_",
     "__mmap_lock_do_trace_",
 ];
-/// Prefixes of functions that take locks, and are in no section of their own.
+/// Prefixes of functions that take locks, in no section of their own.
 const LOCKING: [&str; 14] = [
     "__percpu_down_read",
     "__pv_queued_spin_lock",
@@ -30,19 +29,17 @@ const LOCKING: [&str; 14] = [
     "rwbase_",
     "rwsem_",
 ];
-/// Sections that contain only locks and the scheduler, by the symbols around them.
+/// Sections of only locks and the scheduler, by the symbols around them.
 const SECTIONS: [[&str; 2]; 2] = [
     ["__sched_text_start", "__sched_text_end"],
     ["__lock_text_start", "__lock_text_end"],
 ];
-/// The most frames of a tracepoint.
 const TRACED: usize = 8;
 
 /// Names kernel code, and finds call sites in stacks.
 #[derive(Debug, Default)]
 pub struct Callsites {
     symbols: KernelSymbols,
-    /// The address ranges of [`SECTIONS`].
     sections: Vec<std::ops::Range<u64>>,
 }
 
@@ -55,13 +52,13 @@ impl Callsites {
         Self { symbols, sections }
     }
 
-    /// Returns whether the kernel hides its symbols, so that addresses have no names.
+    /// Returns whether the kernel hides its symbols.
     pub fn are_hidden(&self) -> bool {
         self.symbols.is_hidden()
     }
 
-    /// Returns the part of a stack, innermost frame first, that begins with the call site. Empty if
-    /// symbols are hidden, because then the lock's own code cannot be recognised.
+    /// Returns the part of a stack, innermost frame first, from the call site on. Empty if symbols
+    /// are hidden, because then the lock's code cannot be recognised.
     pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
         if self.are_hidden() {
             return &[];
@@ -74,11 +71,11 @@ impl Callsites {
         let callers = stack[begin..].iter();
         let own = callers.take_while(|address| self.is_locking(**address));
         let begin = begin + own.count();
-        // If all frames are lock functions, the outermost one is the best call site.
+        // If all frames are lock functions, the outermost is the best call site.
         &stack[begin.min(stack.len().saturating_sub(1))..]
     }
 
-    /// Returns `function+0x1c`, or the address if it has no name.
+    /// Returns `function+0x1c`, or a nameless address.
     pub fn name(&self, address: u64) -> String {
         match self.symbols.find(address) {
             Some(place) => match place.name.split_once(" [") {
@@ -95,7 +92,7 @@ impl Callsites {
         place.map_or_else(|| format!("{address:#x}"), |place| place.name.to_owned())
     }
 
-    /// Returns the name of a lock that is one of the kernel's variables.
+    /// Returns a lock's name, if it is a variable of the kernel.
     pub fn variable(&self, address: u64) -> Option<String> {
         // The heap is far from everything that has a name.
         const NEAR: u64 = 1 << 16;
@@ -107,7 +104,6 @@ impl Callsites {
         }
     }
 
-    /// Returns whether the code at a return address takes locks.
     fn is_locking(&self, address: u64) -> bool {
         let in_section = |section: &std::ops::Range<u64>| section.contains(&address);
         self.sections.iter().any(in_section) || self.starts_with_any(address, &LOCKING)

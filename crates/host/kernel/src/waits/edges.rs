@@ -1,10 +1,10 @@
-//! Runs the programs by hand, at no tracepoint, with begins and ends that do not pair.
+//! Runs the programs by hand, with begins and ends that do not pair.
 
 use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
 use tiptoe_sys::host::limits;
 
-use super::{Drops, Outcome, WaitSelection, Waits, WaitsWanted};
+use super::{Outcome, WaitDrops, WaitSelection, Waits, WaitsWanted};
 
 const SPIN: u64 = 1;
 const READER: u64 = 2;
@@ -16,17 +16,15 @@ const ANY: u64 = 0;
 const LOCK: u64 = 0x1000;
 const OTHER: u64 = 0x2000;
 
-/// A report as the kernel would make it.
 #[derive(Clone, Copy)]
 enum LockReport {
     /// A wait for a lock begins, with these flags.
     Begin(u64, u64),
-    /// It ends, with this result.
     End(u64, i32),
 }
 use LockReport::{Begin, End};
 
-/// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
+/// Runs the programs in this thread, which stays on one CPU, if they can be loaded.
 fn run(reports: &[LockReport]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
         watched: WaitSelection::Contended,
@@ -57,8 +55,8 @@ fn run(reports: &[LockReport]) -> Option<Waits> {
     Some(waits)
 }
 
-/// Checks each row's type, outcome and count; the drops; and the number of waits in progress.
-fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
+/// Checks each row's type, outcome and count; drops; and waits in progress.
+fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: WaitDrops, waiting: u64) {
     let Some(waits) = run(reports) else {
         return;
     };
@@ -77,7 +75,7 @@ fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: Drops, 
     let no_stack = drops.no_stack;
     assert_eq!(
         drops,
-        Drops {
+        WaitDrops {
             no_stack,
             ..dropped
         }
@@ -96,7 +94,7 @@ fn a_mutex_that_begins_again_waits_once() {
         Begin(LOCK, MUTEX | SPIN),
         End(LOCK, 0),
     ];
-    check(&reports, &[("mutex", ACQUIRED, 1)], Drops::default(), 0);
+    check(&reports, &[("mutex", ACQUIRED, 1)], WaitDrops::default(), 0);
 }
 
 #[test]
@@ -108,14 +106,14 @@ fn a_wait_that_a_signal_ended_has_its_own_row() {
         End(LOCK, 0),
     ];
     let rows = [("rwsem", ACQUIRED, 1), ("rwsem", Outcome::Failed, 1)];
-    check(&reports, &rows, Drops::default(), 0);
+    check(&reports, &rows, WaitDrops::default(), 0);
 }
 
 #[test]
 fn an_end_without_a_begin_is_dropped() {
-    let dropped = Drops {
+    let dropped = WaitDrops {
         no_begin: 2,
-        ..Drops::default()
+        ..WaitDrops::default()
     };
     let reports = [End(LOCK, 0), Begin(LOCK, WRITER), End(OTHER, 0)];
     check(&reports, &[], dropped, 1);
@@ -123,9 +121,9 @@ fn an_end_without_a_begin_is_dropped() {
 
 #[test]
 fn a_spinner_that_begins_again_has_missed_an_end() {
-    let dropped = Drops {
+    let dropped = WaitDrops {
         no_end: 1,
-        ..Drops::default()
+        ..WaitDrops::default()
     };
     let reports = [Begin(LOCK, SPIN), Begin(LOCK, SPIN), End(LOCK, 0)];
     check(&reports, &[("spinlock", ACQUIRED, 1)], dropped, 0);
@@ -138,11 +136,11 @@ fn a_cpu_spins_for_four_locks_at_once() {
     let ends = locks.map(|lock| End(lock, 0));
     let four = [begins, ends].concat();
     let rows = [("spinlock", ACQUIRED, 1); 4];
-    check(&four, &rows, Drops::default(), 0);
-    let dropped = Drops {
+    check(&four, &rows, WaitDrops::default(), 0);
+    let dropped = WaitDrops {
         no_end: 1,
         no_begin: 1,
-        ..Drops::default()
+        ..WaitDrops::default()
     };
     let fifth = [
         &begins[..],
@@ -163,10 +161,10 @@ fn a_sleeping_wait_may_contain_a_spinning_one() {
         End(LOCK, 0),
     ];
     let rows = [("rwlock", ACQUIRED, 1), ("rwsem", ACQUIRED, 1)];
-    check(&reports, &rows, Drops::default(), 0);
+    check(&reports, &rows, WaitDrops::default(), 0);
 }
 
-/// A semaphore's begin follows that of its spinlock, at the same address.
+/// A semaphore's begin follows its spinlock's, at the same address.
 #[test]
 fn a_semaphore_is_no_spinlock() {
     let reports = [
@@ -176,5 +174,5 @@ fn a_semaphore_is_no_spinlock() {
         End(LOCK, 0),
     ];
     let rows = [("semaphore", ACQUIRED, 1), ("spinlock", ACQUIRED, 1)];
-    check(&reports, &rows, Drops::default(), 0);
+    check(&reports, &rows, WaitDrops::default(), 0);
 }

@@ -1,4 +1,4 @@
-//! The layout of what the BPF programs write: `bpf/layout.h` in Rust.
+//! `bpf/layout.h` in Rust.
 //!
 //! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
@@ -6,22 +6,21 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::programs::name_of;
 
-/// A row's key: the lock; the cgroup; the thread (high half) and process; the traits (high half) and stack.
-pub(super) type Key = [u64; 4];
-/// A row: four counts, the name, and the buckets, two in a word.
+/// A row's key: lock; cgroup; thread (high half) and process; traits (high half) and stack.
+pub(super) type WaitKeyWords = [u64; 4];
+/// A row: four counts, name, and buckets, two in a word.
 pub(super) type WaitRowWords = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
 /// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, four slots, and a
 /// row.
-pub(super) type Cpu = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
+pub(super) type WaitCpuWords = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
 
-/// A thread's wait: `tiptoe_wait`.
+/// `tiptoe_wait`.
 pub(super) type WaitWords = [u64; 4];
 
-/// The words before a row's name.
 const NAMED: usize = 4;
 
-// The flags of contention_begin, as the kernel defines them, and ours.
+// contention_begin's flags, as the kernel defines them, and ours.
 const SPIN: u32 = 1;
 const READER: u32 = 2;
 const WRITER: u32 = 4;
@@ -34,11 +33,11 @@ const DOWNGRADED: u32 = 1 << 10;
 /// A wait of a thread that has the lock: see `bpf/mmap_lock.bpf.c`.
 const WROTE: u32 = 1 << 11;
 
-/// The kernel's flags of a lock and of a wait for it.
+/// The flags of a lock and a wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Traits(u32);
 
-/// The mode in which a lock is requested.
+/// The requested mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Shared with other readers.
@@ -56,17 +55,17 @@ pub enum Outcome {
     Acquired,
     /// The thread did not get it: a signal, a timeout, or only a try.
     Failed,
-    /// Not a wait: the writer became a reader.
+    /// No wait: the writer became a reader.
     Downgraded,
 }
 
 impl Traits {
-    /// Returns the traits for the flags of the kernel and of our programs.
+    /// Returns the traits of the kernel's and our flags.
     pub fn new(flags: u32) -> Self {
         Self(flags)
     }
 
-    /// Returns the type of the lock, in one word.
+    /// Returns the lock's type, in one word.
     pub fn kind(self) -> &'static str {
         match self.0 & (SPIN | READER | WRITER | RT | PERCPU | MUTEX | MMAP) {
             flags if flags & MMAP != 0 => "mmap_lock",
@@ -105,7 +104,7 @@ impl Traits {
         }
     }
 
-    /// Returns whether the lock is the mmap_lock of the waiting process.
+    /// Returns whether the lock is the waiting process's mmap_lock.
     pub fn is_mmap_lock(self) -> bool {
         self.0 & MMAP != 0
     }
@@ -114,20 +113,20 @@ impl Traits {
 /// Which waits share a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowKey {
-    /// The lock's address; 0 if waits are not grouped by lock.
+    /// The lock's address, or 0 if not grouped by it.
     pub lock: u64,
-    /// The id of the cgroup (version 2).
+    /// The version 2 cgroup's id.
     pub cgroup: u64,
-    /// The process; 0 for an idle CPU.
+    /// The process, or 0 on an idle CPU.
     pub pid: u32,
-    /// The thread; 0 if waits are not grouped by thread.
+    /// The thread, or 0 if not grouped by it.
     pub tid: u32,
     /// The lock's type, mode and outcome.
     pub traits: Traits,
 }
 
-/// Decodes a key and the number of its stack; `None` if the stack could not be stored.
-pub(super) fn key(words: Key) -> (RowKey, Option<u32>) {
+/// Decodes a key and its stack's number, if the stack was stored.
+pub(super) fn key(words: WaitKeyWords) -> (RowKey, Option<u32>) {
     let [lock, cgroup, ids, rest] = words;
     let key = RowKey {
         lock,
@@ -151,7 +150,7 @@ pub struct WaitCounts {
     pub max_ns: u64,
     /// The histogram of their times.
     pub times: Histogram,
-    /// The name of the process, or of the thread if waits are grouped by thread.
+    /// The name of the process, or of the thread if grouped by it.
     pub comm: String,
 }
 
@@ -172,41 +171,39 @@ pub(super) fn waited(row: &WaitRowWords) -> WaitCounts {
     }
 }
 
-/// Returns how often and how long a CPU ran the programs for the wanted processes.
-pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
+/// Returns a CPU's runs for the wanted processes, and their time.
+pub(super) fn runs(cpu: &WaitCpuWords) -> [u64; 2] {
     [cpu[1], cpu[2]]
 }
 
-/// Returns whether a thread's words are a wait in progress.
 pub(super) fn is_waiting(wait: WaitWords) -> bool {
     (wait[2] >> 32) as u32 & WROTE == 0
 }
 
-/// What was seen but not counted, by reason.
+/// What was seen but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
-    /// Waits without room, because too many threads waited at once.
+pub struct WaitDrops {
+    /// Waits without room: too many threads waited at once.
     pub no_room_to_wait: u64,
     /// Waits for whose lock type, process or place no row was left.
     pub no_room_for_row: u64,
-    /// Ends without a begin, of waits that began before the trace.
+    /// Ends of waits that began before the trace.
     pub no_begin: u64,
     /// Begins without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Begins and ends that interrupted the counting of another one on the same CPU, whose state was in use.
+    /// Begins and ends that interrupted the counting of another on the same CPU.
     pub nested: u64,
     /// Begins and ends for which the kernel did not run our programs.
     pub missed: u64,
-    /// Counted, but without a call site, because its stack could not be stored.
+    /// Counted, but without a call site, because the stack was not stored.
     pub no_stack: u64,
 }
 
-/// The number of reasons that the programs count.
 pub(super) const REASONS: usize = 7;
 
-impl Drops {
+impl WaitDrops {
     /// Returns the sum of all that was not counted.
     pub fn total(&self) -> u64 {
         let Self {
@@ -225,7 +222,7 @@ impl Drops {
     }
 }
 
-pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
+pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> WaitDrops {
     let [
         no_room_to_wait,
         no_room_for_row,
@@ -235,7 +232,7 @@ pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
         nested,
         no_stack,
     ] = counts;
-    Drops {
+    WaitDrops {
         no_room_to_wait,
         no_room_for_row,
         no_begin,

@@ -1,4 +1,4 @@
-//! Tracks what is known of a variable's value before a hit. It is the last hit's value if no store was missed since.
+//! Tracks what is known of a variable's value before a hit: the last hit's, if no store was missed since.
 //!
 //! | known | the program's `last` | becomes |
 //! |---|---|---|
@@ -24,7 +24,6 @@ const GAP: u64 = 0;
 const FIRST: u64 = 1;
 const FOLLOWED: u64 = 2;
 
-/// The process's memory.
 #[derive(Debug)]
 pub(super) struct Memory(File);
 
@@ -33,7 +32,7 @@ impl Memory {
         Ok(Memory(process.open_memory()?))
     }
 
-    /// Returns a value's bytes; `None` if it cannot be read, or is code.
+    /// Returns a value, if it is readable and no code.
     fn value(&self, at: &Breakpoint) -> Option<u64> {
         let mut bytes = [0; 8];
         let part = bytes.get_mut(..usize::from(at.len))?;
@@ -43,7 +42,7 @@ impl Memory {
     }
 }
 
-/// Marks these variables: their events are being enabled or moved from now on.
+/// Marks variables whose events are being enabled or moved from now on.
 pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> {
     let mut known = words(bpf, "known")?;
     variables
@@ -51,12 +50,12 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> 
         .try_for_each(|index| known.set(*index, GAP, 0).map_err(not_passed))
 }
 
-/// Reads the values of these variables, all of whose events are enabled. A value is valid only if no hit raced with
-/// the read.
+/// Reads the values of variables, all of whose events are enabled. A value is valid only if no hit raced with the
+/// read.
 ///
-/// Memory shows a store before its hit is reported: by microseconds, or by milliseconds if a virtual machine stops
-/// that CPU in between. So `reach_cpus` must return only after each CPU with an event has taken an interrupt. The
-/// trap of an earlier store precedes that interrupt.
+/// Memory shows a store before its hit is reported: by microseconds, or milliseconds if a virtual machine stops the
+/// CPU. So `reach_cpus` must return only after each CPU with an event took an interrupt, which an earlier store's
+/// trap precedes.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &Memory,

@@ -1,8 +1,7 @@
-//! Follows which threads inherited the events that are opened for one thread after the other; the Rust side of
-//! `bpf/births.bpf.c`.
+//! Follows which threads inherited events that are opened thread by thread; the Rust side of `bpf/births.bpf.c`.
 //!
-//! A thread has all events of its *opening*: they were opened for it, or for an ancestor. An opening that overlapped
-//! a clone(2) is spoilt, because the new thread may have inherited all, some or none of its events.
+//! A thread has all events of its *opening*, for it or an ancestor. An opening that overlapped a clone(2) is spoilt,
+//! because the new thread may have inherited all, some or none.
 
 use aya::maps::{HashMap, MapError};
 use aya::{Ebpf, Pod};
@@ -17,25 +16,20 @@ const PROGRAMS: [[&str; 3]; 3] = [
     ["thread_born", "task", "task_newtask"],
     ["clone_begins", "raw_syscalls", "sys_enter"],
 ];
-/// The time of an opening that is not done.
 const UNDER_WAY: u64 = u64::MAX;
 const FOLLOW: &str = "follow the births of threads";
 
-/// The births of threads of a process, from now on.
 #[derive(Debug)]
 pub(super) struct Births {
     bpf: Ebpf,
     _links: Vec<Link>,
 }
 
-/// The events of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
     /// Unknown: it existed before, or is being born.
     Nothing,
-    /// It has no events.
     Without,
-    /// It has all events of this opening.
     With(u32),
 }
 
@@ -54,7 +48,6 @@ impl Births {
         })
     }
 
-    /// Returns how many threads were born without events.
     pub(super) fn without(&self) -> u32 {
         programs::first_word(&self.bpf)
     }
@@ -67,24 +60,20 @@ impl Births {
         })
     }
 
-    /// Records that events are about to be opened for a thread.
     pub(super) fn begin(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
         self.set("openings", opening, UNDER_WAY)?;
         self.set("threads", tid, opening)
     }
 
-    /// Records that all events of an opening exist, at this time.
     pub(super) fn done(&mut self, opening: u32, now_ns: u64) -> Result<(), Error> {
         self.set("openings", opening, now_ns)
     }
 
-    /// Records that the events of an opening could not be opened for a thread.
     pub(super) fn give_up(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
         self.remove::<u32>("threads", tid)?;
         self.forget(opening)
     }
 
-    /// Records that the events of an opening are closed.
     pub(super) fn forget(&mut self, opening: u32) -> Result<(), Error> {
         self.remove::<u64>("openings", opening)?;
         self.remove::<u32>("spoilt", opening)
@@ -97,7 +86,6 @@ impl Births {
         map.keys().collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Returns whether a clone that began before this time is in progress.
     pub(super) fn is_cloning_since(&self, before_ns: u64) -> Result<bool, Error> {
         let map = map(&self.bpf, "cloning")?;
         let map = HashMap::<_, u32, u64>::try_from(map).map_err(failed)?;

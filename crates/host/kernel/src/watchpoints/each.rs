@@ -14,7 +14,6 @@ use crate::refusal::bpf_refusal;
 pub(super) const MAP: &str = "accesses";
 pub(super) const LEAST: u32 = 4096;
 
-/// The ring to which the program writes hits.
 pub(super) struct HitRing(RingBuf<MapData>);
 
 impl HitRing {
@@ -25,7 +24,6 @@ impl HitRing {
             .map_err(|error| bpf_refusal("read the accesses one by one", &error))
     }
 
-    /// Returns the hits since the last call.
     pub(super) fn read(&mut self) -> Vec<Access> {
         let mut hits = Vec::new();
         while let Some(bytes) = self.0.next() {

@@ -1,4 +1,4 @@
-//! Measures the cost of a hit on this machine: the trap without the program's work.
+//! Measures a hit's cost on this machine: the trap without the program's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
     Ok((timed(&word), sees_kernel))
 }
 
-/// Returns the cost for a breakpoint that raises a signal in the thread that hits it, with the agent's handling.
+/// Returns the cost of a breakpoint that raises a signal in its thread, with the agent's handling.
 pub fn signal_cost() -> Result<Cost, Error> {
     let word = AtomicU64::new(0);
     let at = Breakpoint {
@@ -43,7 +43,6 @@ pub fn signal_cost() -> Result<Cost, Error> {
     Ok(timed(&word))
 }
 
-/// Returns the cost of a store to a watched word.
 fn timed(word: &AtomicU64) -> Cost {
     let mut batches = [0.0; BATCHES];
     for batch in &mut batches {

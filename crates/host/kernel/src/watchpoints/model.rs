@@ -1,8 +1,8 @@
-//! The variables to watch, and the data of their accesses.
+//! Variables to watch, and their accesses.
 
 use tiptoe_sys::host::perf::Breakpoint;
 
-/// The most variables that may be watched, by turns.
+/// The most variables watched, by turns.
 pub const MOST_VARIABLES: usize = 64;
 /// The most conditions.
 pub const MOST_CONDITIONS: usize = 4;
@@ -10,21 +10,21 @@ pub const MOST_CONDITIONS: usize = 4;
 /// The accesses to count.
 #[derive(Clone, Debug)]
 pub struct WatchWanted {
-    /// The process, by its id in the initial PID namespace.
+    /// The process, in the initial PID namespace.
     pub pid: u32,
-    /// Whether each thread has rows of its own.
+    /// Whether each thread has its own rows.
     pub by_thread: bool,
     /// Only accesses that changed the value, or may have.
     pub only_changed: bool,
     /// Whether each access is also reported singly.
     pub one_by_one: bool,
-    /// Only accesses that meet all of these. A condition on an unknown old value counts as met.
+    /// Only accesses that meet all of these. An unknown old value meets any condition.
     pub conditions: Vec<Condition>,
-    /// The time that hits may take in a window, for all variables together; at least one hit is allowed.
+    /// The time that all variables' hits may take in a window; at least one hit is allowed.
     pub allowed_ns: Option<u64>,
     /// The kind of events.
     pub form: Form,
-    /// Whether to use all debug registers, also the one usually left to debuggers.
+    /// Whether to use all debug registers, also the one left to debuggers.
     pub all_slots: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct WatchWanted {
 pub enum Form {
     /// An event on each CPU.
     Wide,
-    /// An event on each thread of the process.
+    /// An event on each thread.
     Tasks,
 }
 
@@ -48,7 +48,7 @@ pub struct Condition {
     pub right: Operand,
 }
 
-/// An operand. Values are extended to 64 bits by their type's sign.
+/// An operand, extended to 64 bits by its type's sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The value before.
@@ -81,9 +81,9 @@ pub enum Operator {
 /// A variable to watch.
 #[derive(Clone, Debug)]
 pub struct Watchpoint {
-    /// The variable's name in messages about conflicts.
+    /// The variable's name in messages.
     pub name: String,
-    /// Whether the variable keeps its debug register at all times.
+    /// Whether the variable always keeps its debug register.
     pub is_pinned: bool,
     /// The address and the kind of access.
     pub at: Breakpoint,
@@ -94,13 +94,13 @@ pub struct Watchpoint {
 /// Which hits share a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
-    /// The user's instruction after the one that hit; for watched code, the instruction itself.
+    /// The user's instruction after the hit; for watched code, the instruction.
     pub ip: u64,
-    /// The variable's index in the list that was opened.
+    /// The variable's index among those opened.
     pub variable: u32,
-    /// The thread; 0 if hits are not grouped by thread.
+    /// The thread, or 0 if not grouped by it.
     pub tid: u32,
-    /// Whether a system call of the user's made the access.
+    /// Whether a system call of the user's made it.
     pub in_kernel: bool,
     /// The thread's name.
     pub comm: String,
@@ -109,27 +109,26 @@ pub struct WatchKey {
 /// A value, and how often it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredValue {
-    /// The value; only as many lower bytes as the variable has are valid.
+    /// The value, valid in the variable's length.
     pub value: u64,
     /// The number of stores.
     pub count: u64,
 }
 
-/// The data of a row's hits.
+/// A row's hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRow {
     /// The hits in this row.
     pub key: WatchKey,
     /// The number of hits.
     pub count: u64,
-    /// Hits after which the value differed, as far as values are known.
+    /// Hits that changed the value, as far as known.
     pub changed: u64,
     /// Hits whose value was read from memory.
     pub read_behind: u64,
-    /// Hits with an unknown old value, which may have changed it: the first hit after each gap in which stores were
-    /// missed.
+    /// Hits with an unknown old value: the first after each gap in which stores were missed.
     pub old_unknown: u64,
-    /// The time of the first hit, by CLOCK_MONOTONIC.
+    /// The first hit's time, by CLOCK_MONOTONIC.
     pub first_ns: u64,
     /// The time of the last.
     pub last_ns: u64,
@@ -139,11 +138,11 @@ pub struct WatchRow {
     pub last: (Option<u64>, u64),
     /// The first distinct values.
     pub values: Vec<StoredValue>,
-    /// Hits with a value that found no room there.
+    /// Hits with a value without room there.
     pub other_values: u64,
     /// Return addresses, innermost first.
     pub callers: Vec<u64>,
-    /// Whether there are more callers, beyond a frame for which no unwind rule was known.
+    /// Whether there are more callers, beyond a frame without an unwind rule.
     pub is_partial: bool,
     /// The state at the first hit.
     pub first: Snapshot,
@@ -160,18 +159,18 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether the new value was read from memory, so that another thread may have stored it.
+    /// Whether the new value was read from memory, where another thread may have stored it.
     pub is_read_behind: bool,
     /// The row that contains the hit.
     pub row: WatchKey,
-    /// A number that is the same for the same callers.
+    /// A number that identifies the callers.
     pub callers: u64,
 }
 
 /// The state of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The registers in machine order; in a system call only %rsp and %rbp are the user's.
+    /// In machine order; in a system call only %rsp and %rbp are the user's.
     pub registers: [u64; 16],
     /// The flags.
     pub flags: u64,
@@ -188,14 +187,14 @@ pub struct Hits {
     pub wanted: u64,
 }
 
-/// What was not counted, or only in part, by reason.
+/// What was not counted, or only in part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     /// Hits without room for their row.
     pub no_room_for_row: u64,
     /// The variable could not be read.
     pub no_value: u64,
-    /// Hits during the counting of another hit, on the same CPU.
+    /// Hits during the counting of another, on the same CPU.
     pub nested: u64,
     /// Counted, but the ring was full ([`Watchpoints::each`](super::Watchpoints::each)).
     pub no_room_for_line: u64,
@@ -208,8 +207,8 @@ pub struct Drops {
 pub struct Window {
     /// Hits in it.
     pub hits: u64,
-    /// The variables whose events were throttled in it, a bit for each.
+    /// The throttled variables, a bit each.
     pub rested: u64,
-    /// Whether hits of other processes at the same addresses caused that.
+    /// Whether other processes' hits at the same addresses caused that.
     pub by_strangers: bool,
 }

@@ -8,11 +8,9 @@ use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
 use crate::Error;
 use crate::uprobes::errno::{EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM, ESRCH};
 
-/// The parameters of the events of threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'a> {
     pub(super) program: BorrowedFd<'a>,
-    /// Whether accesses by the kernel count, too.
     pub(super) in_kernel: bool,
 }
 
@@ -23,7 +21,7 @@ pub(super) fn open(at: &Breakpoint, on: On, in_kernel: bool) -> Result<PerfEvent
 }
 
 impl Opener<'_> {
-    /// Opens an enabled event of a thread, inherited by the threads that it creates.
+    /// Opens an enabled event, inherited by the threads that its thread creates.
     pub(super) fn open_inherited(&self, at: &Breakpoint, tid: u32) -> Result<PerfEvent, Error> {
         let event = PerfEvent::open_inherited_breakpoint(at, tid, self.in_kernel);
         let event = event.map_err(|error| refusal(error, at, On::Thread(tid)))?;
@@ -31,7 +29,6 @@ impl Opener<'_> {
         Ok(event)
     }
 
-    /// Makes an event run the program.
     pub(super) fn run_at(&self, event: &PerfEvent) -> Result<(), Error> {
         let attached = event.run_program(self.program);
         attached.map_err(|source| Error::Io {
@@ -55,7 +52,6 @@ pub(super) fn cannot_move(source: io::Error) -> Error {
     }
 }
 
-/// Returns the error for the kernel's answer to a breakpoint.
 pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: On) -> Error {
     let Breakpoint { address, len, .. } = *at;
     match source.raw_os_error() {

@@ -1,5 +1,5 @@
-//! The accounting of debug registers for a process whose threads reserve for themselves, in memory that they share
-//! with tiptoe.
+//! The accounting of debug registers for a process whose threads reserve for themselves, in memory shared with
+//! tiptoe.
 
 use std::sync::atomic::AtomicU64;
 
@@ -24,12 +24,12 @@ impl<'a> SharedSlots<'a> {
         Ok(SharedSlots { words, geometry })
     }
 
-    /// Returns the number of CPUs to account for.
+    /// Returns how many CPUs to account for.
     pub fn cpus() -> Result<u32, Error> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Checks that each thread can have these watches; the error names the holders in the way. Reserves the register
+    /// Checks that each thread can have these watches; the error names holders in the way. Reserves the register
     /// left to debuggers, unless `all`.
     pub fn begin(&self, all: bool, points: &[Watchpoint], serving: &[usize]) -> Result<(), Error> {
         let names = points
@@ -52,7 +52,7 @@ impl<'a> SharedSlots<'a> {
         Accounting::new(self.geometry, self.words, &Futex)
     }
 
-    /// Returns the statistics of both sides of the lock: requests for single threads, and all other requests.
+    /// Returns the statistics of both sides of the lock: single threads, and others.
     pub fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting().ok_or(Error::NoRoom)?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -15,14 +15,14 @@ use tiptoe_sys::raw;
 
 use crate::Error;
 
-/// Debug registers of a processor. Watches leave one to debuggers unless all are requested.
+/// A processor's debug registers. Watches leave one to debuggers unless all are requested.
 pub const REGISTERS: u32 = 4;
 /// The holder of the register left to debuggers.
 pub(super) const DEBUGGERS: u64 = u64::MAX;
-/// Room for reservations of threads that are created later.
+/// Room for later threads' reservations.
 const MORE: u32 = 1 << 14;
 
-/// Waits for a lock of the accounting: spins for some microseconds, then sleeps on a futex.
+/// Waits for a lock of the accounting: spins for microseconds, then sleeps on a futex.
 #[derive(Clone, Copy, Debug)]
 pub struct Futex;
 
@@ -30,7 +30,7 @@ impl Wait for Futex {
     const LOOKS: u32 = 100;
 
     fn park(&self, word: &AtomicU64, seen: u64) {
-        // An error means that the word has changed, or a signal came: the caller checks again.
+        // An error means that the word changed, or a signal came: the caller checks again.
         let _ = raw::futex::wait_low(word, seen as u32, None);
     }
 
@@ -43,18 +43,17 @@ impl Wait for Futex {
     }
 }
 
-/// The accounting, and the names of its holders.
 #[derive(Debug)]
 pub(super) struct Slots {
     geometry: Geometry,
     words: Vec<AtomicU64>,
     names: Vec<String>,
     pinned: Vec<bool>,
-    /// Whether none is left to debuggers.
+    /// None is left to debuggers.
     all: bool,
 }
 
-/// A watch, by its index in the list of names.
+/// A watch, by its index among the names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     pub(super) index: usize,
@@ -88,8 +87,8 @@ impl Watch {
 }
 
 impl Slots {
-    /// Returns the accounting for CPUs up to this number, some `threads` (0 if events are those of CPUs), and these
-    /// watches. One register is left to debuggers, unless `all`.
+    /// Returns the accounting for CPUs up to this number, some `threads` (0 if events are of CPUs), and these
+    /// watches. Leaves one register to debuggers, unless `all`.
     pub(super) fn new(
         cpus: u32,
         threads: u32,
@@ -119,7 +118,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Returns the same accounting with nothing reserved, for some `threads`.
+    /// Returns the same accounting, empty, for some `threads`.
     pub(super) fn again(&self, threads: u32) -> Result<Slots, Error> {
         let names = self.names.iter().cloned();
         let watches = names.zip(self.pinned.iter().copied());
@@ -130,7 +129,7 @@ impl Slots {
         Accounting::new(self.geometry, &self.words, &Futex).ok_or(Error::NoRoom)
     }
 
-    /// Reserves a register for a watch on all CPUs, or on none.
+    /// Reserves a register on all CPUs, or none.
     pub(super) fn reserve_wide(&self, watch: Watch) -> Result<(), Error> {
         let reserved = self
             .accounting()?
@@ -138,7 +137,6 @@ impl Slots {
         reserved.map_err(|error| self.explain(&error))
     }
 
-    /// Moves a watch's registers on all CPUs to another watch.
     pub(super) fn move_wide(&self, from: Watch, to: Watch) -> Result<(), Error> {
         let accounting = self.accounting()?;
         let request =
@@ -148,7 +146,7 @@ impl Slots {
             .map_err(|error| self.explain(&error))
     }
 
-    /// Reserves a register of a thread, on any CPU, for each of the watches, or for none.
+    /// Reserves a register of a thread for each watch, or none.
     pub(super) fn reserve_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         for (count, watch) in watches.iter().enumerate() {
@@ -160,7 +158,6 @@ impl Slots {
         Ok(())
     }
 
-    /// Releases a thread's registers of these watches.
     pub(super) fn release_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         watches
@@ -169,7 +166,6 @@ impl Slots {
             .map_err(|error| self.explain(&error))
     }
 
-    /// Moves a watch's register of a thread to another watch.
     pub(super) fn move_for(&self, tid: u32, from: Watch, to: Watch) -> Result<(), Error> {
         let moved = self
             .accounting()?
@@ -177,7 +173,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of both sides of the lock: requests for single threads, and all other requests.
+    /// Returns the statistics of both sides of the lock: single threads, and others.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,6 +1,6 @@
 //! Handles other processes that hit the addresses of a watch on all CPUs. Their hits cost them as much as the watched
-//! process's own, so the program gives them an allowance of the same size. Once it is used up, the watch can continue
-//! on the threads of its process, which others do not hit.
+//! process's own, so they have an allowance of the same size. Once it is used up, the watch can continue on its
+//! process's threads, which others do not hit.
 
 use tiptoe_sys::host::perf::Breakpoint;
 
@@ -12,8 +12,8 @@ use super::{Events, ThrottleState, Watchpoints, before};
 use crate::Error;
 
 impl Watchpoints {
-    /// Watches the threads of the process instead of all CPUs; stores in between are missed. If that fails, the watch
-    /// continues as before, and the error has the reason.
+    /// Watches the process's threads instead of all CPUs; stores in between are missed. On failure the watch
+    /// continues as before.
     pub fn move_to_threads(&mut self) -> Result<(), Error> {
         let served = self.served();
         let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
@@ -47,7 +47,6 @@ impl Watchpoints {
         Ok(wide)
     }
 
-    /// Returns the watch of each slot.
     fn watches(&self) -> Vec<(Watch, Breakpoint)> {
         let serving = self.serving.iter();
         serving

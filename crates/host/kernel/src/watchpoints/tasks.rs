@@ -1,9 +1,9 @@
-//! Breakpoint events on each thread of a process, inherited by its later threads. Needed by users who may not watch
-//! whole CPUs, and for addresses that other processes use too. They cost at each switch to and from these threads.
+//! Breakpoint events on each thread of a process, inherited by later threads, for users who may not watch whole
+//! CPUs, and for addresses that other processes use. They cost at each switch to and from these threads.
 //!
 //! Threads are created and exit while events are opened, and a new thread inherits its parent's. So this follows
-//! births ([`Births`]). If a birth races with an opening, that opening is closed and repeated, until each thread has
-//! its events exactly once.
+//! births ([`Births`]). If a birth races with an opening, that is closed and repeated, until each thread has its
+//! events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,29 +21,28 @@ use super::opener::{Opener, cannot_move, cannot_switch_on};
 use super::slots::{Slots, Watch};
 use crate::Error;
 
-/// More threads than this are opened by all CPUs in parallel.
+/// More threads are opened by all CPUs in parallel.
 const MANY: usize = 32;
-/// Attaching is done after this many looks in a row find nothing new, and [`SHORTEST`] has passed.
+/// Attaching ends after this many looks that find nothing new, and [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A thread without a reported birth for this long existed before.
 const OLD: Duration = Duration::from_millis(20);
-/// The longest wait for a clone(2) that may have failed: its end is not reported.
+/// The longest wait for a clone(2), whose failure is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
 /// The longest time for attaching.
 const LONGEST: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Events of threads.
 #[derive(Debug)]
 pub(super) struct Tasks {
     openings: Vec<Opening>,
-    /// The watch that each slot serves.
+    /// Each slot's watch.
     served: Vec<(Watch, Breakpoint)>,
     attached: Attached,
 }
 
-/// The events of a thread, one for each slot, and all that inherited them.
+/// A thread's events, one per slot, and all that inherited them.
 #[derive(Debug)]
 struct Opening {
     number: u32,
@@ -53,20 +52,20 @@ struct Opening {
     is_accounted: bool,
 }
 
-/// How the threads of a process got their events.
+/// How a process's threads got their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     /// Threads for which events were opened.
     pub threads: u32,
-    /// Openings that were repeated, because a birth raced with them.
+    /// Openings repeated because a birth raced with them.
     pub again: u32,
-    /// Threads left without events, because they lived too briefly.
+    /// Threads without events, because they lived too briefly.
     pub without: u32,
-    /// The time that attaching took.
+    /// How long attaching took.
     pub took: Duration,
 }
 
-/// State shared by all threads that open events.
+/// Shared by all threads that open events.
 struct Attach<'a> {
     process: Process,
     opener: Opener<'a>,
@@ -77,7 +76,6 @@ struct Attach<'a> {
     next: AtomicU32,
 }
 
-/// The result of opening the events of one thread.
 enum OpenOutcome {
     Has(Opening),
     HasEnded(u32),
@@ -86,7 +84,7 @@ enum OpenOutcome {
 }
 
 impl Tasks {
-    /// Opens events for all threads of a process; all are enabled.
+    /// Opens enabled events for all threads of a process.
     pub(super) fn attach(
         process: Process,
         opener: Opener<'_>,
@@ -114,7 +112,7 @@ impl Tasks {
         self.attached
     }
 
-    /// Enables all events. Twice, because a thread may be born during the first pass.
+    /// Enables all events, twice, because a thread may be born during the first pass.
     pub(super) fn enable(&self) -> Result<(), Error> {
         for _ in 0..2 {
             let mut events = self.events();
@@ -125,7 +123,6 @@ impl Tasks {
         Ok(())
     }
 
-    /// Disables all events.
     pub(super) fn disable(&self) -> Result<(), Error> {
         let mut events = self.events();
         events
@@ -133,7 +130,7 @@ impl Tasks {
             .map_err(cannot_switch_on)
     }
 
-    /// Makes a slot serve another watch, and enables it if `is_on`.
+    /// Makes a slot serve another watch, enabled if `is_on`.
     pub(super) fn serve(
         &mut self,
         slot: usize,
@@ -158,7 +155,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Reads one event of every thread. The read interrupts the CPU on which the thread runs.
+    /// Reads one event of every thread, which interrupts the thread's CPU.
     pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
         let mut firsts = self
             .openings
@@ -172,14 +169,13 @@ impl Tasks {
     }
 }
 
-/// The results of scanning the process for threads.
 struct ThreadScan {
     openings: Vec<Opening>,
     /// Threads that existed before anything was opened.
     first: HashSet<u32>,
-    /// Threads that were opened. One of these that the births do not know has ended.
+    /// Threads that were opened. One that the births do not know has ended.
     tried: HashSet<u32>,
-    /// Threads without a reported birth, and since when this list is unchanged.
+    /// Threads without a reported birth, and since when the list is unchanged.
     untold: Vec<u32>,
     untold_since: Instant,
     /// When the last opening was done, by both clocks.
@@ -195,7 +191,7 @@ impl Attach<'_> {
         let start = Instant::now();
         let mut looks = ThreadScan {
             openings: Vec::new(),
-            // Nothing is open yet, so that these threads inherit nothing.
+            // Nothing is open yet, so these threads inherit nothing.
             first: self.process.threads()?.into_iter().collect(),
             tried: HashSet::new(),
             untold: Vec::new(),
@@ -236,7 +232,7 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes and opens where needed. Returns whether nothing was needed, and no birth may still need it.
+    /// Closes and opens as needed. Returns whether nothing was, and no birth may still need it.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.without();
         let closed = self.close_spoilt(looks)?;
@@ -310,7 +306,7 @@ impl Attach<'_> {
         self.births.lock().map_err(|_| Error::NoRoom)
     }
 
-    /// Closes openings that raced with a clone. Returns how many.
+    /// Closes openings that raced with a clone; returns their number.
     fn close_spoilt(&self, looks: &mut ThreadScan) -> Result<usize, Error> {
         let spoilt = self.births()?.spoilt()?;
         for number in &spoilt {
@@ -327,7 +323,6 @@ impl Attach<'_> {
         Ok(spoilt.len())
     }
 
-    /// Opens events for each of these threads that still lives.
     fn open_all(&self, tids: &[u32]) -> Result<Vec<OpenOutcome>, Error> {
         reserve_open_files((tids.len() * self.served.len()) as u64)?;
         let some = |tids: &[u32]| -> Result<Vec<OpenOutcome>, Error> {

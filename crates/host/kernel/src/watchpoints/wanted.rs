@@ -1,10 +1,9 @@
-//! Evaluates conditions in tiptoe instead of the BPF program; must agree with `bpf/store.h`.
+//! Evaluates conditions as `bpf/store.h` must, in tiptoe.
 
 use super::{Condition, Operand, Operator, WatchWanted};
 
 impl WatchWanted {
-    /// Returns whether an access with these values counts, for a variable of `len` bytes. A condition on an unknown
-    /// old value counts as met.
+    /// Returns whether an access to a variable of `len` bytes counts. An unknown old value meets any condition.
     pub fn wants(&self, old: Option<u64>, new: u64, len: u8, is_signed: bool) -> bool {
         let wide = |value| widen(value, len, is_signed);
         let (old, new) = (old.map(wide), wide(new));
@@ -16,7 +15,6 @@ impl WatchWanted {
     }
 }
 
-/// Extends a value of `len` bytes to 64 bits.
 fn widen(value: u64, len: u8, is_signed: bool) -> u64 {
     let unused = 64u32.saturating_sub(8 * u32::from(len));
     match (unused, is_signed) {

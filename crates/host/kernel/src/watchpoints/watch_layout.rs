@@ -1,4 +1,4 @@
-//! The layout of what the BPF program at breakpoints writes: `bpf/watch_layout.h` in Rust.
+//! `bpf/watch_layout.h` in Rust.
 //!
 //! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
@@ -8,40 +8,36 @@ use crate::programs::name_of;
 
 use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
 
-/// The values and callers for which a row has room.
+/// A row's room for values and callers.
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
 /// Words of a row before its values.
 const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
-/// The state of a stored value.
 const READY: u64 = 2;
-/// The number for no register.
 const NONE: u32 = 16;
 
-/// A row's key: the instruction, the callers, the thread (high half) and variable, whether it was the kernel, the
-/// name.
-pub(super) type Key = [u64; 6];
-/// Words of the first hit's registers, and of its stack.
+/// A row's key: instruction, callers, thread (high half) and variable, whether it was the kernel, name.
+pub(super) type WatchKeyWords = [u64; 6];
+/// Words of the first hit's registers and stack.
 const REGISTERS: usize = 16;
 const STACK: usize = 128;
-/// A row: its numbers, values, callers, their count, whether there are more; the first hit's registers, flags and
+/// A row: numbers, values, callers, their count, whether there are more; the first hit's registers, flags and
 /// stack.
 pub(super) type WatchRowWords =
     [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
-/// A CPU's state: whether it is inside the program, its runs and their time, when it entered it, hits of other
-/// processes, and a row.
-pub(super) type Cpu = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
-/// A variable: its index, length, whether it is signed, whether it is code, and the slot that serves it.
+/// A CPU's state: whether it is inside the program, its runs and their time, when it entered it, other
+/// processes' hits, and a row.
+pub(super) type WatchCpuWords = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
+/// A variable: index, length, whether it is signed, whether it is code, and its slot.
 pub(super) type Variable = [u32; 5];
-/// Hits of a variable, and those that meet the conditions.
+/// A variable's hits, and those that meet the conditions.
 pub(super) type Counts = [u64; 2];
-/// A storing instruction: eight half words, the displacement, the immediate value.
+/// A storing instruction: eight half words, displacement, immediate.
 pub(super) type StoreWords = [u64; 6];
-/// The number of reasons for drops.
 pub(super) const REASONS: usize = 4;
 
-fn row_key(key: Key) -> WatchKey {
+fn row_key(key: WatchKeyWords) -> WatchKey {
     WatchKey {
         ip: key[0],
         variable: key[2] as u32,
@@ -51,7 +47,7 @@ fn row_key(key: Key) -> WatchKey {
     }
 }
 
-pub(super) fn row(key: Key, row: &WatchRowWords) -> WatchRow {
+pub(super) fn row(key: WatchKeyWords, row: &WatchRowWords) -> WatchRow {
     let [
         count,
         changed,
@@ -102,11 +98,11 @@ pub(super) fn row(key: Key, row: &WatchRowWords) -> WatchRow {
     }
 }
 
-/// Words of a single hit: its time, thread, values before and after, whether the value was read from memory, whether
-/// the old one is unknown; then its row's key.
+/// Words of a single hit: time, thread, values before and after, whether the value was read from memory, whether the
+/// old one is unknown; then its row's key.
 const ACCESS_WORDS: usize = 6;
 
-/// Decodes a single hit; `None` if its length is wrong.
+/// Decodes a single hit, if its length is right.
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     let words = bytes.chunks_exact(8).map(|word| word.try_into().ok());
     let words: Vec<u64> = words
@@ -114,7 +110,7 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
         .collect::<Option<_>>()?;
     let (&[time_ns, tid, old, new, is_read_behind, is_old_unknown], key) =
         words.split_first_chunk::<ACCESS_WORDS>()?;
-    let key: Key = key.try_into().ok()?;
+    let key: WatchKeyWords = key.try_into().ok()?;
     Some(Access {
         time_ns,
         tid: tid as u32,
@@ -139,8 +135,8 @@ pub(super) fn drops(
     }
 }
 
-/// Returns the runs and their time, and hits of other processes.
-pub(super) fn cpu(cpu: &Cpu) -> ([u64; 2], u64) {
+/// Returns the runs and their time, and other processes' hits.
+pub(super) fn cpu(cpu: &WatchCpuWords) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }
 

@@ -12,11 +12,11 @@ use crate::Error;
 use crate::programs::{self, load_program, no_part};
 use crate::refusal::bpf_refusal;
 
-/// The program, as clang built it. The macro gives it the alignment that the loader needs.
+/// As clang built it. The macro aligns it as the loader needs.
 const WATCH: &[u8] = aya::include_bytes_aligned!("../../bpf/watch.bpf.o");
 const PROGRAM: &str = "accessed";
 
-/// The program that detects exec, with its tracepoint.
+/// Detects exec, at its tracepoint.
 pub(super) const EXEC: [&str; 3] = ["program_exec", "sched", "sched_process_exec"];
 
 const LOAD: &str = "load the BPF program that counts accesses";
@@ -56,7 +56,6 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     Ok(bpf)
 }
 
-/// Returns an opener of events that run the program.
 pub(super) fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
     let program = match bpf.program(PROGRAM) {
         Some(Program::PerfEvent(program)) => program.fd(),
@@ -66,12 +65,10 @@ pub(super) fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
     Ok(Opener { program, in_kernel })
 }
 
-/// Returns the error for counts that could not be read.
 pub(super) fn failed(error: MapError) -> Error {
     bpf_refusal("read the accesses", &error)
 }
 
-/// Returns the error for data that could not be passed to the program.
 pub(super) fn not_passed(error: MapError) -> Error {
     bpf_refusal("pass the program's code to the BPF program", &error)
 }

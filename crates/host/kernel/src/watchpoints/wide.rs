@@ -7,11 +7,9 @@ use super::slots::{Slots, Watch};
 use crate::Error;
 use crate::cpus::online_cpus;
 
-/// Events of all CPUs.
 #[derive(Debug)]
 pub(super) struct Wide(Vec<CpuEvent>);
 
-/// The event of a slot on a CPU.
 #[derive(Debug)]
 struct CpuEvent {
     event: PerfEvent,
@@ -24,7 +22,7 @@ struct CpuEvent {
 }
 
 impl Wide {
-    /// Opens an event for each of the breakpoints, in a slot of its own. The events are disabled and have no program.
+    /// Opens an event for each breakpoint, in its own slot, disabled and without a program.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
@@ -47,13 +45,12 @@ impl Wide {
         Ok(Wide(events))
     }
 
-    /// Makes all of them run a program.
     pub(super) fn run(&self, opener: Opener<'_>) -> Result<(), Error> {
         let mut events = self.0.iter();
         events.try_for_each(|armed| opener.run_at(&armed.event))
     }
 
-    /// Enables all of them; with a limit, each for one hit for which its program returns 1.
+    /// Enables all; with a limit, each for one hit for which its program returns 1.
     pub(super) fn start(&self, is_limited: bool) -> Result<(), Error> {
         let start = |armed: &CpuEvent| match is_limited {
             true => armed.event.refresh(1),
@@ -62,7 +59,6 @@ impl Wide {
         self.0.iter().try_for_each(start).map_err(cannot_switch_on)
     }
 
-    /// Enables those that stopped.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
             // One that did not stop must not be allowed more hits than the others.
@@ -73,7 +69,7 @@ impl Wide {
         Ok(())
     }
 
-    /// Updates which ones stopped, from the program's counts for each slot and CPU.
+    /// Updates which stopped, from the program's counts by slot and CPU.
     pub(super) fn note_rests(&mut self, noted: impl Fn(usize, usize) -> u64) {
         for armed in &mut self.0 {
             let rests = noted(armed.slot, armed.cpu);
@@ -82,12 +78,11 @@ impl Wide {
         }
     }
 
-    /// Returns whether an event of a slot is stopped.
     pub(super) fn is_resting(&self, slot: usize) -> bool {
         self.of(slot).any(|armed| armed.is_resting)
     }
 
-    /// Disables the events of a slot, so that none stops by itself.
+    /// Disables a slot's events, so that none stops by itself.
     pub(super) fn pause(&self, slot: usize) -> Result<(), Error> {
         let mut events = self.of(slot);
         let off = events.try_for_each(|armed| armed.event.disable());
@@ -113,7 +108,6 @@ impl Wide {
         Ok(())
     }
 
-    /// Reads every event on its CPU.
     pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
         let mut events = self.0.iter();
         events.try_for_each(|armed| armed.event.read().map(drop))

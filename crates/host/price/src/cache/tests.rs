@@ -15,10 +15,8 @@ use crate::uprobe::Steps;
 
 const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 
-/// A change of a file by another user or program.
 type Change = fn(&Path);
 
-/// A cache in a folder of its own, which is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -29,7 +27,6 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Makes the cache of a run with this key and yardstick.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         PriceCache {
             folder: Some(self.0.join("tiptoe")),
@@ -50,8 +47,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns a run's price of a trap, which would be measured as `measured_ns`, and whether it was
-/// measured.
 fn trap(run: &PriceCache, measured_ns: f64) -> (f64, bool) {
     let mut count = 0;
     let price = run.take(|| {
@@ -69,7 +64,6 @@ fn a_second_run_does_not_measure() {
     let scratch = Scratch::new("second");
     assert_eq!(trap(&scratch.run(KEY, 2.0), 100.0), (100.0, true));
     assert_eq!(trap(&scratch.run(KEY, 2.0), 200.0), (100.0, false));
-    // Each kind is kept separately.
     let run = scratch.run(KEY, 2.0);
     assert_eq!(trap(&run, 200.0), (100.0, false));
     let steps = || {
@@ -119,8 +113,7 @@ fn a_price_of_another_state_or_key_is_measured_again() {
     }
 }
 
-/// Regression: each run measured if a busy machine's CPUs were in another state than at the last
-/// one.
+/// Regression: each run measured if a busy machine's CPUs had changed their state.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");
@@ -137,7 +130,6 @@ fn each_state_of_the_cpus_has_a_price() {
     }
 }
 
-/// Without a cache each run measures, and reports nothing.
 #[test]
 fn a_cache_that_cannot_be_used_is_no_error() {
     let scratch = Scratch::new("none");
@@ -158,7 +150,6 @@ fn a_cache_that_cannot_be_used_is_no_error() {
             assert_eq!(trap(&run, ns), (ns, true));
         }
     }
-    // A price that no later run would accept is not kept.
     for ns in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
         let run = scratch.run(KEY, 2.0);
         assert!(run.take(|| Some(Trap(ns))).is_some());
@@ -293,7 +284,6 @@ fn numbers_out_of_order_are_no_price() {
         assert!(!calls(numbers), "{numbers:?}");
     }
     assert!(Calls::of_numbers(&[1.0; 8]).is_none() && Calls::of_numbers(&[1.0; 10]).is_none());
-    // The gaps of a curve must rise: each loop of more functions takes longer.
     let mut counts = [[2.0, 1.0, 1.0]; 15].concat();
     assert!(InProcess::of_numbers(&counts).is_some());
     assert!(InProcess::of_numbers(&counts[..42]).is_none());
@@ -367,7 +357,6 @@ fn cost() -> impl Strategy<Value = Cost> {
     })
 }
 
-/// Returns whether the text of a price is read as the same price.
 fn comes_back<P: Price>(yardstick: f64, price: &P) -> bool {
     let text = encode(KEY, yardstick, price);
     assert!(
@@ -386,7 +375,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // The times of loops, each of 8 or 4 times as many functions, stay sorted.
+        // Each loop has 4 or 8 times as many functions, so the times stay sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

@@ -1,5 +1,5 @@
 //! BPF features that loaders lack: arrays mapped for reading, arrays of perf events, and programs
-//! that run on request, on a CPU or over all tasks.
+//! run on request, on a CPU or over all tasks.
 
 use std::prelude::rust_2024::*;
 
@@ -12,27 +12,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ITER_CREATE, LINK_CREATE, MAP_UPDATE_ELEM, PROG_TEST_RUN, Words, call, descriptor};
 use crate::host::perf::PerfEvent;
 
-/// The flag that runs a program on the given CPU.
+/// Runs the program on the given CPU.
 const ON_CPU: u64 = 1;
-/// The attach type of an iterator.
 const TRACE_ITER: u64 = 28;
 
-/// An array map that is mapped into memory, so that a read needs no system call.
+/// An array map in our memory, so that a read needs no system call.
 #[derive(Debug)]
 pub struct MappedArray {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: the mapping stays until the drop, and is only read by atomic loads, on any thread.
+// SAFETY: the mapping stays until the drop, and is only read, atomically.
 unsafe impl Send for MappedArray {}
 // SAFETY: as above.
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
-    /// Maps `words` words of an array. Its map must have BPF_F_MMAPABLE.
+    /// Maps `words` words of an array, whose map must have BPF_F_MMAPABLE.
     pub fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<MappedArray> {
-        // SAFETY: a new mapping at an address that the kernel chooses; the descriptor is open.
+        // SAFETY: a new mapping where the kernel chooses; the descriptor is open.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -50,22 +49,22 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word; 0 past the end. Words that a program is writing are old or new,
-    /// independently of each other.
+    /// Returns a word; 0 past the end. Words that a program is writing are old or new, each by
+    /// itself.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;
         }
         // SAFETY: inside the mapping, which is page-aligned and lives as long as `self`.
         let word = unsafe { self.start.add(at).as_ref() };
-        // Relaxed: pairs with the plain store of a BPF program, which publishes nothing else.
+        // Relaxed: pairs with a BPF program's plain store, which publishes nothing else.
         word.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for MappedArray {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and no reference into it outlives `self`.
+        // SAFETY: mapped by `new` with this length; no reference outlives `self`.
         unsafe {
             libc::munmap(
                 self.start.as_ptr().cast(),
@@ -75,8 +74,7 @@ impl Drop for MappedArray {
     }
 }
 
-/// Puts an event into an array of events. Programs on its CPU can read it there until the map is
-/// freed.
+/// Puts an event into an array, where programs on its CPU can read it until the map is freed.
 pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Result<()> {
     let value = event.descriptor().as_raw_fd();
     let mut words = Words::default();
@@ -88,17 +86,17 @@ pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Resu
     unsafe { call(MAP_UPDATE_ELEM, &mut words) }.map(drop)
 }
 
-/// Runs a raw tracepoint's program on a CPU, as an interrupt, and returns its result.
+/// Runs a raw tracepoint's program on a CPU, as an interrupt; returns its result.
 pub fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());
     words[8] = ON_CPU | u64::from(cpu) << 32;
-    // SAFETY: the command takes only numbers, because no data is passed.
+    // SAFETY: the command takes only numbers.
     unsafe { call(PROG_TEST_RUN, &mut words) }?;
     Ok((words[0] >> 32) as u32)
 }
 
-/// Runs an iterator's program over all its objects, and discards its output.
+/// Runs an iterator's program over all objects, and discards its output.
 pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());

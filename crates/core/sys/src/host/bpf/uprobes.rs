@@ -1,12 +1,11 @@
 //! Counting uprobes for a whole process.
 //!
-//! A hit runs eleven instructions: the cookie of the place is the index of its counter, which is
-//! incremented on the current CPU. The addition must be atomic, because a thread may be preempted
-//! in the program and another hit the same place on the same CPU. The kernel checks the process
-//! before it runs the program, so no other process counts.
+//! A hit runs eleven instructions: the place's cookie is the index of its counter, which is incremented on the
+//! current CPU. The addition must be atomic, because a thread may be preempted in the program and another hit the
+//! place on the same CPU. The kernel checks the process before it runs the program.
 //!
-//! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic where a
-//! program at a uprobe uses more. A test reads the use from the instructions.
+//! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic if one
+//! at a uprobe uses more. A test reads the use from the instructions.
 
 use std::prelude::rust_2024::*;
 
@@ -27,20 +26,20 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The kernel writes one value per possible CPU.
+    /// The kernel writes a value per possible CPU.
     cpus: usize,
 }
 
-/// Places in one file to count in one process.
+/// Places in a file to count in a process.
 #[derive(Clone, Copy, Debug)]
 pub struct UprobeTarget<'a> {
     /// The file, as tiptoe sees it.
     pub path: &'a CStr,
-    /// The process, by an id in tiptoe's pid namespace.
+    /// The process, in tiptoe's pid namespace.
     pub pid: u32,
     /// Offsets in the file.
     pub offsets: &'a [u64],
-    /// The index of each place's counter. Must be as long as `offsets`.
+    /// The index of each place's counter, as many as `offsets`.
     pub cookies: &'a [u64],
 }
 
@@ -51,7 +50,7 @@ pub struct UprobeLink {
 }
 
 impl UprobeCounters {
-    /// Returns new counters at 0. Needs `CAP_BPF` and `CAP_PERFMON`, and Linux 6.6.
+    /// Returns counters at 0. Needs `CAP_BPF`, `CAP_PERFMON`, and Linux 6.6.
     pub fn new(counters: usize) -> io::Result<Self> {
         let map = create_map(counters)?;
         let program = load(
@@ -67,7 +66,7 @@ impl UprobeCounters {
         })
     }
 
-    /// Starts to count in these places: in all, or in none.
+    /// Starts to count in all these places, or in none.
     pub fn link(&self, place: &UprobeTarget<'_>) -> io::Result<UprobeLink> {
         if place.offsets.len() != place.cookies.len() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -81,7 +80,7 @@ impl UprobeCounters {
         words[6] = u64::from(u32::try_from(place.offsets.len()).unwrap_or(u32::MAX));
         words[7] = u64::from(place.pid);
         // SAFETY: the path ends with a nul, both lists are as long as stated, and all outlive the
-        // call. The kernel only reads them, and returns a new descriptor.
+        // call, which only reads them and returns a new descriptor.
         let _held = unsafe { descriptor(LINK_CREATE, &mut words) }?;
         Ok(UprobeLink { _held })
     }
@@ -102,8 +101,8 @@ impl UprobeCounters {
         words[0] = self.map.as_raw_fd() as u64;
         words[1] = &raw const index as u64;
         words[2] = per_cpu.as_mut_ptr() as u64;
-        // SAFETY: the key is four bytes, and `per_cpu` has eight bytes for each possible CPU, which
-        // is what the kernel writes.
+        // SAFETY: the key is four bytes, and `per_cpu` has the eight bytes for each possible CPU
+        // that the kernel writes.
         unsafe { call(MAP_LOOKUP_ELEM, &mut words) }.map(drop)
     }
 }
@@ -144,7 +143,7 @@ fn program(map: i32) -> [u64; 12] {
     ]
 }
 
-/// Returns how many CPUs this machine could have, from a list such as `0-3,8-11`.
+/// Returns how many CPUs the machine could have, from a list such as `0-3,8-11`.
 fn possible_cpus() -> usize {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     // Too many cost only memory; with too few the kernel would write past the end.

@@ -1,14 +1,14 @@
-//! Capabilities in the sense of capabilities(7).
+//! Capabilities as in capabilities(7).
 
 use std::prelude::rust_2024::*;
 
 use std::fmt;
 
-/// The command that gives tiptoe all rights that it can use, for members of a group.
+/// The command that gives tiptoe all rights that it can use, for a group's members.
 ///
-/// With these rights a user may read and trace every process, also root's. So no other user must be
-/// able to run the file. One line for all purposes, because setcap(8) replaces earlier
-/// capabilities, and chown(1) removes them.
+/// A user with these rights may read and trace every process, root's too. So no other user must be
+/// able to run the file. One line, because setcap(8) replaces earlier capabilities, and chown(1)
+/// removes them.
 pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"$0\" && chmod 0750 \"$0\" && setcap \
     cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep \"$0\"' \"$(command -v tiptoe)\"";
 
@@ -16,11 +16,11 @@ pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"
 pub const SETCAP_GRANTS: &str =
     "members of the group tiptoe may then read and trace every process, root's too";
 
-/// The capabilities that matter to tracing, with the kernel's numbers.
+/// The capabilities that matter to tracing, by the kernel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cap {
-    /// Write to files of other users, and so to the memory of their processes.
+    /// Write other users' files, and so their processes' memory.
     DacOverride = 1,
     /// Attach to, and read, other users' processes.
     SysPtrace = 19,
@@ -32,7 +32,7 @@ pub enum Cap {
     Perfmon = 38,
     /// Load BPF programs.
     Bpf = 39,
-    /// Open the files that other processes have mapped.
+    /// Open files that other processes have mapped.
     CheckpointRestore = 40,
 }
 
@@ -68,12 +68,12 @@ impl fmt::Display for Cap {
     }
 }
 
-/// A set of capabilities, a bit for each number, as in `/proc/PID/status`.
+/// A set of capabilities, a bit each, as in `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapSet(pub u64);
 
 impl CapSet {
-    /// Returns whether the set contains a capability.
+    /// Returns whether a capability is in the set.
     pub fn has(self, cap: Cap) -> bool {
         self.0 >> (cap as u8) & 1 == 1
     }

@@ -1,4 +1,4 @@
-//! The trials for the table: each the smallest instance of an operation, undone at once.
+//! The trials, each the smallest instance of an operation, undone at once.
 
 use std::prelude::rust_2024::*;
 
@@ -19,24 +19,24 @@ const BPF_TYPES: [(BpfKind, u32); 4] = [
     (BpfKind::RawTracepoint, 17),
     (BpfKind::PerfEvent, 7),
 ];
-/// The first pid namespace has a fixed inode.
+/// The fixed inode of the first pid namespace.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The first user namespace has a fixed inode.
+/// The fixed inode of the first user namespace.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Returns whether our capabilities apply to all processes, and not only in a user namespace.
+/// Returns whether our capabilities apply to all processes, not only in a user namespace.
 pub(super) fn in_first_user_namespace() -> bool {
     fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == FIRST_USER_NAMESPACE)
 }
 
-/// Returns whether our process ids are those that the kernel itself uses.
+/// Returns whether our process ids are the kernel's own.
 pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
-/// Returns our pid namespace as (device, inode), as the kernel identifies it. `None` if it is the
-/// first one, or if /proc is not mounted.
+/// Returns our pid namespace's device and inode as the kernel has them; `None` for the first one,
+/// or without /proc.
 pub fn pid_namespace() -> Option<(u64, u64)> {
     let found = fs::metadata("/proc/self/ns/pid").ok()?;
     let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
@@ -73,7 +73,7 @@ fn counter(kind: u32, config: u32) -> Check {
     perf(PerfEvent::open(attr, On::Thread(0)))
 }
 
-/// Tries a uprobe of each kind on the first byte of our own file, which is no code.
+/// Tries a uprobe of each kind on our file's first byte, which is no code.
 pub(super) fn process_uprobes() -> Check {
     let counters = UprobeCounters::new(1).map_err(|e| Refusal::from("bpf", &e))?;
     let place = UprobeTarget {
@@ -130,14 +130,14 @@ pub(super) fn membarrier_sync_core() -> Check {
     }
 }
 
-/// Tries rseq: a kernel that has the call refuses the invalid flag.
+/// Tries rseq with an invalid flag, which a kernel that has the call refuses.
 pub(super) fn rseq() -> Check {
     // SAFETY: the flag is invalid, so the call fails before it reads the null pointer.
     let result = unsafe { libc::syscall(libc::SYS_rseq, 0usize, 0, i32::MIN, 0) };
     known("rseq", result)
 }
 
-/// Tries futex_waitv: a kernel that has the call refuses an empty list.
+/// Tries futex_waitv with an empty list, which a kernel that has the call refuses.
 pub(super) fn futex_waitv() -> Check {
     // SAFETY: an empty list is refused before anything is read.
     let result = unsafe { libc::syscall(libc::SYS_futex_waitv, 0usize, 0, 0, 0usize, 0) };
@@ -152,7 +152,7 @@ fn known(call: &'static str, result: i64) -> Check {
     }
 }
 
-/// Tries to read a word of our own.
+/// Tries to read our own word.
 pub(super) fn process_vm_readv() -> Check {
     let (from, mut to) = (7u64, 0u64);
     let remote = libc::iovec {
@@ -164,7 +164,7 @@ pub(super) fn process_vm_readv() -> Check {
         iov_len: size_of_val(&to),
     };
     let me = std::process::id() as i32;
-    // SAFETY: each vector has one entry, for one of the two words above, which outlive the call.
+    // SAFETY: each vector has one entry, for a word above, which outlives the call.
     let got = unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) };
     match got {
         8 => Ok(()),
@@ -174,19 +174,19 @@ pub(super) fn process_vm_readv() -> Check {
 
 pub(super) fn executable_memfd() -> Check {
     memfd(libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|refusal| match refusal.errno {
-        // Before Linux 6.3 the flag does not exist, and every memfd is executable.
+        // Before Linux 6.3 every memfd is executable, and there is no flag.
         libc::EINVAL => memfd(libc::MFD_CLOEXEC),
         _ => Err(refusal),
     })
 }
 
 fn memfd(flags: u32) -> Check {
-    // SAFETY: the name is a static string that ends with a nul.
+    // SAFETY: the name is static, and ends with a nul.
     let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), flags) };
     if fd < 0 {
         return Err(Refusal::last("memfd_create"));
     }
-    // SAFETY: the descriptor is new, so it has no other owner.
+    // SAFETY: a new descriptor has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }

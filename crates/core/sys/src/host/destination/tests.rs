@@ -20,7 +20,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// A folder that all users may write to, like `/tmp`.
+    /// Like `/tmp`.
     fn sticky(name: &str) -> Folder {
         let folder = Folder::new(name);
         std_fs::set_permissions(&folder.0, Permissions::from_mode(0o1777)).unwrap();
@@ -65,7 +65,6 @@ fn is_root() -> bool {
     root
 }
 
-/// Gives a file, or the link itself, to another user.
 fn give(path: &Path) {
     std::os::unix::fs::lchown(path, Some(OTHER), Some(OTHER)).unwrap();
 }
@@ -165,7 +164,7 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     give(&shared.path("folder"));
     assert!(refusal(&shared.path("folder/second")).contains("another user's link"));
     assert!(refusal(&own.path("back/second")).contains("another user's link"));
-    // In our own folder no other user can create links, so it is followed, as the kernel does.
+    // In our own folder no other user can create links, so it is followed.
     symlink(&target, own.path("link")).unwrap();
     give(&own.path("link"));
     write(&own.path("link"), false);
@@ -228,8 +227,7 @@ fn pipes_and_devices_of_another_user_are_not_opened() {
     assert!(refusal(&null).contains("pipe or device belongs to another user"));
 }
 
-/// Our own descriptors may be written, such as a shell's `>(…)` and `/dev/stdout`, whatever user owns the
-/// file.
+/// Such as a shell's `>(…)` and `/dev/stdout`, whatever user owns the file.
 #[test]
 fn descriptors_of_our_own_are_written_to() {
     let (reader, writer) = std::io::pipe().unwrap();

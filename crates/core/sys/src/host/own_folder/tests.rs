@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::process::id;
 use std::{format, thread};
 
-/// A change that another user makes to a path.
 type Change = fn(&Path);
 
 /// A user that runs no tests.
 const OTHER: u32 = 65_534;
 
-/// A folder that is removed after the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -162,7 +160,7 @@ fn a_folder_that_others_may_use_is_not_used() {
     }
 }
 
-/// Two threads write and one reads: it must see one of the two texts, whole.
+/// Two threads write and one reads: it must see either text whole.
 #[test]
 fn several_may_write_at_once() {
     let scratch = Scratch::new("several");

@@ -14,7 +14,7 @@ use super::{Attr, On, PerfEvent, abi, attr, complete};
 pub enum Access {
     /// Stores.
     Write,
-    /// Stores and loads: x86 has no breakpoint on loads alone.
+    /// Stores and loads: x86 has none on loads alone.
     ReadWrite,
     /// Execution of an instruction.
     Execute,
@@ -47,7 +47,6 @@ impl Breakpoint {
         attr
     }
 
-    /// Returns attributes with a sample for each access.
     pub(super) fn sampled(&self, in_kernel: bool, is_inherited: bool) -> Attr {
         let mut attr = self.attr();
         attr.__bindgen_anon_1.sample_period = 1;
@@ -63,18 +62,17 @@ impl Breakpoint {
 }
 
 impl PerfEvent {
-    /// Opens a disabled breakpoint with a sample for each access. Samples are discarded until it
-    /// has a program. `in_kernel` includes the kernel's accesses, for which not every user has the
-    /// right.
+    /// Opens a disabled breakpoint with a sample for each access, discarded until it has a program.
+    /// `in_kernel` includes the kernel's accesses, which needs a right.
     ///
-    /// Fails with `StorageFull` if all slots of a CPU or of the thread are taken.
+    /// Fails with `StorageFull` if all slots of a CPU or thread are taken.
     pub fn open_breakpoint(at: &Breakpoint, on: On, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
         Self::open(attr, on)
     }
 
-    /// Opens an enabled one for a thread and all threads that it creates; an exec ends it.
+    /// Opens an enabled one for a thread and the threads that it creates, until an exec.
     pub fn open_inherited_breakpoint(
         at: &Breakpoint,
         tid: u32,
@@ -83,7 +81,7 @@ impl PerfEvent {
         Self::open(at.sampled(in_kernel, true), On::Thread(tid))
     }
 
-    /// Moves one of these two, with all inherited copies, to another address, and disables it.
+    /// Moves one of these, with all copies, to another address, and disables it.
     pub fn move_breakpoint(
         &self,
         at: &Breakpoint,
@@ -92,15 +90,12 @@ impl PerfEvent {
     ) -> io::Result<()> {
         let mut attr = complete(at.sampled(in_kernel, is_inherited));
         attr.set_disabled(1);
-        // SAFETY: an open descriptor, and attributes of the size that they state, which outlive the
-        // call.
+        // SAFETY: an open descriptor, and attributes of their stated size, which outlive the call.
         answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
-    /// Opens an enabled breakpoint that counts the program's own accesses, optionally inherited by
-    /// threads that start later.
-    ///
-    /// Fails as [`PerfEvent::open_breakpoint`] does.
+    /// Opens an enabled breakpoint on the program's own accesses, optionally inherited by later
+    /// threads. Fails as [`PerfEvent::open_breakpoint`] does.
     pub fn count_accesses(at: &Breakpoint, on: On, is_inherited: bool) -> io::Result<Self> {
         let mut attr = at.attr();
         attr.set_exclude_kernel(1);
@@ -130,14 +125,14 @@ impl PerfEvent {
 
     /// Enables it until its program has passed `samples` more samples.
     ///
-    /// Its period must be set again as well. Otherwise a breakpoint that was disabled by the limit
-    /// would stop the program at each access without a sample (seen on Linux 6.18).
+    /// Its period must be set again. Otherwise a breakpoint disabled by the limit would stop the
+    /// program at each access without a sample (seen on Linux 6.18).
     pub fn refresh(&self, samples: u32) -> io::Result<()> {
         let period = 1u64;
         let samples = i32::try_from(samples).unwrap_or(i32::MAX);
         // SAFETY: an open descriptor and a number.
         answer(unsafe { ioctls::REFRESH(self.0.as_raw_fd(), samples) })?;
-        // SAFETY: an open descriptor, and a pointer to a number that outlives the call.
+        // SAFETY: an open descriptor, and a number that outlives the call.
         answer(unsafe { ioctls::PERIOD(self.0.as_raw_fd(), (&raw const period) as u64) })
     }
 }

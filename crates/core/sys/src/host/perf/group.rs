@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use super::{Attr, On, PerfEvent};
 
 impl PerfEvent {
-    /// Opens an event in a leader's group, or as a leader. The events of a group count together or
-    /// not at all.
+    /// Opens an event as a leader, or in a leader's group, whose events count together or not at
+    /// all.
     pub fn open_in(attr: Attr, on: On, leader: Option<&PerfEvent>) -> io::Result<Self> {
         Self::open_with_leader(attr, on, leader.map(|leader| leader.0.as_raw_fd()))
     }

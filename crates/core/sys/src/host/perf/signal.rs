@@ -1,4 +1,4 @@
-//! Breakpoints that raise SIGTRAP in the thread that hits them, to measure the cost of a hit there.
+//! Breakpoints that raise SIGTRAP in their thread, to measure a hit's cost there.
 
 use std::prelude::rust_2024::*;
 
@@ -7,7 +7,7 @@ use std::io;
 use super::{Breakpoint, On, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
-/// Installs, while it lives, a SIGTRAP handler that does the same as an agent's and discards the
+/// Installs, while it lives, a SIGTRAP handler that does what an agent's does, and discards the
 /// result.
 #[derive(Debug)]
 pub struct SigtrapHandler(libc::sigaction);
@@ -20,7 +20,7 @@ impl SigtrapHandler {
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         ours.sa_sigaction = answer as *const () as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-        // SAFETY: both are initialized, and the handler makes only async-signal-safe system calls.
+        // SAFETY: both are initialized; the handler makes only async-signal-safe calls.
         let done = unsafe { libc::sigaction(libc::SIGTRAP, &raw const ours, &raw mut before) };
         match done {
             0 => Ok(SigtrapHandler(before)),
@@ -50,7 +50,7 @@ extern "C" fn answer(_: i32, info: *const libc::siginfo_t, _: *const u8) {
 }
 
 impl PerfEvent {
-    /// Opens a breakpoint of the calling thread that raises SIGTRAP in it.
+    /// Opens a breakpoint that raises SIGTRAP in the calling thread.
     pub fn signal_accesses(at: &Breakpoint) -> io::Result<Self> {
         let mut attr = at.sampled(false, false);
         attr.set_disabled(0);

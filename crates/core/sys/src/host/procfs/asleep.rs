@@ -1,8 +1,8 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when a thread was last charged for running, on the clock of its CPU. These
-//! clocks omit time taken by interrupts and the hypervisor, and drift from each other. So the time
-//! must be compared with the clock of that very CPU, by running there.
+//! The scheduler records when a thread was last charged for running, on its CPU's clock. These
+//! clocks omit interrupts and the hypervisor, and drift from each other. So the time must be
+//! compared with that CPU's clock, by running there.
 
 use std::prelude::rust_2024::*;
 
@@ -14,28 +14,26 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use super::stat::field_of;
 use super::{Error, Process, Result};
 
-/// The field of a stat file with the CPU on which a thread last ran.
+/// The stat file's field of the last CPU.
 const PROCESSOR: usize = 39;
-/// The name in a sched file of the time of the last charge, in milliseconds.
+/// The sched file's time of the last charge, in milliseconds.
 const CHARGED: &str = "se.exec_start";
 
 impl Process {
-    /// Returns the stack pointer of one of its threads; `None` if the thread runs, or is in a page
-    /// fault.
+    /// Returns a thread's stack pointer; `None` if it runs, or is in a page fault.
     pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
     }
 
-    /// Returns the instruction pointer of one of its threads; `None` if the thread runs, or is in a
-    /// page fault.
+    /// Returns a thread's instruction pointer; `None` if it runs, or is in a page fault.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
     }
 
-    /// Returns how long ago one of its threads ran. `None` if the kernel does not report it, or if
-    /// tiptoe may not run on that thread's CPU. The calling thread moves to that CPU and back.
+    /// Returns how long ago a thread ran; `None` if the kernel does not report it, or tiptoe may
+    /// not run on its CPU. The caller moves to that CPU and back.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;
@@ -56,19 +54,19 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     let mut there = CpuSet::new();
     there.set(cpu);
     sched_setaffinity(None, &there).ok()?;
-    sched_yield(); // charges the caller up to now
+    sched_yield(); // charges the caller until here
     let own = fs::read("/proc/thread-self/sched");
-    // Restores the caller's CPUs; the result is still valid if this fails.
+    // Restores the caller's CPUs; the result is valid even if this fails.
     let _ = sched_setaffinity(None, &allowed);
     charged(&own.ok()?)
 }
 
-/// Parses a syscall file: the last word but one.
+/// The last word but one.
 fn stack_pointer(syscall: &str) -> Option<u64> {
     number(syscall.split_whitespace().rev().nth(1)?)
 }
 
-/// Parses the last word, after the stack pointer.
+/// The last word.
 fn instruction_pointer(syscall: &str) -> Option<u64> {
     let mut words = syscall.split_whitespace().rev();
     let (last, _) = (words.next()?, words.next()?);

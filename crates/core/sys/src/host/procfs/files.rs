@@ -1,14 +1,14 @@
-//! Opens the files of a target, wherever they are mounted.
+//! Opens a target's files, wherever they are mounted.
 //!
-//! 1. A mapped file is opened through `/proc/PID/map_files`, which refers to the file itself, even
-//!    if it was replaced or unlinked.
-//! 2. Without the right to do so (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), its path is opened
-//!    inside the target's root, with all links, and the inode is compared.
-//! 3. A process that has ended has no root. Its files are opened inside our own.
+//! 1. A mapped file is opened through `/proc/PID/map_files`, which is the file itself, even if
+//!    replaced or unlinked.
+//! 2. Without the right (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), its path is opened inside
+//!    the target's root, with all links, and the inode is compared.
+//! 3. A process that has ended has no root. Its files are opened inside ours.
 //!
-//! The target chose these files, so they are hostile. Only regular files are opened: each is held
-//! by an `O_PATH` descriptor, checked, then opened for reading. Pipes and devices must never be
-//! opened, nor files that another user's program serves, because that may hang.
+//! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor,
+//! checked to be regular, then opened for reading. Pipes, devices, and files that another user's
+//! program serves must never be opened, because that may hang.
 
 use std::prelude::rust_2024::*;
 
@@ -26,7 +26,7 @@ use crate::host::capabilities::in_first_pid_namespace;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Returns the path of its program, as the process sees it, without ` (deleted)`.
+    /// Returns its program's path, as it sees it, without ` (deleted)`.
     pub fn exe(self) -> Result<PathBuf> {
         let path = fs::read_link(self.alive().path("exe"))
             .map_err(|e| Error::of_process(self.pid, "read exe", e))?;
@@ -37,8 +37,8 @@ impl Process {
         })
     }
 
-    /// Fails if our BPF programs cannot identify the process: we are in a container, and the
-    /// process is in a nested one, or outside.
+    /// Fails if our BPF programs cannot identify the process: we are in a container, and it is in a
+    /// nested one, or outside.
     pub fn known_in_kernel(self) -> Result<()> {
         let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
         match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
@@ -47,20 +47,20 @@ impl Process {
         }
     }
 
-    /// Opens its program, even if it was unlinked or is in another mount namespace.
+    /// Opens its program, even if unlinked or in another mount namespace.
     pub fn open_exe(self) -> Result<File> {
         let found = hold(&self.alive().path("exe"));
         let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
         self.read_regular(held, Path::new("exe"))
     }
 
-    /// Opens its memory for reading, by address.
+    /// Opens its memory for reading.
     pub fn open_memory(self) -> Result<File> {
         let opened = File::open(self.path("mem"));
         opened.map_err(|e| Error::of_process(self.pid, "read the memory", e))
     }
 
-    /// Opens the file of one of its mappings.
+    /// Opens a mapping's file.
     pub fn open_mapped(self, mapping: &Mapping) -> Result<File> {
         let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
         let path = mapping.file().unwrap_or(Path::new("anonymous memory"));
@@ -80,7 +80,7 @@ impl Process {
         self.read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
     }
 
-    /// Opens a held file for reading, if it is regular and its file system is trusted to answer.
+    /// Opens a held file for reading, if regular and on a file system trusted to answer.
     fn read_regular(self, held: File, path: &Path) -> Result<File> {
         if is_foreign(&held, self) {
             return Err(Error::ForeignServer { path: path.into() });
@@ -107,14 +107,11 @@ impl Process {
     }
 }
 
-/// Returns a path by which the kernel finds this open file, as long as it stays open.
-///
-/// For uprobes, because no mount namespace and no rename can change its meaning.
+/// Returns a path of this open file, which no mount namespace or rename can change. For uprobes.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Holds a file without opening it.
 fn hold(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new()
         .read(true)
@@ -122,14 +119,14 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Holds the file at `path`, with `root` as the root of every `/` and `..` in it.
+/// `root` is its root for every `/` and `..`.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: open_how has only integers, for which 0 is valid.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
     how.resolve = libc::RESOLVE_IN_ROOT;
-    // SAFETY: `path` ends with a nul, `how` has the stated size, and both outlive the call.
+    // SAFETY: `path` ends with a nul, `how` has its stated size, and both outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_openat2,
@@ -142,7 +139,7 @@ fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new, so it has no other owner.
+    // SAFETY: a new descriptor has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into())
 }
 

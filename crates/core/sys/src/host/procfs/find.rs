@@ -9,7 +9,7 @@ use super::{Process, numbers};
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Returns all processes in this pid namespace, in ascending order.
+    /// Returns all processes in this pid namespace, ascending.
     pub fn all() -> Result<Vec<Self>> {
         let proc = Path::new("/proc");
         let entries = fs::read_dir(proc).map_err(|e| Error::of_file(proc, e))?;

@@ -1,8 +1,8 @@
 //! `/proc/PID/maps`, one [`Mapping`] per line.
 //!
-//! The path is the rest of the line and may contain spaces; the kernel writes a newline in it as
-//! `\012`. ` (deleted)` follows the name of an unlinked file. A file that is really called so looks
-//! the same; only [`Process::open_mapped`](super::Process::open_mapped) distinguishes them.
+//! The path is the rest of the line, with spaces; a newline is `\012`. ` (deleted)` follows an
+//! unlinked file's name. A file really called so looks the same; only
+//! [`Process::open_mapped`](super::Process::open_mapped) distinguishes them.
 
 use std::prelude::rust_2024::*;
 
@@ -21,7 +21,7 @@ pub struct Perms {
     pub write: bool,
     /// `x`
     pub exec: bool,
-    /// `s` rather than `p`: other processes that map the file see writes.
+    /// `s` rather than `p`: other processes see writes.
     pub shared: bool,
 }
 
@@ -45,13 +45,13 @@ pub struct Mapping {
     pub perms: Perms,
     /// Offset in the file at `start`.
     pub offset: u64,
-    /// The file's device. On some file systems stat(2) shows another one.
+    /// The file's device. On some file systems stat(2) shows another.
     pub dev: Device,
     /// The file's inode; 0 if no file is mapped.
     pub inode: u64,
     /// The file's path as the process sees it, or a name such as `[heap]`.
     pub path: Option<PathBuf>,
-    /// The file was unlinked (or replaced) after it was mapped.
+    /// The file was unlinked (or replaced) since.
     pub deleted: bool,
 }
 
@@ -67,14 +67,13 @@ impl Mapping {
         (self.inode != 0 && path.is_absolute()).then_some(path)
     }
 
-    /// Returns the file offset of `address`, if it is inside.
+    /// Returns `address`'s offset in the file, if inside.
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         self.contains(address)
             .then(|| (address - self.start).wrapping_add(self.offset))
     }
 }
 
-/// Parses the whole file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Mapping>> {
     let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
     lines
@@ -109,7 +108,6 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// Takes the next word from `rest`.
 fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
     let (word, tail) = rest.split_at(end);
@@ -145,7 +143,7 @@ fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
     (Some(path.into()), kept.is_some())
 }
 
-/// Decodes newlines, the only character that the kernel escapes.
+/// Decodes newlines, which the kernel alone escapes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,7 +1,6 @@
-//! Detects file systems that another user's program serves (FUSE). The program need not answer: a
-//! process that asks for a file's content or attributes then hangs in the kernel, and not even
-//! SIGKILL ends that. So only facts may be used here that the kernel has without asking: mounts and
-//! device numbers.
+//! Detects file systems that another user's program serves (FUSE). If the program does not answer,
+//! a process that asks for a file's content or attributes hangs in the kernel, beyond SIGKILL. So
+//! only mounts and device numbers may be used here, which the kernel has without asking.
 
 use std::prelude::rust_2024::*;
 
@@ -31,7 +30,6 @@ impl<'t> Mount<'t> {
         })
     }
 
-    /// Returns whether its files are served by a program of a user who is neither root nor `uid`.
     fn is_foreign(&self, uid: u32) -> bool {
         let mut options = self.options.split(',');
         let user = options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
@@ -40,10 +38,10 @@ impl<'t> Mount<'t> {
     }
 }
 
-/// Returns whether a held file of a process is on another user's file system, or on one that is no
-/// longer mounted anywhere and so may be one.
+/// Returns whether a process's held file is on another user's file system, or on an unmounted one
+/// that may be.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
-    // SAFETY: geteuid reads the caller's credentials and cannot fail.
+    // SAFETY: geteuid cannot fail.
     let uid = unsafe { libc::geteuid() };
     let tables = [process, Process::current()].map(|of| fs::read(of.path("mountinfo")));
     let tables = tables.map(|table| table.unwrap_or_default());
@@ -60,14 +58,13 @@ pub(super) fn is_foreign(held: &File, process: Process) -> bool {
     foreign(&place, &mounts, uid)
 }
 
-/// The mount and device of a file.
 struct FileLocation {
     mount: String,
     device: (u32, u32),
 }
 
 impl FileLocation {
-    /// Returns them without asking the file system.
+    /// Returns a file's, without asking the file system.
     fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
@@ -106,11 +103,10 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     major == 0 && !is_memory()
 }
 
-/// Returns the device number of memfds.
 fn memory_device() -> Option<(u32, u32)> {
     // SAFETY: the name ends with a nul; the call returns a new descriptor or an error.
     let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: the descriptor is new, so it has no other owner.
+    // SAFETY: a new descriptor has no other owner.
     let memory = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
     Some(FileLocation::of(&memory.into())?.device)
 }
@@ -150,7 +146,7 @@ mod tests {
         check("99", (254, 0), false);
         check("99", (0, 51), true);
         check("99", (8, 1), false);
-        // A file system that was unmounted while in use.
+        // Unmounted while in use.
         check("99", (0, 77), true);
         check("99", memory_device().expect("memory with a name"), false);
     }

@@ -1,8 +1,8 @@
 //! Identifies the program that a process runs, so that an exec is noticed.
 //!
-//! A process's number and a descriptor of its memory are not enough. exec keeps the number, and the
-//! old program's memory stays as long as another process shares it (`CLONE_VM`, vfork). That
-//! process may change the memory as if the old program still ran.
+//! exec keeps the process's number, and the old program's memory stays as long as another process
+//! shares it (`CLONE_VM`, vfork) and changes it as if the program still ran. So number and a
+//! descriptor of the memory are not enough.
 
 use std::prelude::rust_2024::*;
 
@@ -16,16 +16,16 @@ use crate::host::error::Result;
 const START_CODE: usize = 26;
 const START_STACK: usize = 28;
 const START_DATA: usize = 45;
-/// The kernel shows this, or 0, in place of a hidden address.
+/// The kernel shows this, or 0, for a hidden address.
 const HIDDEN: u64 = 1;
-/// How often a program is read that exec is just starting.
+/// How often a program is read while exec starts it.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The addresses of a program's code, data and stack, from its start.
+/// Where a program's code, data and stack start.
 ///
-/// exec chooses all three at random, so the calling program cannot know them before. Without
-/// randomization on the machine, programs of the same shape may get the same ones.
+/// exec chooses all three at random, so the calling program cannot know them. Without
+/// randomization, programs of one shape may get the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 
@@ -36,7 +36,7 @@ impl RunningProgram {
         RunningProgram(fields.map(|field| address(field).unwrap_or(0)))
     }
 
-    /// Returns whether all addresses are known. They are not for a process that has ended, is just
+    /// Returns whether all addresses are known. They are not if the process has ended, is just
     /// starting, or may not be traced.
     pub fn is_known(&self) -> bool {
         self.0.iter().all(|address| *address != 0)
@@ -50,7 +50,7 @@ impl RunningProgram {
 }
 
 impl Process {
-    /// Returns the program that it runs. Retries for a moment until all addresses are known.
+    /// Returns its program. Retries for a moment until all addresses are known.
     pub fn running_program(self) -> Result<RunningProgram> {
         let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
         for _ in 1..TRIES {
@@ -62,7 +62,7 @@ impl Process {
         look()
     }
 
-    /// Returns the program that one of its threads runs; some addresses may be unknown.
+    /// Returns a thread's program; some addresses may be unknown.
     pub fn program_of_thread(self, tid: u32) -> Result<RunningProgram> {
         Ok(RunningProgram::of_stat(
             &self.read(&format!("task/{tid}/stat"))?,
@@ -80,8 +80,7 @@ mod tests {
     fn an_exec_is_another_program_although_the_number_stays() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "read go; exec cat"]);
-        // SAFETY: the call takes only numbers, and the forked child does nothing else before it
-        // executes the shell.
+        // SAFETY: the call takes numbers, and the forked child does nothing else before exec.
         unsafe {
             shell.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

@@ -16,14 +16,14 @@ const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
 const START_BRK: usize = 47;
 
-/// The kind in the id of another process's clock: the inverted process id above three bits of kind.
+/// The kind of another process's clock, in the three bits below the inverted process id.
 const CPUCLOCK_SCHED: i32 = 2;
 
-/// Process ids are always below this, whatever `kernel.pid_max` is.
+/// Process ids are below this, whatever `kernel.pid_max` is.
 const PID_MAX_LIMIT: u32 = 1 << 22;
 
 impl Process {
-    /// Returns the CPU time of all its threads, also of those that have ended.
+    /// Returns all its threads' CPU time, ended ones included.
     pub fn cpu_time(self) -> Result<Duration> {
         let gone = || Error::NoSuchProcess { pid: self.pid };
         if self.pid >= PID_MAX_LIMIT {
@@ -34,7 +34,7 @@ impl Process {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the call fills `now`, a timespec; a wrong clock id is only refused.
+        // SAFETY: the call fills `now`, a timespec, or refuses the clock.
         if unsafe { libc::clock_gettime(clock, &raw mut now) } != 0 {
             let error = io::Error::last_os_error();
             return Err(match error.raw_os_error() {
@@ -45,7 +45,7 @@ impl Process {
         Ok(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
     }
 
-    /// Returns the CPU time of one of its living threads.
+    /// Returns a living thread's CPU time.
     pub fn thread_cpu_time(self, tid: u32) -> Result<Duration> {
         let text = self.read(&format!("task/{tid}/schedstat"))?;
         let text = String::from_utf8_lossy(&text);
@@ -54,29 +54,26 @@ impl Process {
             .ok_or_else(|| Error::malformed("a schedstat file"))
     }
 
-    /// Returns when it started, after boot. Together with the pid this identifies the process for
-    /// ever.
+    /// Returns when it started, after boot: with the pid its identity for ever.
     pub fn start_time(self) -> Result<Duration> {
         Ok(of_ticks(self.stat_field(START_TIME)?))
     }
 
-    /// Returns when one of its threads started, after boot. Together with its id this identifies
-    /// the thread for ever.
+    /// Returns when a thread started, after boot: with its id its identity for ever.
     pub fn thread_start_time(self, tid: u32) -> Result<Duration> {
         Ok(of_ticks(
             self.field_in(&format!("task/{tid}/stat"), START_TIME)?,
         ))
     }
 
-    /// Returns the CPU time of its children that have ended, with that of their children.
+    /// Returns the CPU time of its ended children, and of theirs.
     pub fn children_cpu_time(self) -> Result<Duration> {
         let ticks = self.stat_field(CHILDREN_USER)? + self.stat_field(CHILDREN_SYSTEM)?;
         Ok(of_ticks(ticks))
     }
 
-    /// Returns the heap of brk(2), from its start to its current end. Empty before it first grows.
-    ///
-    /// `None` if the kernel hides the addresses from us.
+    /// Returns brk(2)'s heap to its current end, empty before it grows; `None` if the kernel hides
+    /// the addresses from us.
     pub fn brk_heap(self) -> Result<Option<Range<u64>>> {
         let start = self.stat_field(START_BRK)?;
         if start == 0 {
@@ -107,15 +104,14 @@ impl Process {
     }
 }
 
-/// Returns a field. Field 2, the name, is in parentheses and may contain some, so fields are
-/// counted from the last one.
+/// Returns a field. They are counted from the last parenthesis, because the name, field 2, may
+/// contain some.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;
     text.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// Converts a time from the unit of these files.
 fn of_ticks(ticks: u64) -> Duration {
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;

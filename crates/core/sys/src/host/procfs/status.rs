@@ -24,7 +24,7 @@ pub struct Status {
     pub tgid: u32,
     /// The ptrace tracer; 0 if there is none.
     pub tracer_pid: u32,
-    /// Its id in each nested pid namespace, ours first.
+    /// Its id in each pid namespace, ours first.
     pub ns_pids: Vec<u32>,
     /// Real, effective, saved and file system user.
     pub uids: [u32; 4],
@@ -46,12 +46,12 @@ pub struct Status {
     pub sig_ign: SignalSet,
     /// Signals with a handler.
     pub sig_cgt: SignalSet,
-    /// Private writable memory in bytes, 0 for a zombie or a kernel thread.
+    /// Private writable memory in bytes; 0 for a zombie or kernel thread.
     pub vm_data: u64,
 }
 
 impl Status {
-    /// Parses the whole file. Fields that this kernel lacks stay 0.
+    /// Parses the file. Fields that this kernel lacks stay 0.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let mut status = Self::default();

@@ -9,17 +9,16 @@ use super::Process;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Returns the switches of one of its threads since that began; fails if the thread has ended.
+    /// Returns a thread's switches since its start; fails if it has ended.
     pub fn thread_switches(self, tid: u32) -> Result<u64> {
         let status = self.read(&format!("task/{tid}/status"))?;
         Ok(in_status(&String::from_utf8_lossy(&status)))
     }
 
-    /// Returns the switches of all its living threads, since each started.
+    /// Returns the living threads' switches since their starts.
     pub fn switches(self) -> Result<u64> {
         let of_thread = |tid: &u32| {
             let status = self.read(&format!("task/{tid}/status"));
-            // A thread that has ended since counts 0.
             status.map_or(0, |status| in_status(&String::from_utf8_lossy(&status)))
         };
         Ok(self.threads()?.iter().map(of_thread).sum())
@@ -65,9 +64,8 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A process with one thread, because this one's threads start and end with its tests, and
-        // their switches are lost. It ends once its parent has changed, which is also so after a
-        // panic here.
+        // A process of one thread, because this one's threads start and end with its tests, and
+        // lose their switches. It ends once its parent has changed, also after a panic.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")
@@ -82,12 +80,11 @@ mod tests {
         }
     }
 
-    /// A child that is killed when dropped.
     struct Ended(std::process::Child);
 
     impl Drop for Ended {
         fn drop(&mut self) {
-            // Both fail only if it has ended already.
+            // Both fail only if it has ended.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }

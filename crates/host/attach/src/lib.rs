@@ -35,7 +35,7 @@ pub mod phase;
 pub mod preload;
 pub mod ready;
 pub mod resident;
-pub mod stops;
+mod stops;
 pub mod target_files;
 
 use tiptoe_sys::host::Process;

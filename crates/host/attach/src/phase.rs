@@ -98,6 +98,6 @@ pub fn end_command(signal: i32) {
 
 /// Returns whether a child has exited, without reaping it, because its times must stay readable. One
 /// that is held at exec has not.
-pub fn has_exited(pid: u32) -> bool {
+pub(crate) fn has_exited(pid: u32) -> bool {
     matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

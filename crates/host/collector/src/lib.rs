@@ -3,7 +3,6 @@
 //! | module | job |
 //! |---|---|
 //! | [`request`] | what a run gets, and what it returns |
-//! | [`target_files`], [`debuginfod`] | where debug files are: inside a target's root, or on a server |
 //! | [`module`] | the files that a target has mapped, and their functions |
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes: where, with which bytes |

@@ -1,6 +1,5 @@
 //! A run in progress: the loop, and what it records.
 
-use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -38,7 +37,6 @@ pub struct Run<'a> {
     plan: &'a Plan<'a>,
     cache: Cache,
     pub tracees: Vec<Tracee>,
-    pub child: Option<Child>,
     pub session: Session,
     start: Instant,
     baseline: Events,
@@ -55,25 +53,15 @@ impl<'a> Run<'a> {
     pub fn new(
         (request, plan): (&'a Request, &'a Plan<'a>),
         (tracees, cache): (Vec<Tracee>, Cache),
-        child: Option<Child>,
         started_at: SystemTime,
     ) -> Run<'a> {
-        let command = match &request.target {
-            RequestTarget::Command(command) => command
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
-            RequestTarget::Pids(_) => tracees
-                .first()
-                .map(|t| t.command.clone())
-                .unwrap_or_default(),
-        };
-        let mut session = Session::new(command);
+        let command = tracees.first().map(|tracee| tracee.target.command.clone());
+        let mut session = Session::new(command.unwrap_or_default());
         session.started_unix_ns = started_at
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
         for tracee in &tracees {
-            let (pid, comm) = (tracee.process.pid(), tracee.comm.clone());
+            let (pid, comm) = tracee.target.counted();
             session.targets.push(Process {
                 pid,
                 comm,
@@ -92,7 +80,6 @@ impl<'a> Run<'a> {
             plan,
             cache,
             tracees,
-            child,
             session,
             start,
             baseline,
@@ -157,7 +144,7 @@ impl<'a> Run<'a> {
                 // After the end of a process its time is the last one read, so it must be read
                 // often.
                 self.tracees.iter().for_each(|tracee| {
-                    tracee.cpu_time();
+                    tracee.target.fetch_cpu_time();
                     tracee.look_at_copied();
                 });
                 let empty = self.tracees.iter().all(Tracee::only_agent_left);
@@ -220,7 +207,7 @@ impl<'a> Run<'a> {
     }
 
     fn notify_ready(&self) {
-        let counted = self.tracees.iter().map(Tracee::counted);
+        let counted = self.tracees.iter().map(|tracee| tracee.target.counted());
         self.request.ready.notify(&counted.collect::<Vec<_>>());
     }
 
@@ -232,7 +219,7 @@ impl<'a> Run<'a> {
                 all = false;
                 continue;
             };
-            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let (pid, comm) = tracee.target.counted();
             let what_ended = format!("process {pid} ({comm}) {what}");
             if self
                 .session
@@ -252,12 +239,10 @@ impl<'a> Run<'a> {
 
     /// Notes attached processes that have ended.
     pub fn look_for_ends(&mut self, observer: &mut dyn Observer) {
-        if self.child.is_some() {
-            return;
-        }
-        for tracee in &self.tracees {
+        let attached = self.tracees.iter().filter(|one| !one.target.is_command());
+        for tracee in attached {
             let Some(what) = tracee.end() else { continue };
-            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let (pid, comm) = tracee.target.counted();
             let after = tracee.since.elapsed().as_secs_f64();
             let note = format!("process {pid} ({comm}) {what} after {after:.1} s");
             observer.note(&note);
@@ -305,7 +290,7 @@ impl<'a> Run<'a> {
     fn events(&self) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &self.tracees {
-            tracee.cpu_time();
+            tracee.target.fetch_cpu_time();
             events.add(tracee, tracee.read(self.request.by, self.start)?);
         }
         events.since(&self.baseline);
@@ -358,7 +343,8 @@ impl<'a> Run<'a> {
             target.address_space = tracee.address_space();
         }
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
-        let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
+        let tracees = self.tracees.iter();
+        let cpu: Duration = tracees.map(|one| one.target.fetch_cpu_time()).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.add_scopes()?;
         self.session.slower_ns = self.request.slower_ns;

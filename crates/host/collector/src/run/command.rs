@@ -5,13 +5,12 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_attach::phase::{Phase, has_exited, set_command};
+use tiptoe_attach::phase::{Phase, set_command};
 
 use super::Run;
 
 use crate::driver::TICK;
 use crate::request::Observer;
-use crate::tracee::Tracee;
 
 /// How long a command may run after its trace has ended before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -19,15 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 impl Run<'_> {
     /// Returns whether nothing is left to trace.
     pub(super) fn has_ended(&self) -> bool {
-        match &self.child {
-            Some(child) => has_exited(child.id()),
-            None => self.tracees.iter().all(Tracee::is_gone),
-        }
+        let mut tracees = self.tracees.iter();
+        tracees.all(|tracee| tracee.target.has_ended())
     }
 
     /// Waits for the command's end.
     pub fn wait_for_command(&mut self, observer: &mut dyn Observer) -> Option<i32> {
-        let (child, notes) = (self.child.as_mut()?, &mut self.session.notes);
+        let mut tracees = self.tracees.iter_mut();
+        let child = tracees.find_map(|tracee| tracee.target.child())?;
+        let notes = &mut self.session.notes;
         wait_for_end(child, &self.request.hand_on, observer, notes)
     }
 }

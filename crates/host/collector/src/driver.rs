@@ -21,7 +21,7 @@ use tiptoe_wire::Geometry;
 use crate::module::{Cache, Module, Object};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::run::Run;
+use crate::run::{Run, wait_for_end};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
 
@@ -74,7 +74,9 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
             run.session.notes.push(note);
         }
     }
-    let exit_status = run.wait_for_command(observer);
+    let targets = run.tracees.iter_mut().map(|tracee| &mut tracee.target);
+    let notes = &mut run.session.notes;
+    let exit_status = wait_for_end(targets, &request.hand_on, observer, notes);
     run.end_waiting()?;
     own.report(&mut run.session);
     Ok(Outcome {
@@ -109,17 +111,6 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     toggled
 }
 
-/// Brings the agent into one process, or starts a command with it, which it then holds.
-pub fn enter(target: &RequestTarget, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-    match target {
-        RequestTarget::Pids(pids) => {
-            let pid = pids.first().copied().unwrap_or_default();
-            Tracee::attach(pid, plan, cache)
-        }
-        RequestTarget::Command(command) => start(command, plan, cache),
-    }
-}
-
 fn attach_all(
     request: &Request,
     pids: &[u32],
@@ -149,7 +140,11 @@ fn attach_all(
 }
 
 /// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter.
-fn start(command: &[std::ffi::OsString], plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+pub fn start(
+    command: &[std::ffi::OsString],
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<Tracee, Error> {
     let program = preload::find_program(&command[0])?;
     // For a script, the properties of its interpreter count.
     let path = preload::interpreter(&program);

@@ -20,7 +20,7 @@ use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::TICK;
 use crate::request::{Error, Observer, Outcome, RequestTarget, by_thread};
-use crate::run::wait_for_end;
+use crate::run::{session_target, wait_for_end};
 use crate::words;
 
 mod wait_rows;
@@ -134,9 +134,8 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     run.look();
     run.waits.stop();
     let mut session = run.session(duration)?;
-    let child = run.targets.iter_mut().find_map(Attached::child);
-    let exit_status =
-        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    let notes = &mut session.notes;
+    let exit_status = wait_for_end(&mut run.targets, &request.hand_on, observer, notes);
     own.report(&mut session);
     Ok(Outcome {
         session,
@@ -267,11 +266,7 @@ impl Run<'_> {
         session.duration_ns = duration_ns;
         for target in &self.targets {
             session.cpu_ns += target.cpu_time().as_nanos() as u64;
-            session.targets.push(tiptoe_session::Process {
-                pid: target.process.pid(),
-                comm: target.comm.clone(),
-                address_space: None,
-            });
+            session.targets.push(session_target(target));
         }
         if self.request.target.is_none() {
             let cpus = limits::online_cpus();

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tiptoe_attach::Attached;
 use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, PriceCache, own, scope_visit, unit_costs};
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
@@ -30,6 +31,16 @@ const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
 /// The entry to a BPF program and the return may cost as much as the program itself.
 const CALLED: f64 = 2.0;
+
+/// Returns a target in a session's form.
+pub fn session_target(target: &Attached) -> Process {
+    let (pid, comm) = target.counted();
+    Process {
+        pid,
+        comm,
+        address_space: None,
+    }
+}
 
 /// A run in progress.
 pub struct Run<'a> {
@@ -61,12 +72,7 @@ impl<'a> Run<'a> {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
         for tracee in &tracees {
-            let (pid, comm) = tracee.target.counted();
-            session.targets.push(Process {
-                pid,
-                comm,
-                address_space: None,
-            });
+            session.targets.push(session_target(&tracee.target));
             session.notes.extend(tracee.notes.iter().cloned());
             let refusal = |(event, why): &(String, String)| Refusal::new(event, why);
             session.refusals.extend(tracee.refused.iter().map(refusal));
@@ -160,7 +166,8 @@ impl<'a> Run<'a> {
                 self.serve_records(now, observer);
             }
             let stopped = self.request.stop.load(Ordering::Relaxed);
-            if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
+            let ended = self.tracees.iter().all(|one| one.target.has_ended());
+            if stopped || ended || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
             let looks = self.tracees.iter().filter_map(Tracee::next_throttle).min();

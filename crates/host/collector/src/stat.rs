@@ -198,9 +198,8 @@ fn once(
     let (is_complete, is_free) = (source.is_complete(), source.is_free());
     source.finish(session, stat)?;
     drop(source);
-    let child = command.as_mut().and_then(Attached::child);
-    let exit_status =
-        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    let notes = &mut session.notes;
+    let exit_status = wait_for_end(&mut command, &request.hand_on, observer, notes);
     meter.reaped();
     Ok(Once {
         sums,

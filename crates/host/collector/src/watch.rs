@@ -20,7 +20,7 @@ use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
-use crate::run::wait_for_end;
+use crate::run::{session_target, wait_for_end};
 use crate::words;
 
 mod access_rows;
@@ -183,9 +183,8 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     run.report_accesses(observer);
     run.notes.extend(run.move_notes());
     let mut session = run.session(duration)?;
-    let child = run.set.process().child();
-    let exit_status =
-        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    let (process, notes) = (run.set.process(), &mut session.notes);
+    let exit_status = wait_for_end([process], &request.hand_on, observer, notes);
     own.report(&mut session);
     Ok(Outcome {
         session,
@@ -375,12 +374,7 @@ impl Run<'_> {
         session.duration_ns = duration_ns;
         let process = self.set.process();
         session.cpu_ns = process.cpu_time().as_nanos() as u64;
-        let (pid, comm) = process.counted();
-        session.targets.push(tiptoe_session::Process {
-            pid,
-            comm,
-            address_space: None,
-        });
+        session.targets.push(session_target(process));
         let drops = self.set.drops()?;
         let missed = self.set.missed();
         let has_missed = missed != [0; 4];

@@ -20,7 +20,7 @@ use tiptoe_wire::WatchTarget;
 use tiptoe_wire::hits::{AsyncRequest, Epoch, Reader};
 
 use super::access_sums::Sums;
-use super::begin::Target;
+use super::begin::{Target, one};
 use super::form::reservations;
 use super::variable_value::VariableValue;
 use super::{WatchRequest, holders};
@@ -58,9 +58,6 @@ pub(super) struct InProcessWatch {
 
 /// Brings the agent into the process, or starts the command with it.
 pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
-    if let RequestTarget::Pids(pids) = &request.target {
-        super::begin::one(pids)?;
-    }
     let plan = Plan {
         agent: request.agent,
         specs: &[],
@@ -87,7 +84,10 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         ready: None,
     };
     let mut cache = Cache::default();
-    let tracee = driver::enter(&request.target, &plan, &mut cache)?;
+    let tracee = match &request.target {
+        RequestTarget::Pids(pids) => Tracee::attach(one(pids)?, &plan, &mut cache)?,
+        RequestTarget::Command(command) => driver::start(command, &plan, &mut cache)?,
+    };
     let target = Target::of(&tracee.target, cache)?;
     Ok((tracee, target))
 }

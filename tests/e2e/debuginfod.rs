@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
-use tiptoe_tests::process::output;
-use tiptoe_tests::{command, installed, skipped, target};
+use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::{Process, command, installed, skipped, target};
 
 /// A folder with a stripped program, its debug information, and its build-id.
 struct Stripped {
@@ -113,4 +115,33 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
         "{talk}"
     );
     assert_eq!(requests.try_iter().count(), 0);
+}
+
+/// Regression: a command that was held at exec was taken for one that had ended, so that a signal did
+/// not kill it, and it began when tiptoe ended.
+#[test]
+fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
+    let program = Stripped::new();
+    let [client, asked] = ["debuginfod-find", "asked"].map(|name| program.folder.join(name));
+    let script = format!("#!/bin/sh\n: > {}\nexec sleep 1000\n", asked.display());
+    std::fs::write(&client, script).expect("a temporary folder");
+    let mode = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&client, mode).expect("our own file");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut tiptoe = command();
+    tiptoe.args(["watch", "stats.state", "--via", "kernel", "--"]);
+    tiptoe
+        .arg(program.folder.join("watched"))
+        .args(["corrupt", "1"]);
+    tiptoe.env("PATH", format!("{}:{path}", program.folder.display()));
+    tiptoe.env("DEBUGINFOD_URLS", "http://127.0.0.1:1");
+    tiptoe.env("DEBUGINFOD_CACHE_PATH", program.folder.join("none"));
+    let tiptoe = Process::start(&mut tiptoe);
+    wait_until("the client's start", Duration::from_secs(60), || {
+        asked.exists()
+    });
+    tiptoe.signal(libc::SIGTERM);
+    let (said, status) = tiptoe.finish();
+    assert_eq!(status.code(), Some(128 + libc::SIGTERM));
+    assert_eq!(said, "", "the command began");
 }

@@ -353,3 +353,22 @@ fn a_user_without_rights_is_told_which() {
         "{talk}"
     );
 }
+
+/// Regression: the trace of a process that had ended lasted until its parent waited for it, and its
+/// session had no command line.
+#[test]
+fn a_zombie_has_ended() {
+    if !is_possible() {
+        return;
+    }
+    let program = contended();
+    let mut command = lock(&["--kernel", "--json", "-p", &program.pid().to_string()]);
+    let (tiptoe, ready) = Ready::of(&mut command, Process::start);
+    ready.wait();
+    program.signal(libc::SIGKILL);
+    let (text, status) = tiptoe.finish();
+    assert!(status.success(), "tiptoe ended with {status}");
+    let words = &Report::parse(&text).value["command"];
+    let first = words[0].as_str().unwrap_or_default();
+    assert!(first.ends_with("mmap_contended"), "{words}");
+}

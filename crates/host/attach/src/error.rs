@@ -35,6 +35,33 @@ pub enum AttachError {
         /// The command's first word.
         word: OsString,
     },
+    /// A command cannot be started, or ended before exec.
+    #[error("cannot run `{word}`: {why}")]
+    CannotRun {
+        /// The command's first word.
+        word: String,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// A command that was held at exec cannot continue.
+    #[error("cannot continue process {pid}: {why}")]
+    CannotContinue {
+        /// The command's process.
+        pid: u32,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// A number is a thread's, and no process's.
+    #[error("{pid} is a thread of process {leader}")]
+    IsThread {
+        /// The number.
+        pid: u32,
+        /// The thread's process.
+        leader: u32,
+    },
+    /// The process cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] tiptoe_sys::host::Error),
     /// There is no memory that target and tiptoe can share.
     #[error("cannot make shared memory for the counts: {0}")]
     SharedMemory(io::Error),
@@ -53,10 +80,14 @@ pub enum AttachError {
 
 impl AttachError {
     /// Returns what the user can do about it.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            AttachError::Silent { .. } => Some("is the target stopped (SIGSTOP, a debugger)?"),
-            AttachError::NoProgram { .. } => Some("give its path, or check PATH"),
+            AttachError::Silent { .. } => {
+                Some("is the target stopped (SIGSTOP, a debugger)?".into())
+            }
+            AttachError::NoProgram { .. } => Some("give its path, or check PATH".into()),
+            AttachError::IsThread { leader, .. } => Some(format!("-p {leader}")),
+            AttachError::Unreadable(error) => error.hint(),
             _ => None,
         }
     }

@@ -3,8 +3,10 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | [`Attached`] | one process: its names, its CPU time, its end, its agent, the hold of a command |
 //! | [`debuginfod`] | asks a server for debug information |
 //! | [`doorbell`] | wakes tiptoe when an agent reports a change |
+//! | `hold` | what holds a started command until it may begin |
 //! | [`inject`] | the way into a running program |
 //! | [`link`] | the two segments shared with an agent, and requests to it |
 //! | [`loader`] | the name that a started command's loader has for the agent |
@@ -13,16 +15,18 @@
 //! | [`preload`] | the way into a command that is started |
 //! | [`ready`] | notifies programs that wait until counting has begun |
 //! | [`resident`] | what an earlier agent left |
-//! | [`stops`] | why a traced thread stopped |
+//! | `stops` | why a traced thread stopped |
 //! | [`target_files`] | files of a target, read piece by piece |
 //!
 //! Everything that a target wrote is hostile: sizes must come from our own geometry, and addresses
 //! that an agent reports may only be used inside that same target.
 #![warn(missing_docs)]
 
+mod attached;
 pub mod debuginfod;
 pub mod doorbell;
 mod error;
+mod hold;
 pub mod inject;
 pub mod link;
 pub mod loader;
@@ -31,11 +35,12 @@ pub mod phase;
 pub mod preload;
 pub mod ready;
 pub mod resident;
-pub mod stops;
+mod stops;
 pub mod target_files;
 
 use tiptoe_sys::host::Process;
 
+pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
 /// Returns a function that says whether a process has ended; a zombie has.

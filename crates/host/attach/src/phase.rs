@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
+use crate::stops::{self, Stop};
+
 /// What the driver does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -94,13 +96,8 @@ pub fn end_command(signal: i32) {
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 
-/// Returns whether a child has exited, without reaping it, because its times must stay readable.
-pub fn has_exited(pid: u32) -> bool {
-    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is valid for the length of the call.
-    let result = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
-    // SAFETY: waitid sets the field, or leaves the zero.
-    result != 0 || unsafe { info.si_pid() } != 0
+/// Returns whether a child has exited, without reaping it, because its times must stay readable. One
+/// that is held at exec has not.
+pub(crate) fn has_exited(pid: u32) -> bool {
+    matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

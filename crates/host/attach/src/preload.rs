@@ -156,9 +156,9 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// A command that is about to exec.
-pub struct StartedCommand {
+pub(crate) struct StartedCommand {
     /// Its process.
-    pub pid: u32,
+    pub(crate) pid: u32,
     proceed: File,
     spawned: std::thread::JoinHandle<io::Result<Child>>,
 }
@@ -166,20 +166,20 @@ pub struct StartedCommand {
 impl StartedCommand {
     /// Lets it exec, and waits until it did. Only for a command that is not traced, otherwise there
     /// is a deadlock: see [`StartedCommand::join`].
-    pub fn proceed(mut self) -> io::Result<Child> {
+    pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
     }
 
     /// Lets it exec, and returns at once.
-    pub fn go(&mut self) -> io::Result<()> {
+    pub(crate) fn go(&mut self) -> io::Result<()> {
         self.proceed.write_all(&[1])
     }
 
     /// Waits until it called exec or ended; fails if exec failed. The caller must not trace it
     /// before exec: a signal would stop it, and a tracer that waits here does not end that stop
     /// (deadlock).
-    pub fn join(self) -> io::Result<Child> {
+    pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
             .join()
@@ -189,7 +189,7 @@ impl StartedCommand {
 
 /// Forks a process for `command`, whose file is `program`; it waits for
 /// [`StartedCommand::proceed`] before it execs. With `passed`, the agent will be in it.
-pub fn start(
+pub(crate) fn start(
     program: &Path,
     command: &[OsString],
     passed: Option<AgentDescriptors>,

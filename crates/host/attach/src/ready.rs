@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tiptoe_sys::host::Process;
-
 use crate::phase::Phase;
 
 /// A process that is counted: its id and its name.
@@ -38,14 +36,4 @@ impl fmt::Debug for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ready")
     }
-}
-
-/// Returns running processes with their names.
-pub fn named(pids: &[u32]) -> Vec<CountedProcess> {
-    let name = |pid: u32| {
-        Process::new(pid)
-            .and_then(Process::comm)
-            .unwrap_or_default()
-    };
-    pids.iter().map(|pid| (*pid, name(*pid))).collect()
 }

@@ -45,8 +45,8 @@ pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// Returns the state of a thread without consuming it.
-fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
+/// Returns the state of a thread, or of a child, without consuming it.
+pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: the two fields are those of a child's end or stop, and zero where there was none.
     let (pid, status) = unsafe { (seen.si_pid(), seen.si_status()) };

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,10 +9,11 @@ use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
+use tiptoe_attach::Attached;
 use tiptoe_attach::link::Link;
 use tiptoe_attach::offer::Offer;
-use tiptoe_attach::phase::{Phase, set_command};
-use tiptoe_attach::preload::{self, StartedCommand};
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
 use tiptoe_price::own::OwnUse;
 use tiptoe_wire::Geometry;
@@ -21,8 +21,9 @@ use tiptoe_wire::Geometry;
 use crate::module::{Cache, Module, Object};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::run::Run;
+use crate::run::{Run, wait_for_end};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
+use crate::ulocks::Names;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -42,14 +43,11 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let plan = Plan::of(&request);
     let started_at = SystemTime::now();
     let mut cache = Cache::default();
-    let (tracees, child) = match &request.target {
-        RequestTarget::Pids(pids) => (attach_all(&request, pids, &plan, &mut cache)?, None),
-        RequestTarget::Command(command) => {
-            let (tracee, child) = start(command, &plan, &mut cache)?;
-            (vec![tracee], Some(child))
-        }
+    let tracees = match &request.target {
+        RequestTarget::Pids(pids) => attach_all(&request, pids, &plan, &mut cache)?,
+        RequestTarget::Command(command) => vec![start(command, &plan, &mut cache)?],
     };
-    let mut run = Run::new((&request, &plan), (tracees, cache), child, started_at);
+    let mut run = Run::new((&request, &plan), (tracees, cache), started_at);
     run.note_waiting(observer);
     let looped = run.watch(observer);
     Phase::Ending.begin();
@@ -69,14 +67,16 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.finish(&counted?);
     for (tracee, detached) in run.tracees.iter().zip(detached) {
         if let Err(error) = detached {
-            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let (pid, comm) = tracee.target.counted();
             let note = format!(
                 "process {pid} ({comm}): {error}: its agent removes the probes when the process continues"
             );
             run.session.notes.push(note);
         }
     }
-    let exit_status = run.wait_for_command(observer);
+    let targets = run.tracees.iter_mut().map(|tracee| &mut tracee.target);
+    let notes = &mut run.session.notes;
+    let exit_status = wait_for_end(targets, &request.hand_on, observer, notes);
     run.end_waiting()?;
     own.report(&mut run.session);
     Ok(Outcome {
@@ -111,24 +111,6 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     toggled
 }
 
-/// Brings the agent into one process, or starts a command with it, which waits for [`Tracee::go`].
-pub fn enter(
-    target: &RequestTarget,
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<(Tracee, Option<Child>), Error> {
-    match target {
-        RequestTarget::Pids(pids) => {
-            let pid = pids.first().copied().unwrap_or_default();
-            Ok((Tracee::attach(pid, plan, cache)?, None))
-        }
-        RequestTarget::Command(command) => {
-            let (tracee, child) = start(command, plan, cache)?;
-            Ok((tracee, Some(child)))
-        }
-    }
-}
-
 fn attach_all(
     request: &Request,
     pids: &[u32],
@@ -158,11 +140,11 @@ fn attach_all(
 }
 
 /// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter.
-fn start(
+pub fn start(
     command: &[std::ffi::OsString],
     plan: &Plan,
     cache: &mut Cache,
-) -> Result<(Tracee, Child), Error> {
+) -> Result<Tracee, Error> {
     let program = preload::find_program(&command[0])?;
     // For a script, the properties of its interpreter count.
     let path = preload::interpreter(&program);
@@ -196,15 +178,15 @@ fn start(
         ))
         .with_hint(plan.instead_of_agent()));
     }
-    match (plan.via, against) {
-        (Via::Kernel, _) => {
-            start_under_kernel((&program, &path), command, object?, (plan, None), cache)
-        }
-        (_, reason @ Some(_)) => {
-            start_under_kernel((&program, &path), command, object?, (plan, reason), cache)
-        }
-        _ => start_with_agent(&program, command, plan, cache),
+    let is_by_kernel = plan.via == Via::Kernel;
+    if !is_by_kernel && against.is_none() {
+        return start_with_agent(&program, command, plan, cache);
     }
+    let object = object?;
+    let target = Attached::start(&program, command, None)?;
+    let modules = Module::before_exec(object, path);
+    let reason = against.as_deref().filter(|_| !is_by_kernel);
+    start_under_kernel(target, &modules, plan, reason, cache)
 }
 
 /// Returns whether a file is a program of any machine, not a script.
@@ -212,13 +194,6 @@ fn is_elf(path: &std::path::Path) -> bool {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic == *b"\x7fELF"
-}
-
-/// Makes the error of a command that cannot run, named by its first word.
-pub fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error {
-    let word = command.first().map(|word| word.display().to_string());
-    let word = word.unwrap_or_default();
-    Error::new(format!("cannot run `{word}`: {error}"))
 }
 
 /// Returns the most probes that a command may get, before its libraries are known.
@@ -235,37 +210,32 @@ fn start_with_agent(
     command: &[std::ffi::OsString],
     plan: &Plan,
     cache: &mut Cache,
-) -> Result<(Tracee, Child), Error> {
+) -> Result<Tracee, Error> {
     let probes = plan.follow().room(command_probes(plan));
     let geometry = match plan.breakpoints {
         true => Geometry::for_hits(Geometry::FIRST_SLOT),
         false => Geometry::for_slots(probes.saturating_add(plan.own_slots()), plan.record),
     };
     let offer = Offer::new(geometry)?;
-    let failed = |error: std::io::Error| cannot_start(command, &error);
-    let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
-    let pid = started.pid;
-    let link = offer.open(&plan.terms(Geometry::FIRST_SLOT), pid)?;
-    let mut child = started.proceed().map_err(failed)?;
+    let mut target = Attached::start(path, command, Some(offer.passed(plan.agent)?))?;
+    let terms = plan.terms(Geometry::FIRST_SLOT);
+    let link = offer.open(&terms, target.process.pid())?;
+    target.link = Some(link);
+    target.hold_in_agent()?;
     // If the agent cannot serve, it holds the program until the link is dropped.
-    let tracee = match wait_for_agent(&link, pid) {
-        Ok(()) => Tracee::adopt(pid, link, plan, cache),
-        Err(why) => without_agent(pid, &link, &why, plan).map_err(|error| {
+    match wait_for_agent(&target) {
+        Ok(()) => Tracee::adopt(target, plan, cache),
+        Err(why) => without_agent(target, &why, plan).map_err(|error| {
             let word = command[0].display();
             Error::new(format!("the agent did not enter `{word}`: {why}; {error}"))
                 .with_hint("`--via kernel` needs no agent")
         }),
-    };
-    if tracee.is_err() {
-        let _ = child.kill();
-        let _ = child.wait();
-        set_command(0);
     }
-    Ok((tracee?, child))
 }
 
 /// Waits for the agent's hello; otherwise returns why there is none.
-fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
+fn wait_for_agent(target: &Attached) -> Result<(), String> {
+    let link = target.link.as_ref().ok_or("it was started without one")?;
     let deadline = Instant::now() + REACH;
     while link.wait_for_hello(Duration::from_millis(5)).is_none() {
         if let Some(why) = link.refusal() {
@@ -274,7 +244,7 @@ fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
         if link.is_gone() {
             return Err("it ended before that".to_owned());
         }
-        if Instant::now() > deadline || is_past_preloading(pid) {
+        if Instant::now() > deadline || is_past_preloading(target.process) {
             return Err("its loader did not load the agent".to_owned());
         }
     }
@@ -283,8 +253,8 @@ fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
 
 /// Returns whether a program has libc but no agent: preloaded libraries are mapped first, so that
 /// none will be.
-fn is_past_preloading(pid: u32) -> bool {
-    let maps = Process::new(pid).and_then(Process::maps);
+fn is_past_preloading(process: Process) -> bool {
+    let maps = process.maps();
     let is_libc = |mapping: &Mapping| {
         let name = mapping.file().and_then(|path| path.file_name());
         name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc.so"))
@@ -293,32 +263,36 @@ fn is_past_preloading(pid: u32) -> bool {
 }
 
 /// Counts through the kernel in a command that runs, or that waits in an agent which cannot serve.
-fn without_agent(pid: u32, link: &Link, why: &str, plan: &Plan) -> Result<Tracee, Error> {
-    if plan.via == Via::Agent || link.is_gone() {
+fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
+    if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::is_gone) {
         return Err(Error::new("nothing was counted"));
     }
-    let mut tracee = Tracee::without_agent(pid, why, plan, &mut Cache::default())?;
-    if link.refusal().is_none() {
+    let modules = Names::of(target.process, &mut Cache::default())?.modules;
+    // Must be dropped after the target, because the agent then lets the command run.
+    let link = target.link.take();
+    let mut tracee = Tracee::kernel_only(target, &modules, plan, "", Some(why))?;
+    if link.as_ref().is_some_and(|link| link.refusal().is_none()) {
         let late = "the command ran already when counting began: earlier calls are not counted";
         tracee.notes.push(late.to_owned());
     }
-    plan.go_on(tracee.counted())?;
+    plan.go_on(tracee.target.counted())?;
+    tracee.target.release()?;
     Ok(tracee)
 }
 
+/// Counts through the kernel in a command that is about to call exec.
 fn start_under_kernel(
-    (program, path): (&Path, &Path),
-    command: &[std::ffi::OsString],
-    object: Object,
-    (plan, reason): (&Plan, Option<String>),
+    mut target: Attached,
+    modules: &[Module],
+    plan: &Plan,
+    reason: Option<&str>,
     cache: &mut Cache,
-) -> Result<(Tracee, Child), Error> {
-    let failed = |error: std::io::Error| cannot_start(command, &error);
-    let started: StartedCommand = preload::start(program, command, None).map_err(failed)?;
-    let modules = Module::before_exec(object, path.to_owned());
-    let mut tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
-    plan.go_on(tracee.counted())?;
-    let child = started.proceed().map_err(failed)?;
-    tracee.catch_start(&modules, cache);
-    Ok((tracee, child))
+) -> Result<Tracee, Error> {
+    let program = modules.first().map(|program| program.name.clone());
+    target.comm = program.unwrap_or_default();
+    let mut tracee = Tracee::kernel_only(target, modules, plan, "", reason)?;
+    plan.go_on(tracee.target.counted())?;
+    tracee.target.release()?;
+    tracee.catch_start(modules, cache);
+    Ok(tracee)
 }

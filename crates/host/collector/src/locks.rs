@@ -4,14 +4,13 @@
 //! process, and the BPF programs filter by process. Rows are read at the end, intervals only their
 //! number of waits.
 
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tiptoe_attach::phase::{Phase, has_exited};
-use tiptoe_attach::preload::{self, StartedCommand};
-use tiptoe_attach::ready::{CountedProcess, Ready};
+use tiptoe_attach::Attached;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::ready::Ready;
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
@@ -19,9 +18,9 @@ use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Sessio
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
-use crate::driver::{TICK, cannot_start};
-use crate::request::{Error, Observer, Outcome, RequestTarget};
-use crate::run::wait_for_end;
+use crate::driver::TICK;
+use crate::request::{Error, Observer, Outcome, RequestTarget, by_thread};
+use crate::run::{session_target, wait_for_end};
 use crate::words;
 
 mod wait_rows;
@@ -78,46 +77,12 @@ fn event(watched: WaitSelection) -> &'static str {
     }
 }
 
-/// A process whose waits count, and the CPU time that it has used since the beginning.
-struct Target {
-    process: Process,
-    comm: String,
-    before: Duration,
-    last: Duration,
-}
-
-impl Target {
-    fn new(pid: u32) -> Result<Target, Error> {
-        let process = Process::new(pid)?;
-        let leader = process.status()?.tgid;
-        if leader != pid {
-            let what = format!("{pid} is a thread of process {leader}");
-            return Err(Error::new(what).with_hint(format!("-p {leader} --by thread")));
-        }
-        let comm = process.comm()?;
-        let before = process.cpu_time().unwrap_or_default();
-        Ok(Target {
-            process,
-            comm,
-            before,
-            last: before,
-        })
-    }
-
-    /// Reads its CPU time; returns whether it still exists.
-    fn look(&mut self) -> bool {
-        let now = self.process.cpu_time();
-        self.last = now.as_ref().copied().unwrap_or(self.last);
-        now.is_ok()
-    }
-}
-
 /// A run in progress.
 struct Run<'a> {
     request: &'a LockRequest,
     waits: Waits,
-    targets: Vec<Target>,
-    child: Option<Child>,
+    /// The processes whose waits count.
+    targets: Vec<Attached>,
     started_at: SystemTime,
     start: Instant,
     intervals: Vec<Interval>,
@@ -142,33 +107,23 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
         by_thread: request.by == Some(LockBy::Thread),
         by_lock: request.by == Some(LockBy::Lock),
     })?;
-    let (mut targets, started) = targets(request, &mut waits)?;
+    let mut targets = targets(request, &mut waits)?;
     let started_at = SystemTime::now();
-    // With a delay, the command begins before the counting.
-    let (child, started) = match (started, request.delay) {
-        (Some(started), Some(_)) => (Some(proceed(started, request)?), None),
-        (started, _) => (None, started),
-    };
-    delay(request, child.as_ref());
-    waits.start()?;
-    for target in &mut targets {
-        target.look();
-        target.before = target.last;
+    if let Some(time) = request.delay {
+        // With a delay, the command begins before the counting.
+        targets.iter_mut().try_for_each(Attached::release)?;
+        delay(time, request, &targets);
     }
+    waits.start()?;
+    targets.iter().for_each(Attached::mark);
     let start = Instant::now();
-    let counted = targets.iter().map(|t| (t.process.pid(), t.comm.clone()));
-    request
-        .ready
-        .notify(&counted.collect::<Vec<CountedProcess>>());
-    let child = match started {
-        Some(started) => Some(proceed(started, request)?),
-        None => child,
-    };
+    let counted = targets.iter().map(Attached::counted);
+    request.ready.notify(&counted.collect::<Vec<_>>());
+    targets.iter_mut().try_for_each(Attached::release)?;
     let mut run = Run {
         request,
         waits,
         targets,
-        child,
         started_at,
         start,
         intervals: Vec::new(),
@@ -179,9 +134,8 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     run.look();
     run.waits.stop();
     let mut session = run.session(duration)?;
-    let child = run.child.as_mut();
-    let exit_status =
-        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    let notes = &mut session.notes;
+    let exit_status = wait_for_end(&mut run.targets, &request.hand_on, observer, notes);
     own.report(&mut session);
     Ok(Outcome {
         session,
@@ -190,50 +144,27 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
 }
 
 /// Returns the processes whose waits count; a command is then ready to begin.
-fn targets(
-    request: &LockRequest,
-    waits: &mut Waits,
-) -> Result<(Vec<Target>, Option<StartedCommand>), Error> {
+fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Vec<Attached>, Error> {
     match &request.target {
-        None => Ok((Vec::new(), None)),
+        None => Ok(Vec::new()),
         Some(RequestTarget::Pids(pids)) => {
-            let targets = pids.iter().map(|pid| Target::new(*pid));
-            Ok((targets.collect::<Result<_, _>>()?, None))
+            let targets = pids.iter().map(|pid| Attached::to(*pid).map_err(by_thread));
+            targets.collect()
         }
         Some(RequestTarget::Command(command)) => {
-            let program = preload::find_program(&command[0])?;
-            let started = preload::start(&program, command, None);
-            let started = started.map_err(|error| cannot_start(command, &error))?;
-            waits.choose(&[started.pid])?;
-            let name = program.file_name().unwrap_or(&command[0]);
-            let target = Target {
-                // Until exec the process still has our own name.
-                comm: name.to_string_lossy().into_owned(),
-                ..Target::new(started.pid)?
-            };
-            Ok((vec![target], Some(started)))
+            let started = Attached::start_alone(command)?;
+            waits.choose(&[started.process.pid()])?;
+            Ok(vec![started])
         }
     }
 }
 
-fn proceed(started: StartedCommand, request: &LockRequest) -> Result<Child, Error> {
-    let command = match &request.target {
-        Some(RequestTarget::Command(command)) => command.as_slice(),
-        _ => &[],
-    };
-    let proceeded = started.proceed();
-    proceeded.map_err(|error| cannot_start(command, &error))
-}
-
 /// Waits until counting must begin, or nothing is left to count.
-fn delay(request: &LockRequest, child: Option<&Child>) {
-    let Some(delay) = request.delay else {
-        return;
-    };
-    let until = Instant::now() + delay;
-    let ended = || child.is_some_and(|child| has_exited(child.id()));
+fn delay(time: Duration, request: &LockRequest, targets: &[Attached]) {
+    let until = Instant::now() + time;
+    let ended = || !targets.is_empty() && targets.iter().all(Attached::has_ended);
     while Instant::now() < until && !request.stop.load(Ordering::Relaxed) && !ended() {
-        std::thread::sleep(TICK.min(delay));
+        std::thread::sleep(TICK.min(time));
     }
 }
 
@@ -252,11 +183,7 @@ impl Run<'_> {
                 next = Some(at + interval);
                 last = self.report_interval(last, now, observer)?;
             }
-            let gone = self.look() == 0 && !self.targets.is_empty();
-            let ended = match &self.child {
-                Some(child) => has_exited(child.id()),
-                None => gone,
-            };
+            let ended = self.look();
             // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             if stopped || ended || end.is_some_and(|end| now >= end) {
@@ -268,10 +195,12 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the CPU time of the targets; returns how many still exist.
-    fn look(&mut self) -> usize {
-        let targets = self.targets.iter_mut();
-        targets.map(|target| usize::from(target.look())).sum()
+    /// Reads the CPU time of the targets, if there are any; returns whether all of them have ended.
+    fn look(&self) -> bool {
+        for target in &self.targets {
+            target.fetch_cpu_time();
+        }
+        !self.targets.is_empty() && self.targets.iter().all(Attached::has_ended)
     }
 
     fn report_interval(
@@ -303,9 +232,10 @@ impl Run<'_> {
         let duration_ns = duration.as_nanos() as u64;
         // Waits before the exec were recorded under our own name.
         let targets = self.targets.iter();
-        let names = targets.map(|target| (target.process.pid(), target.comm.clone()));
-        let names = names.collect();
-        let mut session = Session::new(self.command());
+        let names = targets.map(Attached::counted).collect();
+        let first = self.targets.first();
+        let command = first.map(|target| target.command.clone());
+        let mut session = Session::new(command.unwrap_or_default());
         self.describe(&mut session, duration_ns);
         session.cost = self.cost(session.cpu_ns)?;
         let reading = Reading {
@@ -335,33 +265,14 @@ impl Run<'_> {
         session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
         session.duration_ns = duration_ns;
         for target in &self.targets {
-            session.cpu_ns += target.last.saturating_sub(target.before).as_nanos() as u64;
-            session.targets.push(tiptoe_session::Process {
-                pid: target.process.pid(),
-                comm: target.comm.clone(),
-                address_space: None,
-            });
+            session.cpu_ns += target.cpu_time().as_nanos() as u64;
+            session.targets.push(session_target(target));
         }
         if self.request.target.is_none() {
             let cpus = limits::online_cpus();
             session.cpus = Some(cpus);
             session.cpu_ns = duration_ns.saturating_mul(u64::from(cpus));
         }
-    }
-
-    fn command(&self) -> Vec<String> {
-        let words = match &self.request.target {
-            Some(RequestTarget::Command(command)) => command.clone(),
-            _ => {
-                let first = self.targets.first();
-                let line = first.map(|target| target.process.command_line());
-                line.and_then(Result::ok).unwrap_or_default()
-            }
-        };
-        let words = words.iter();
-        words
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect()
     }
 
     /// Returns what the BPF programs cost the target; for the whole system the kernel's own

@@ -183,7 +183,17 @@ impl From<tiptoe_attach::AttachError> for Error {
     fn from(error: tiptoe_attach::AttachError) -> Error {
         Error {
             what: error.to_string(),
-            hint: error.hint().map(str::to_owned),
+            hint: error.hint(),
         }
     }
+}
+
+/// Adds to the hint for a thread's number that rows may be by thread.
+pub fn by_thread(error: tiptoe_attach::AttachError) -> Error {
+    let is_thread = matches!(error, tiptoe_attach::AttachError::IsThread { .. });
+    let mut error = Error::from(error);
+    if let Some(hint) = error.hint.as_mut().filter(|_| is_thread) {
+        hint.push_str(" --by thread");
+    }
+    error
 }

@@ -1,9 +1,9 @@
 //! A run in progress: the loop, and what it records.
 
-use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tiptoe_attach::Attached;
 use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, PriceCache, own, scope_visit, unit_costs};
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
@@ -32,13 +32,22 @@ const FOREIGN_TICK: Duration = Duration::from_millis(500);
 /// The entry to a BPF program and the return may cost as much as the program itself.
 const CALLED: f64 = 2.0;
 
+/// Returns a target in a session's form.
+pub fn session_target(target: &Attached) -> Process {
+    let (pid, comm) = target.counted();
+    Process {
+        pid,
+        comm,
+        address_space: None,
+    }
+}
+
 /// A run in progress.
 pub struct Run<'a> {
     request: &'a Request,
     plan: &'a Plan<'a>,
     cache: Cache,
     pub tracees: Vec<Tracee>,
-    pub child: Option<Child>,
     pub session: Session,
     start: Instant,
     baseline: Events,
@@ -55,30 +64,15 @@ impl<'a> Run<'a> {
     pub fn new(
         (request, plan): (&'a Request, &'a Plan<'a>),
         (tracees, cache): (Vec<Tracee>, Cache),
-        child: Option<Child>,
         started_at: SystemTime,
     ) -> Run<'a> {
-        let command = match &request.target {
-            RequestTarget::Command(command) => command
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
-            RequestTarget::Pids(_) => tracees
-                .first()
-                .map(|t| t.command.clone())
-                .unwrap_or_default(),
-        };
-        let mut session = Session::new(command);
+        let command = tracees.first().map(|tracee| tracee.target.command.clone());
+        let mut session = Session::new(command.unwrap_or_default());
         session.started_unix_ns = started_at
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
         for tracee in &tracees {
-            let (pid, comm) = (tracee.process.pid(), tracee.comm.clone());
-            session.targets.push(Process {
-                pid,
-                comm,
-                address_space: None,
-            });
+            session.targets.push(session_target(&tracee.target));
             session.notes.extend(tracee.notes.iter().cloned());
             let refusal = |(event, why): &(String, String)| Refusal::new(event, why);
             session.refusals.extend(tracee.refused.iter().map(refusal));
@@ -92,7 +86,6 @@ impl<'a> Run<'a> {
             plan,
             cache,
             tracees,
-            child,
             session,
             start,
             baseline,
@@ -157,7 +150,7 @@ impl<'a> Run<'a> {
                 // After the end of a process its time is the last one read, so it must be read
                 // often.
                 self.tracees.iter().for_each(|tracee| {
-                    tracee.cpu_time();
+                    tracee.target.fetch_cpu_time();
                     tracee.look_at_copied();
                 });
                 let empty = self.tracees.iter().all(Tracee::only_agent_left);
@@ -173,7 +166,8 @@ impl<'a> Run<'a> {
                 self.serve_records(now, observer);
             }
             let stopped = self.request.stop.load(Ordering::Relaxed);
-            if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
+            let ended = self.tracees.iter().all(|one| one.target.has_ended());
+            if stopped || ended || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
             let looks = self.tracees.iter().filter_map(Tracee::next_throttle).min();
@@ -220,7 +214,7 @@ impl<'a> Run<'a> {
     }
 
     fn notify_ready(&self) {
-        let counted = self.tracees.iter().map(Tracee::counted);
+        let counted = self.tracees.iter().map(|tracee| tracee.target.counted());
         self.request.ready.notify(&counted.collect::<Vec<_>>());
     }
 
@@ -232,7 +226,7 @@ impl<'a> Run<'a> {
                 all = false;
                 continue;
             };
-            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let (pid, comm) = tracee.target.counted();
             let what_ended = format!("process {pid} ({comm}) {what}");
             if self
                 .session
@@ -252,12 +246,10 @@ impl<'a> Run<'a> {
 
     /// Notes attached processes that have ended.
     pub fn look_for_ends(&mut self, observer: &mut dyn Observer) {
-        if self.child.is_some() {
-            return;
-        }
-        for tracee in &self.tracees {
+        let attached = self.tracees.iter().filter(|one| !one.target.is_command());
+        for tracee in attached {
             let Some(what) = tracee.end() else { continue };
-            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let (pid, comm) = tracee.target.counted();
             let after = tracee.since.elapsed().as_secs_f64();
             let note = format!("process {pid} ({comm}) {what} after {after:.1} s");
             observer.note(&note);
@@ -305,7 +297,7 @@ impl<'a> Run<'a> {
     fn events(&self) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &self.tracees {
-            tracee.cpu_time();
+            tracee.target.fetch_cpu_time();
             events.add(tracee, tracee.read(self.request.by, self.start)?);
         }
         events.since(&self.baseline);
@@ -358,7 +350,8 @@ impl<'a> Run<'a> {
             target.address_space = tracee.address_space();
         }
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
-        let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
+        let tracees = self.tracees.iter();
+        let cpu: Duration = tracees.map(|one| one.target.fetch_cpu_time()).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.add_scopes()?;
         self.session.slower_ns = self.request.slower_ns;

@@ -3,22 +3,20 @@
 //! Nothing is traced. The kernel counts, and only sums are read: at the end, or at each interval.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_attach::phase::Phase;
-use tiptoe_attach::preload::{self, StartedCommand};
-use tiptoe_attach::ready::{self, CountedProcess, Ready};
+use tiptoe_attach::ready::Ready;
+use tiptoe_attach::{AttachError, Attached};
 use tiptoe_event::{Counter, Reading, Via};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 use tiptoe_sys::host::ends::Ends;
-use tiptoe_sys::host::{Process, limits};
+use tiptoe_sys::host::limits;
 
-use crate::driver::cannot_start;
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
 
@@ -154,20 +152,25 @@ fn once(
     session: &mut Session,
     stat: &mut Stat,
 ) -> Result<Once, Error> {
-    let started = request.command.as_deref().map(start).transpose()?;
-    let whom = match (&request.whom, &started) {
-        (StatWhom::Command, Some(started)) => CountTarget::AtExec(started.pid),
-        (StatWhom::Pids(pids), _) => CountTarget::Processes(processes(pids)?),
+    let command = request.command.as_deref().map(Attached::start_alone);
+    let mut command = command.transpose()?;
+    let targets = targets(&request.whom)?;
+    let whom = match (&request.whom, &command) {
+        (StatWhom::Command, Some(command)) => CountTarget::AtExec(command.process.pid()),
+        (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
         _ => CountTarget::Cpus(Vec::new()),
     };
     let mut source = Source::open(request, &whom, &mut session.notes)?;
-    let mut meter = used::Meter::new(&request.whom, request.command.is_some());
-    let ended_by: Vec<u32> = match (&request.whom, &started) {
-        (_, Some(started)) => vec![started.pid],
-        (StatWhom::Pids(pids), None) => pids.clone(),
-        (_, None) => Vec::new(),
+    let counted = match request.whom {
+        StatWhom::Command => command.as_slice(),
+        _ => &targets,
     };
+    let counted: Vec<_> = counted.iter().map(Attached::counted).collect();
+    // A command's end ends the run, whatever is counted.
+    let ended_by = command.as_ref().map_or(&targets[..], std::slice::from_ref);
+    let ended_by: Vec<u32> = ended_by.iter().map(|one| one.process.pid()).collect();
     let ends = (!ended_by.is_empty()).then(|| Ends::of(&ended_by));
+    let mut meter = used::Meter::new(&request.whom, targets, command.is_some());
     if request.whom != StatWhom::Command {
         source.enable()?;
     }
@@ -175,13 +178,8 @@ fn once(
     // Must be read before the command is released, which may call exec at once.
     let last = source.sums(request.per_cpu)?;
     let start = Instant::now();
-    request.ready.notify(&counted(request, started.as_ref()));
-    let command = request.command.as_deref().unwrap_or_default();
-    let child = started.map(|started| {
-        let proceeded = started.proceed();
-        proceeded.map_err(|error| cannot_start(command, &error))
-    });
-    let mut child = child.transpose()?;
+    request.ready.notify(&counted);
+    command.iter_mut().try_for_each(Attached::release)?;
     let mut counting = Counting {
         request,
         source: &mut source,
@@ -200,9 +198,8 @@ fn once(
     let (is_complete, is_free) = (source.is_complete(), source.is_free());
     source.finish(session, stat)?;
     drop(source);
-    let exit_status = child
-        .as_mut()
-        .and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    let notes = &mut session.notes;
+    let exit_status = wait_for_end(&mut command, &request.hand_on, observer, notes);
     meter.reaped();
     Ok(Once {
         sums,
@@ -287,35 +284,12 @@ impl Counting<'_> {
     }
 }
 
-/// Returns the processes that are counted; empty for the whole system.
-fn counted(request: &StatRequest<'_>, started: Option<&StartedCommand>) -> Vec<CountedProcess> {
-    match (&request.whom, started, request.command.as_deref()) {
-        (StatWhom::Command, Some(started), Some([program, ..])) => {
-            let name = Path::new(program).file_name().unwrap_or(program);
-            vec![(started.pid, name.to_string_lossy().into_owned())]
-        }
-        (StatWhom::Pids(pids), ..) => ready::named(pids),
-        _ => Vec::new(),
+/// Returns the running processes that are counted; empty for a command, and for the whole system.
+fn targets(whom: &StatWhom) -> Result<Vec<Attached>, AttachError> {
+    match whom {
+        StatWhom::Pids(pids) => pids.iter().map(|pid| Attached::to(*pid)).collect(),
+        _ => Ok(Vec::new()),
     }
-}
-
-/// Starts a command, which is then about to call exec.
-fn start(command: &[OsString]) -> Result<StartedCommand, Error> {
-    let program = preload::find_program(&command[0])?;
-    let started = preload::start(&program, command, None);
-    started.map_err(|error| cannot_start(command, &error))
-}
-
-/// Fails if any of these is a thread, not a process.
-fn processes(pids: &[u32]) -> Result<Vec<u32>, Error> {
-    for pid in pids {
-        let leader = Process::new(*pid)?.status()?.tgid;
-        if leader != *pid {
-            let what = format!("{pid} is a thread of process {leader}");
-            return Err(Error::new(what).with_hint(format!("-p {leader}")));
-        }
-    }
-    Ok(pids.to_vec())
 }
 
 /// Returns the session's events: the counts, unscaled.

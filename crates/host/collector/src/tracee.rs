@@ -1,14 +1,11 @@
 //! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tiptoe_attach::inject::Masks;
-use tiptoe_attach::link::Link;
-use tiptoe_attach::ready::CountedProcess;
 use tiptoe_attach::resident::{AgentFile, agent_in};
-use tiptoe_attach::{gone, loader};
+use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
@@ -19,6 +16,7 @@ use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Follow};
 use crate::request::Error;
 use crate::resolve::{self, Probe, Resolution};
+use crate::ulocks::Names;
 use loaded_libraries::PlanState;
 
 mod arm;
@@ -96,14 +94,10 @@ pub struct KernelUprobe {
 
 /// One traced process.
 pub struct Tracee {
-    /// The process.
-    pub process: Process,
+    /// The process, with the agent in it.
+    pub target: Attached,
     /// The program that it ran when it was attached, so that an exec is noticed.
     program: RunningProgram,
-    /// Its name when it was attached.
-    pub comm: String,
-    /// Its command line.
-    pub command: Vec<String>,
     /// What is counted.
     pub counters: Vec<Counter>,
     /// The functions below which hits count, if the request has `--under`.
@@ -116,9 +110,6 @@ pub struct Tracee {
     left_out: Option<String>,
     /// When counting began.
     pub since: Instant,
-    cpu_at_start: Duration,
-    cpu_last: Cell<Duration>,
-    link: Option<Link>,
     kernel: Option<UprobeSet>,
     /// Keeps the cost of the kernel's probes within the budget.
     throttle: Option<throttle::Throttle>,
@@ -144,8 +135,6 @@ pub struct Tracee {
     hooks: Vec<u64>,
     /// Measures how often its traps are hit.
     meters: RefCell<meter::Meters>,
-    /// A pidfd, if the kernel has them, because the process's number may be reused.
-    handle: Option<OwnedFd>,
     is_end_reported: Cell<bool>,
     /// The budget of followed calls.
     purse: Option<budget::Purse>,
@@ -168,25 +157,17 @@ pub struct Tracee {
 }
 
 impl Tracee {
-    fn new(process: Process) -> Tracee {
-        let cpu = process.cpu_time().unwrap_or_default();
-        let words = process.command_line().unwrap_or_default().into_iter();
+    fn new(target: Attached) -> Tracee {
+        let process = target.process;
         Tracee {
-            process,
+            target,
             program: process.running_program().unwrap_or_default(),
-            comm: process.comm().unwrap_or_default(),
-            command: words
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
             counters: Vec::new(),
             gates: Vec::new(),
             refused: Vec::new(),
             notes: Vec::new(),
             left_out: None,
             since: Instant::now(),
-            cpu_at_start: cpu,
-            cpu_last: Cell::new(cpu),
-            link: None,
             kernel: None,
             throttle: None,
             is_throttled: false,
@@ -201,7 +182,6 @@ impl Tracee {
             later: PlanState::default(),
             hooks: Vec::new(),
             meters: RefCell::default(),
-            handle: ended::handle(process),
             is_end_reported: Cell::new(false),
             purse: None,
             thinning: None,
@@ -223,24 +203,19 @@ impl Tracee {
             .as_deref()
     }
 
-    /// Returns its number and name.
-    pub fn counted(&self) -> CountedProcess {
-        (self.process.pid(), self.comm.clone())
-    }
-
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid)?;
         process_kind::check(process)?;
-        let mut tracee = Tracee::new(process);
-        let maps = process.maps()?;
-        let modules = cache.modules(process, &maps)?;
-        let (modules, maps) = tracee.look_for_early_waits(plan, modules, maps);
+        let mut tracee = Tracee::new(Attached::to(pid)?);
+        let names = Names::of(process, cache)?;
+        tracee.look_for_early_waits(plan, &names);
+        let Names { modules, maps, .. } = names;
         let resolved = plan.resolve(process, &modules)?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &maps, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
             match tracee.bring_in(plan, &resolved, &modules) {
-                Ok(link) => tracee.link = Some(link),
+                Ok(link) => tracee.target.link = Some(link),
                 Err(error) if plan.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.to_string()),
             }
@@ -252,8 +227,7 @@ impl Tracee {
                         .with_hint(plan.instead_of_agent()),
                 );
             }
-            let note = format!("process {pid} is traced by the kernel: {reason}");
-            tracee.leave_out(plan, reason, note);
+            tracee.leave_out(plan, &format!("process {pid} is "), reason);
         }
         match tracee.begin(plan, resolved, &modules) {
             Ok(()) => Ok(tracee),
@@ -261,25 +235,11 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command, our child, that waits in the agent's constructor. Kills the command on
-    /// failure while the link exists, because its agent lets it run as soon as the link is dropped.
-    pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let mut tracee = Tracee::new(Process::new(pid)?);
-        tracee.link = Some(link);
-        match tracee.take_over(plan, cache) {
-            Ok(instead) => Ok(instead.unwrap_or(tracee)),
-            Err(error) => {
-                // SAFETY: kill takes two numbers; nothing has waited for the child yet, so that the
-                // id is its own.
-                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns the process as the kernel counts it, if the agent failed.
-    fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<Tracee>, Error> {
-        let process = self.process;
+    /// Takes over a command that waits in the agent's constructor, or counts it as the kernel does
+    /// if the agent fails.
+    pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+        let process = target.process;
+        let mut tracee = Tracee::new(target);
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
             // On failure the agent keeps the name that it was loaded by.
@@ -289,68 +249,45 @@ impl Tracee {
         let resolved = plan.resolve_or_wait(process, &modules)?;
         let mut waiting = plan.specs.to_vec();
         waiting.retain(|spec| !resolved.met.contains(spec));
-        if let Err(error) = self.begin(plan, resolved, &modules) {
-            return self.leave_to_kernel(plan, &modules, error).map(Some);
+        if let Err(error) = tracee.begin(plan, resolved, &modules) {
+            return tracee.leave_to_kernel(plan, &modules, error);
         }
-        if !self.later.watching {
+        if !tracee.later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
-        self.later.waiting = waiting;
-        plan.go_on(self.counted())?;
-        if let Some(link) = &self.link {
-            self.since = Instant::now();
-            // With breakpoints the command must not run yet, because the variables are not found
-            // yet.
-            if !plan.breakpoints {
-                link.go()?;
-            }
+        tracee.later.waiting = waiting;
+        plan.go_on(tracee.target.counted())?;
+        tracee.since = Instant::now();
+        // With breakpoints the command must not run yet, because the variables are not found yet.
+        if !plan.breakpoints {
+            tracee.target.release()?;
         }
-        Ok(None)
-    }
-
-    /// Counts in a running command through the kernel.
-    pub fn without_agent(
-        pid: u32,
-        why: &str,
-        plan: &Plan,
-        cache: &mut Cache,
-    ) -> Result<Tracee, Error> {
-        let process = Process::new(pid)?;
-        let mut tracee = Tracee::new(process);
-        tracee.leave_out(plan, why, format!("traced by the kernel: {why}"));
-        let maps = process.maps()?;
-        let modules = cache.modules(process, &maps)?;
-        let resolved = plan.resolve(process, &modules)?;
-        tracee.begin(plan, resolved, &modules)?;
         Ok(tracee)
     }
 
-    /// Counts through the kernel in a command that is about to exec, either on request or because
-    /// the agent cannot enter for the reason `left_out`.
+    /// Counts through the kernel, either on request or because the agent cannot enter for the
+    /// reason `left_out`; `subject` begins the note of that reason.
     pub fn kernel_only(
-        pid: u32,
+        target: Attached,
         modules: &[Module],
         plan: &Plan,
-        left_out: Option<String>,
+        subject: &str,
+        left_out: Option<&str>,
     ) -> Result<Tracee, Error> {
-        let process = Process::new(pid)?;
-        let mut tracee = Tracee::new(process);
-        tracee.comm = modules
-            .first()
-            .map(|program| program.name.clone())
-            .unwrap_or_default();
-        if let Some(reason) = &left_out {
-            tracee.leave_out(plan, reason, format!("traced by the kernel: {reason}"));
+        let mut tracee = Tracee::new(target);
+        if let Some(reason) = left_out {
+            tracee.leave_out(plan, subject, reason);
         }
-        let resolved = plan.resolve(process, modules)?;
+        let resolved = plan.resolve(tracee.target.process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
     }
 
-    /// Records why the agent does not enter; `note` is the note for a trace of functions.
-    fn leave_out(&mut self, plan: &Plan, reason: &str, note: String) {
+    /// Records why the agent does not enter; a trace of functions has a note that says so.
+    fn leave_out(&mut self, plan: &Plan, subject: &str, reason: &str) {
         self.left_out = Some(reason.to_owned());
-        self.notes.extend((!plan.locks).then_some(note));
+        let note = || format!("{subject}traced by the kernel: {reason}");
+        self.notes.extend((!plan.locks).then(note));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
@@ -373,10 +310,10 @@ impl Tracee {
         self.thinning = thinned::Thinning::of(plan);
         self.open_rings(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
-        match self.link.take() {
+        match self.target.link.take() {
             Some(link) => {
                 let armed = self.arm(&link, plan, modules, &mut probes, ifuncs);
-                self.link = Some(link);
+                self.target.link = Some(link);
                 to_kernel.extend(self.without_gates(armed?)?);
             }
             None => {
@@ -396,43 +333,30 @@ impl Tracee {
             self.count_in_kernel(plan, to_kernel)?;
             self.share_budget();
         }
-        if plan.locks && self.link.is_none() {
+        if plan.locks && self.target.link.is_none() {
             self.watch_in_kernel(plan, modules)?;
         }
         self.since = Instant::now();
-        self.cpu_at_start = self.process.cpu_time().unwrap_or(self.cpu_at_start);
-        self.cpu_last.set(self.cpu_at_start);
+        self.target.mark();
         Ok(())
     }
 
     /// Before the last reading, makes the agent count the open calls of ended threads as left.
     pub fn bury_dead_threads(&self) {
-        if let Some(link) = &self.link
+        if let Some(link) = &self.target.link
             && self.follows()
-            && !(self.left.get().is_some() || self.is_gone() || self.has_execed())
+            && !(self.left.get().is_some() || self.target.has_ended() || self.has_execed())
         {
             // On failure those calls stay counted as inside.
             let _ = link.bury();
         }
     }
 
-    /// Returns the CPU time that the process used since it was attached; after its end, the value
-    /// of the last call before that.
-    pub fn cpu_time(&self) -> Duration {
-        if let Ok(now) = self.process.cpu_time() {
-            self.cpu_last.set(now.max(self.cpu_last.get()));
-        }
-        self.cpu_last.get().saturating_sub(self.cpu_at_start)
-    }
-
-    /// Returns whether the process has ended.
-    pub fn is_gone(&self) -> bool {
-        gone(self.process.pid())()
-    }
-
     /// Removes all jumps and traps and writes them again, `times` times.
     pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
-        let Some(link) = &self.link else { return Ok(0) };
+        let Some(link) = &self.target.link else {
+            return Ok(0);
+        };
         let addresses: Vec<u64> = self.sites.iter().map(|site| site.address).collect();
         let mut done = 0;
         while done < times && !stop() {
@@ -445,8 +369,10 @@ impl Tracee {
 
     /// Removes everything from the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
-        match &self.link {
-            Some(link) if self.left.get().is_none() && !self.is_gone() && !self.has_execed() => {
+        match &self.target.link {
+            Some(link)
+                if self.left.get().is_none() && !self.target.has_ended() && !self.has_execed() =>
+            {
                 let masks = self.masks_now(link);
                 let detached = link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));

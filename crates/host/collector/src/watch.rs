@@ -6,12 +6,11 @@
 //! breakpoints are not permitted, the agent's breakpoints record each hit ([`inside`]), and the
 //! loop aggregates them.
 
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tiptoe_attach::phase::{Phase, has_exited};
+use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
@@ -19,8 +18,9 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
+use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
-use crate::run::wait_for_end;
+use crate::run::{session_target, wait_for_end};
 use crate::words;
 
 mod access_rows;
@@ -119,7 +119,6 @@ struct Run<'a> {
     why: Option<String>,
     turns: Turns,
     named: each::Places,
-    child: Option<Child>,
     started_at: SystemTime,
     start: Instant,
     /// `start` by the clock of hits.
@@ -138,7 +137,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let variables = variables::parse_all(&request.variables)?;
     let ArmedWatch {
-        mut target,
+        target,
         places,
         mut set,
         why,
@@ -153,13 +152,11 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let notes = shared::notes(&target, &places);
     let started_at = SystemTime::now();
     let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
-    target.mark();
+    set.process().mark();
     set.start(&target)?;
     turns.start();
-    let counted = (target.process.pid(), target.comm.clone());
-    request.ready.notify(&[counted]);
-    set.go()?;
-    let child = target.go_on(set.via() == Via::Agent)?;
+    request.ready.notify(&[set.process().counted()]);
+    set.process().release()?;
     let mut run = Run {
         request,
         target,
@@ -168,7 +165,6 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         why,
         turns,
         named: each::Places::new(),
-        child,
         started_at,
         start,
         start_ns,
@@ -180,16 +176,15 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     run.watch(observer)?;
     Phase::Ending.begin();
     let duration = run.start.elapsed();
-    run.target.is_there();
+    run.set.process().fetch_cpu_time();
     let last = run.set.window()?;
     run.note_window(last);
     run.set.stop(&mut run.target);
     run.report_accesses(observer);
     run.notes.extend(run.move_notes());
     let mut session = run.session(duration)?;
-    let child = run.child.as_mut();
-    let exit_status =
-        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    let (process, notes) = (run.set.process(), &mut session.notes);
+    let exit_status = wait_for_end([process], &request.hand_on, observer, notes);
     own.report(&mut session);
     Ok(Outcome {
         session,
@@ -245,16 +240,17 @@ fn arm_outside(
     variables: &[RequestedVariable],
     conditions: &[Condition],
 ) -> Result<ArmedWatch, BreakpointRefusal> {
-    let target = Target::begin(&request.target)?;
+    let attached = begin::begin(&request.target)?;
+    let target = Target::of(&attached, Cache::default())?;
     target.process.known_in_kernel().map_err(Error::from)?;
     let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let points = points(&places);
-    let (set, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
+    let (set, form, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
     Ok(ArmedWatch {
         target,
         places,
-        set,
+        set: Set::of_kernel(attached, set, form),
         why,
         turns,
     })
@@ -314,7 +310,7 @@ impl Run<'_> {
             self.rested |= rested;
             self.follow_pointers(observer)?;
             let is_awake = self.allowance.is_some() && self.set.rest()? == Some(false);
-            if self.child.is_some() && now - self.start < BEGINNING {
+            if self.set.process().is_command() && now - self.start < BEGINNING {
                 self.target.follow();
             }
             if until_learn == 0 {
@@ -323,10 +319,8 @@ impl Run<'_> {
                 until_learn = if new || is_early { 1 } else { SELDOM };
             }
             until_learn -= 1;
-            let ended = match &self.child {
-                Some(child) => has_exited(child.id()),
-                None => !self.target.is_there(),
-            } || self.set.is_over();
+            self.set.process().fetch_cpu_time();
+            let ended = self.set.process().has_ended() || self.set.is_over();
             // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let is_last = stopped || ended || end.is_some_and(|end| now >= end);
@@ -378,12 +372,9 @@ impl Run<'_> {
         let mut session = Session::new(self.target.command.clone());
         session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
         session.duration_ns = duration_ns;
-        session.cpu_ns = self.target.cpu_ns();
-        session.targets.push(tiptoe_session::Process {
-            pid: self.target.process.pid(),
-            comm: self.target.comm.clone(),
-            address_space: None,
-        });
+        let process = self.set.process();
+        session.cpu_ns = process.cpu_time().as_nanos() as u64;
+        session.targets.push(session_target(process));
         let drops = self.set.drops()?;
         let missed = self.set.missed();
         let has_missed = missed != [0; 4];

@@ -5,42 +5,25 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_attach::phase::{Phase, has_exited, set_command};
-
-use super::Run;
+use tiptoe_attach::Attached;
+use tiptoe_attach::phase::{Phase, set_command};
 
 use crate::driver::TICK;
 use crate::request::Observer;
-use crate::tracee::Tracee;
 
 /// How long a command may run after its trace has ended before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-impl Run<'_> {
-    /// Returns whether nothing is left to trace.
-    pub(super) fn has_ended(&self) -> bool {
-        match &self.child {
-            Some(child) => has_exited(child.id()),
-            None => self.tracees.iter().all(Tracee::is_gone),
-        }
-    }
-
-    /// Waits for the command's end.
-    pub fn wait_for_command(&mut self, observer: &mut dyn Observer) -> Option<i32> {
-        let (child, notes) = (self.child.as_mut()?, &mut self.session.notes);
-        wait_for_end(child, &self.request.hand_on, observer, notes)
-    }
-}
-
-/// Waits for a command's end, and forwards to it the signals that were sent to tiptoe to end both.
-/// Returns its status, if it ended. At a second signal tiptoe stops waiting and ends as by that
-/// signal, with a note.
-pub fn wait_for_end(
-    child: &mut Child,
+/// Waits for a command's end, if one of the targets is a command, and forwards to it the signals that
+/// were sent to tiptoe to end both. Returns its status, if it ended. At a second signal tiptoe stops
+/// waiting and ends as by that signal, with a note.
+pub fn wait_for_end<'a>(
+    targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,
     observer: &mut dyn Observer,
     notes: &mut Vec<String>,
 ) -> Option<i32> {
+    let child = targets.into_iter().find_map(Attached::child)?;
     Phase::Waiting.begin();
     let status = wait(child, hand_on, observer, notes);
     Phase::Ending.begin();

@@ -93,10 +93,10 @@ impl Run<'_> {
                 self.session.notes.extend(go.then(|| GO.to_owned()));
                 let mut locks = noted.locks(names, by);
                 if noted.has_unfinished() {
-                    locks.deadlocks = ulocks::deadlocks(tracee.process, names);
+                    locks.deadlocks = ulocks::deadlocks(tracee.target.process, names);
                 }
                 if self.tracees.len() > 1 {
-                    let pid = tracee.process.pid();
+                    let pid = tracee.target.process.pid();
                     let rows = locks.rows.iter_mut();
                     rows.for_each(|row| row.lock += &format!(" (process {pid})"));
                     let holds = locks.holds.iter_mut();

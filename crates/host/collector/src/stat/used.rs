@@ -1,10 +1,9 @@
 //! What the target used while it was counted: CPU time, and context switches.
 
 use std::ops::Add;
-use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
-use tiptoe_sys::host::Process;
+use tiptoe_attach::Attached;
 use tiptoe_sys::host::procfs::switches_of_all;
 
 use super::StatWhom;
@@ -32,31 +31,23 @@ impl Add for CpuUse {
 }
 
 /// Reads the sums at the beginning and at the end.
-#[derive(Debug)]
 pub(super) struct Meter {
     whom: StatWhom,
     /// Of the command, once it was reaped.
     children: CpuUse,
     of_command: Option<CpuUse>,
-    /// For each process its CPU time and switches, first and last.
-    of_pids: Vec<(Process, [(Duration, u64); 2])>,
+    /// For each running process its switches, first and last.
+    targets: Vec<(Attached, [u64; 2])>,
     of_all: [u64; 2],
 }
 
 impl Meter {
-    pub(super) fn new(whom: &StatWhom, has_command: bool) -> Meter {
-        let pids = match whom {
-            StatWhom::Pids(pids) => pids.as_slice(),
-            _ => &[],
-        };
-        let processes = pids.iter().filter_map(|pid| Process::new(*pid).ok());
+    pub(super) fn new(whom: &StatWhom, targets: Vec<Attached>, has_command: bool) -> Meter {
         Meter {
             whom: whom.clone(),
             children: children(),
             of_command: has_command.then(CpuUse::default),
-            of_pids: processes
-                .map(|process| (process, Default::default()))
-                .collect(),
+            targets: targets.into_iter().map(|one| (one, [0; 2])).collect(),
             of_all: [0; 2],
         }
     }
@@ -64,18 +55,21 @@ impl Meter {
     /// Starts counting.
     pub(super) fn start(&mut self) {
         self.look();
-        for (_, ends) in &mut self.of_pids {
-            ends[0] = ends[1];
+        for (target, switches) in &mut self.targets {
+            target.mark();
+            switches[0] = switches[1];
         }
         self.of_all[0] = self.of_all[1];
     }
 
     /// Reads again; the last reading of an ended process stays.
     pub(super) fn look(&mut self) {
-        for (process, ends) in &mut self.of_pids {
-            if let (Ok(time), Ok(switches)) = (process.cpu_time(), process.switches()) {
-                ends[1] = (time, switches.max(ends[1].1));
-            }
+        for (target, [_, last]) in &mut self.targets {
+            target.fetch_cpu_time();
+            *last = target
+                .process
+                .switches()
+                .map_or(*last, |now| now.max(*last));
         }
         if self.whom == StatWhom::All {
             self.of_all[1] = switches_of_all().unwrap_or(self.of_all[1]);
@@ -101,10 +95,14 @@ impl Meter {
         let (cpu_ns, switches) = match self.whom {
             StatWhom::Command => (command.cpu_ns, command.switches),
             StatWhom::All => (0, self.of_all[1].saturating_sub(self.of_all[0])),
-            StatWhom::Pids(_) => self.of_pids.iter().fold((0, 0), |sum, (_, [first, last])| {
-                let time = last.0.saturating_sub(first.0).as_nanos() as u64;
-                (sum.0 + time, sum.1 + last.1.saturating_sub(first.1))
-            }),
+            StatWhom::Pids(_) => {
+                self.targets
+                    .iter()
+                    .fold((0, 0), |sum, (target, [first, last])| {
+                        let time = target.cpu_time().as_nanos() as u64;
+                        (sum.0 + time, sum.1 + last.saturating_sub(*first))
+                    })
+            }
         };
         CpuUse {
             cpu_ns,

@@ -72,20 +72,20 @@ impl Tracee {
         ifuncs: Vec<Probe>,
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
-            let pid = self.process.pid();
+            let pid = self.target.process.pid();
             Error::new(match link.is_gone() {
                 true => format!("process {pid} ended, or ran another program"),
                 false => format!("the agent in process {pid} did not start in time"),
             })
         })?;
-        link.is_in(self.process, self.program);
+        link.is_in(self.target.process, self.program);
         // While threads start and end, a list of them may lack some.
-        let agent = || agent_thread(self.process, link.data().thread());
+        let agent = || agent_thread(self.target.process, link.data().thread());
         self.agent_thread = (0..LISTS).find_map(|_| agent());
         self.check_confined()?;
         self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
-        let mut maps = self.process.maps()?;
+        let mut maps = self.target.process.maps()?;
         let record = self.loader_record(plan, modules)?;
         self.find_ports(plan, modules)?;
         let followed = probes.iter().filter(|probe| probe.follow.is_followed());
@@ -109,7 +109,7 @@ impl Tracee {
                 break (planned, lost);
             }
             // The program mapped something there after its maps were read.
-            maps = self.process.maps()?;
+            maps = self.target.process.maps()?;
         };
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
@@ -154,7 +154,7 @@ impl Tracee {
     /// Fails if the agent's thread has rights left. It must give them up before its hello, and must
     /// not stay if it could not, because any thread of the program can write its stack.
     fn check_confined(&self) -> Result<(), Error> {
-        let status = |tid| self.process.thread_status(tid).ok();
+        let status = |tid| self.target.process.thread_status(tid).ok();
         match self.agent_thread.and_then(status) {
             Some(status) if status.cap_eff != 0 || !status.no_new_privs => Err(Error::new(
                 "the agent's thread could not give up its rights",
@@ -183,9 +183,11 @@ impl Tracee {
     /// Returns the loader's record if libraries that are loaded later matter: those that a spec may
     /// match, or any that may carry an unwinder.
     fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
-        let come = resolve::may_come_later(plan.specs, self.process, modules, plan.starts)?;
+        let come = resolve::may_come_later(plan.specs, self.target.process, modules, plan.starts)?;
         let wanted = come || plan.follow().is_followed() || plan.scopes;
-        Ok(wanted.then(|| loader::record(self.process)).flatten())
+        Ok(wanted
+            .then(|| loader::record(self.target.process))
+            .flatten())
     }
 
     /// Prepares the agent to follow `functions` more functions.
@@ -217,7 +219,7 @@ impl Tracee {
             ));
         }
         Ok(Masks {
-            pid: self.process.pid(),
+            pid: self.target.process.pid(),
             program: self.program,
             spare: self.agent_thread,
             agent_code: agent_code(maps),

@@ -88,11 +88,11 @@ impl Tracee {
     /// Refills the credit of the threads that spent some, and sets how many waits are timed.
     pub fn pay(&self) {
         self.thin();
-        let (Some(purse), Some(link)) = (&self.purse, &self.link) else {
+        let (Some(purse), Some(link)) = (&self.purse, &self.target.link) else {
             return;
         };
         let data = link.data();
-        purse.settle(self.cpu_time(), &data, data.entered());
+        purse.settle(self.target.fetch_cpu_time(), &data, data.entered());
     }
 
     /// Halves the budget if both the agent and the kernel spend it.
@@ -114,7 +114,7 @@ impl Tracee {
 
     /// Returns whether followed or recorded calls, waits, or the kernel's probes have a budget.
     pub fn has_budget(&self) -> bool {
-        if self.thinning.is_some() && self.link.is_some() || self.is_throttled {
+        if self.thinning.is_some() && self.target.link.is_some() || self.is_throttled {
             return true;
         }
         let is_recorded = |counter: &Counter| is(counter, |follow| follow == Follow::Record);

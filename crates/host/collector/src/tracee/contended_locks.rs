@@ -1,6 +1,5 @@
 //! Watches the contended locks of one process.
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 
 use tiptoe_attach::link::Link;
@@ -55,25 +54,14 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 
 impl Tracee {
     /// Looks which threads wait for locks. Must be called before anything is patched, because it
-    /// describes waits that no hook sees. Returns what is mapped.
-    pub(super) fn look_for_early_waits(
-        &mut self,
-        plan: &Plan,
-        modules: Vec<Module>,
-        maps: Vec<Mapping>,
-    ) -> (Vec<Module>, Vec<Mapping>) {
-        let names = Names {
-            modules,
-            maps,
-            ..Names::default()
-        };
+    /// describes waits that no hook sees.
+    pub(super) fn look_for_early_waits(&mut self, plan: &Plan, names: &Names) {
         if plan.locks {
             // A wrong name is reported when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
-            self.watched_locks.early = EarlyWaits::look(self.process, &names, hold);
+            self.watched_locks.early = EarlyWaits::look(self.target.process, names, hold);
         }
-        (names.modules, names.maps)
     }
 
     /// Returns the address of the lock whose hold times are measured.
@@ -86,7 +74,7 @@ impl Tracee {
         let lock = plan
             .hold
             .map(|name| ulocks::address_of(name, modules, maps));
-        let pid = self.process.pid();
+        let pid = self.target.process.pid();
         lock.transpose().map_err(|why| {
             let hint = "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or an address, as `tiptoe \
                         lock` prints it";
@@ -193,22 +181,22 @@ impl Tracee {
     /// Reads what is mapped, for names and for libraries that were loaded since, and where threads
     /// have their stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
-        self.watched_locks.early.look_again(self.process);
-        let maps = self.process.maps()?;
+        self.watched_locks.early.look_again(self.target.process);
+        let maps = self.target.process.maps()?;
         if self.watched_locks.names.is_some() && self.has_left_kernel() {
             return Ok(());
         }
-        let threads = self.process.threads()?;
+        let threads = self.target.process.threads()?;
         if let Some(names) = &mut self.watched_locks.names
             && names.maps == maps
         {
-            names.stacks.look(self.process, &threads, &maps);
+            names.stacks.look(self.target.process, &threads, &maps);
             return Ok(());
         }
-        let modules: Vec<Module> = cache.modules(self.process, &maps)?;
-        if let Some(link) = self.link.take() {
+        let modules: Vec<Module> = cache.modules(self.target.process, &maps)?;
+        if let Some(link) = self.target.link.take() {
             self.walk_over(&link, &modules);
-            self.link = Some(link);
+            self.target.link = Some(link);
         }
         self.step_over(&modules)?;
         let mut sites = self.watched_locks.sites.clone();
@@ -217,13 +205,13 @@ impl Tracee {
         let known = self.watched_locks.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
-        stacks.look(self.process, &threads, &maps);
+        stacks.look(self.target.process, &threads, &maps);
         self.watched_locks.names = Some(Names {
             modules,
             maps,
             sites,
-            jumps: RefCell::default(),
             stacks,
+            ..Names::default()
         });
         Ok(())
     }
@@ -238,7 +226,7 @@ impl Tracee {
         self.watched_locks
             .early
             .add_to(&mut noted, by != ByLock::Scope);
-        let Some(link) = &self.link else {
+        let Some(link) = &self.target.link else {
             return Ok(Some((noted, names)));
         };
         let scopes = (by == ByLock::Scope).then(|| self.scope_names());

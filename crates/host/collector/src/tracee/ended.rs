@@ -1,10 +1,7 @@
 //! Says why a trace ends early: exec, the program's own end, and rights that it gives up but the
 //! agent's thread cannot.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
 use tiptoe_attach::resident::agent_in;
-use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
@@ -17,17 +14,17 @@ impl Tracee {
         let Some(tid) = self.agent_thread else {
             return false;
         };
-        let thread = format!("/proc/{}/task/{tid}", self.process.pid());
-        let another = || match self.process.maps() {
+        let thread = format!("/proc/{}/task/{tid}", self.target.process.pid());
+        let another = || match self.target.process.maps() {
             Ok(maps) => !maps.is_empty() && agent_in(&maps).is_none(),
-            Err(_) => !self.is_gone(),
+            Err(_) => !self.target.has_ended(),
         };
         !std::path::Path::new(&thread).exists() && another() && another()
     }
 
     /// Returns whether it runs another program than when it was attached, by the kernel's record.
     pub(super) fn runs_another_program(&self) -> bool {
-        let now = self.process.running_program();
+        let now = self.target.process.running_program();
         now.is_ok_and(|now| now.differs(&self.program))
     }
 
@@ -53,15 +50,17 @@ impl Tracee {
     /// Returns why the agent has left, if so. It leaves by itself if it sees the call by which the
     /// program confines itself; otherwise tiptoe makes it leave here.
     fn left_for(&self) -> Option<LeaveReason> {
-        let link = self.link.as_ref()?;
+        let link = self.target.link.as_ref()?;
         if link.data().state() == State::Dormant {
             let why = link.data().left().unwrap_or(LeaveReason::Confined);
             self.left.set(self.left.get().or(Some(why)));
         } else if self.left.get().is_none()
-            && !self.is_gone()
-            && let Some(why) = self.confinement.look(self.process, link.data().thread())
+            && !self.target.has_ended()
+            && let Some(why) = self
+                .confinement
+                .look(self.target.process, link.data().thread())
         {
-            match self.confinement.covers_agent(self.process) {
+            match self.confinement.covers_agent(self.target.process) {
                 true => self.put_back(link),
                 // An agent that does not answer has ended.
                 false => drop(self.detach()),
@@ -76,9 +75,9 @@ impl Tracee {
     /// all of its threads without ending the process. In a killed process the agent's thread may be
     /// the last as well, but then it does not sleep.
     pub fn only_agent_left(&self) -> bool {
-        let status = self.process.status();
+        let status = self.target.process.status();
         let sleeps = |tid| {
-            let status = self.process.thread_status(tid);
+            let status = self.target.process.thread_status(tid);
             status.is_ok_and(|status| status.state == 'S')
         };
         status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
@@ -87,53 +86,15 @@ impl Tracee {
 
     /// Returns how the program ended, the first time that this is called after its end.
     pub fn end(&self) -> Option<String> {
-        if !self.is_gone() || self.is_end_reported.replace(true) {
+        if !self.target.has_ended() || self.is_end_reported.replace(true) {
             return None;
         }
-        let signal = self.handle.as_ref().and_then(|handle| {
-            // A zombie's status is in its stat file; after it was reaped, only the handle has it.
-            let status = reaped(handle).or_else(|| zombie(self.process))?;
-            Some(status & 0x7f).filter(|signal| *signal != 0)
-        });
+        let signal = self.target.killed_by();
         Some(signal.map_or_else(
             || "ended".to_owned(),
             |signal| format!("was killed by signal {signal}{}", name(signal)),
         ))
     }
-}
-
-/// Opens a descriptor that stays the process's own, even if its number is reused.
-pub(super) fn handle(process: Process) -> Option<OwnedFd> {
-    // SAFETY: the call takes and returns integers only.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel just made it for us.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Returns the exit status of a reaped process, if this kernel keeps it.
-fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2): the first eight bytes say what is requested and known; the last four of 64
-    /// are the exit code.
-    const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
-    const PIDFD_INFO_EXIT: u32 = 1 << 3;
-    let mut info = [0_u32; 16];
-    info[0] = PIDFD_INFO_EXIT;
-    // SAFETY: the request's number holds the size of `info`, which the kernel fills.
-    let result = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
-    (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
-}
-
-/// Returns the status of a process that was not reaped yet.
-fn zombie(process: Process) -> Option<i32> {
-    const EXIT_CODE: usize = 52;
-    const STATE: usize = 3;
-    let stat = std::fs::read(format!("/proc/{}/stat", process.pid())).ok()?;
-    // The program's name may be any bytes.
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, after_comm) = stat.rsplit_once(") ")?;
-    let fields = &mut after_comm.split_whitespace();
-    fields.nth(EXIT_CODE - STATE)?.parse().ok()
 }
 
 /// Returns the usual names of the signals that end programs.

@@ -74,7 +74,7 @@ impl Tracee {
         maps: &[Mapping],
         modules: &[Module],
     ) -> Option<String> {
-        if is_another(self.process, maps, plan.agent) {
+        if is_another(self.target.process, maps, plan.agent) {
             return Some(ANOTHER.to_owned());
         }
         if let Err(error) = self.known_sites(plan) {
@@ -94,21 +94,21 @@ impl Tracee {
         if plan.force {
             return None;
         }
-        let status = self.process.status();
+        let status = self.target.process.status();
         if status.is_ok_and(|status| status.seccomp != 0) {
             return Some(SECCOMP.to_owned());
         }
-        short_of_room(self.process)
+        short_of_room(self.target.process)
     }
 
     /// Returns the sites that an earlier session's agent recorded in the program's memory; fails if
     /// they cannot be its own, because that memory is hostile.
     pub(super) fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
-        let Some(base) = dormant_agent(self.process) else {
+        let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());
         };
         let agent = AgentFile::parse(plan.agent)?;
-        Ok(known_sites(self.process, base, &agent)?)
+        Ok(known_sites(self.target.process, base, &agent)?)
     }
 
     pub(super) fn bring_in(
@@ -118,7 +118,7 @@ impl Tracee {
         modules: &[Module],
     ) -> Result<Link, Error> {
         let agent = AgentFile::parse(plan.agent)?;
-        let pid = self.process.pid();
+        let pid = self.target.process.pid();
         let known = match &self.known_sites(plan)?[..] {
             [] => 0,
             sites => planner::first_free_slot(sites),
@@ -126,7 +126,7 @@ impl Tracee {
         let probes = resolved.probes.iter().chain(&resolved.ifuncs);
         let widths = probes.map(|probe| probe.follow.width());
         let wanted = widths.fold(0, u32::saturating_add);
-        let come = resolve::may_come_later(plan.specs, self.process, modules, false)?;
+        let come = resolve::may_come_later(plan.specs, self.target.process, modules, false)?;
         let later = plan.follow().room(LATER * u32::from(come));
         let wanted = plan.follow().within(wanted.saturating_add(later));
         let free = known.max(Geometry::FIRST_SLOT);
@@ -148,7 +148,7 @@ impl Tracee {
                 program: self.program,
                 agent: plan.agent,
                 entry_offset: agent.entry,
-                resident: &|| agent.resident(self.process),
+                resident: &|| agent.resident(self.target.process),
                 data_size: geometry.data_bytes(),
                 plan_size: PlanSegment::FILE_BYTES,
                 allow_seccomp: plan.force,
@@ -156,7 +156,7 @@ impl Tracee {
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
                     let opened = Link::new(data, plan_fd, geometry, &terms, gone(pid))?;
-                    opened.is_in(self.process, self.program);
+                    opened.is_in(self.target.process, self.program);
                     link = Some(opened);
                     Ok(())
                 },

@@ -21,7 +21,7 @@ impl Tracee {
     }
 
     fn look_for_foreign(&self) -> Vec<&str> {
-        let memory = File::open(format!("/proc/{}/mem", self.process.pid()));
+        let memory = File::open(format!("/proc/{}/mem", self.target.process.pid()));
         let Some(memory) = memory.ok().filter(|_| self.left.get().is_none()) else {
             return Vec::new();
         };
@@ -47,7 +47,7 @@ impl Tracee {
         let lost = others.iter().filter(|site| !differs(site, &site.original));
         let lost: Vec<u64> = lost.map(|site| site.address).collect();
         let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
-        if let Some(link) = &self.link
+        if let Some(link) = &self.target.link
             && !(lost.is_empty() && astray.is_empty())
         {
             // On failure the event stays as it is, and is still reported.
@@ -60,7 +60,7 @@ impl Tracee {
     /// Returns the slots of functions whose library is now closed.
     fn closed(&self) -> BTreeSet<u32> {
         let maps = match self.watched() {
-            Some(_) => self.process.maps().unwrap_or_default(),
+            Some(_) => self.target.process.maps().unwrap_or_default(),
             None => return BTreeSet::new(),
         };
         let there = |site: &Site, file: &FileKey| {
@@ -77,7 +77,7 @@ impl Tracee {
     /// Returns a note if hits found that another tracer's probe had been removed from a site of
     /// ours, possibly before [`Tracee::foreign`] looked.
     pub fn came_and_went(&self) -> Option<String> {
-        let Some(link) = &self.link else {
+        let Some(link) = &self.target.link else {
             return self.went_on();
         };
         let times = link.data().rearmed();
@@ -86,7 +86,7 @@ impl Tracee {
                 "probes of another tracer were removed {} from our sites in process {}: until then hits were \
                  counted through a trap, or not at all",
                 counted(times, "time"),
-                self.process.pid()
+                self.target.process.pid()
             )
         })
     }

@@ -75,7 +75,7 @@ impl Tracee {
     /// Makes the kernel report all futex calls.
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
-            let comm = &self.comm;
+            let comm = &self.target.comm;
             let what = format!(
                 "{comm} is a 32-bit program: neither the agent nor the kernel's futex tracepoints report its \
                  locks"
@@ -116,15 +116,15 @@ impl Tracee {
         modules: &[Module],
         patched: Option<&[u64]>,
     ) -> Result<(), Error> {
-        self.process.known_in_kernel()?;
+        self.target.process.known_in_kernel()?;
         let futexes = Futexes::load(FutexesWanted {
-            pid: self.process.pid(),
+            pid: self.target.process.pid(),
             by_thread: plan.lock_threads,
             before_exec: modules.iter().all(|module| module.text.is_empty()),
             beside_agent: patched.is_some(),
             agent_thread: self
                 .agent_thread
-                .or_else(|| agent_thread_of_another(self.process)),
+                .or_else(|| agent_thread_of_another(self.target.process)),
         });
         let mut watched = InKernel {
             futexes: futexes?,
@@ -146,8 +146,8 @@ impl Tracee {
             return;
         }
         let until = Instant::now() + LOADING;
-        while Instant::now() < until && !self.is_gone() {
-            let maps = self.process.maps().unwrap_or_default();
+        while Instant::now() < until && !self.target.has_ended() {
+            let maps = self.target.process.maps().unwrap_or_default();
             if cache.adopt(before, &maps) == before.len() {
                 break;
             }
@@ -207,7 +207,7 @@ impl Tracee {
     pub fn kernel_note(&self) -> Option<String> {
         let watched = self.watched_locks.in_kernel.as_ref();
         let watched = watched.filter(|watched| !watched.beside_agent)?;
-        let (pid, comm) = (self.process.pid(), &self.comm);
+        let (pid, comm) = self.target.counted();
         let why = match &self.left_out {
             Some(why) => format!("because the agent cannot enter ({why})"),
             None => "as `--via kernel` requests".to_owned(),

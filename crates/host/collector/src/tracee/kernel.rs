@@ -21,24 +21,25 @@ impl Tracee {
     /// Counts in the kernel after the agent failed with `error`. The agent must first have restored
     /// everything; otherwise returns the error.
     pub(super) fn leave_to_kernel(
-        &self,
+        self,
         plan: &Plan,
         modules: &[Module],
         error: Error,
     ) -> Result<Tracee, Error> {
         let may = plan.via != Via::Agent && plan.against_kernel().is_none() && plan.hold.is_none();
-        let Some(link) = self.link.as_ref().filter(|_| may) else {
-            return Err(error);
-        };
-        if self.detach().is_err() || link.data().state() != State::Dormant {
+        let link = self.target.link.as_ref().filter(|_| may);
+        let has_left =
+            link.is_some_and(|link| self.detach().is_ok() && link.data().state() == State::Dormant);
+        if !has_left {
             return Err(error);
         }
-        let mut tracee = Tracee::new(self.process);
-        let pid = self.process.pid();
-        let note = format!("process {pid} is traced by the kernel: {error}");
-        tracee.leave_out(plan, &error.to_string(), note);
-        let resolved = plan.resolve(self.process, modules)?;
-        tracee.begin(plan, resolved, modules)?;
+        let mut target = self.target;
+        // Must be dropped after the target, because the agent then lets a command run.
+        let _link = target.link.take();
+        let subject = format!("process {} is ", target.process.pid());
+        let reason = error.to_string();
+        let mut tracee = Tracee::kernel_only(target, modules, plan, &subject, Some(&reason))?;
+        tracee.target.release()?;
         Ok(tracee)
     }
 
@@ -53,7 +54,7 @@ impl Tracee {
             return Ok(());
         }
         if let Some((why, option)) = plan.against_kernel() {
-            if self.link.is_none() {
+            if self.target.link.is_none() {
                 let reason = self.left_out.as_ref();
                 let before = reason.map(|why| format!("the agent cannot enter: {why}; and "));
                 let error = Error::new(before.unwrap_or_default() + why);
@@ -77,9 +78,9 @@ impl Tracee {
         self.note_unsplit(plan)?;
         let (files, places) = places(&probes)?;
         let prices = plan.share.map(|share| (share, prices(&probes)));
-        let set = match UprobeSet::open(self.process, &places) {
+        let set = match UprobeSet::open(self.target.process, &places) {
             Ok(set) => set,
-            Err(error) if self.link.is_some() => {
+            Err(error) if self.target.link.is_some() => {
                 self.notes
                     .push(format!("the kernel takes no probe: {error}"));
                 self.refused
@@ -137,7 +138,7 @@ impl Tracee {
         let (entries, returns): (Vec<_>, Vec<_>) = probes
             .into_iter()
             .partition(|(probe, _)| probe.follow != Follow::Returns);
-        if self.link.is_none() && !returns.is_empty() {
+        if self.target.link.is_none() && !returns.is_empty() {
             let hint = "use `--via agent`, or count entries (`uprobe:`) alone";
             return Err(Error::new(format!("{WHY}: they are not used")).with_hint(hint));
         }
@@ -155,7 +156,7 @@ impl Tracee {
         let why =
             |probe: &Probe| format!("the kernel cannot probe {}", against(probe).unwrap_or("it"));
         match bad.first() {
-            Some((probe, _)) if good.is_empty() && self.link.is_none() => {
+            Some((probe, _)) if good.is_empty() && self.target.link.is_none() => {
                 let event = &probe.event;
                 Err(Error::new(format!("cannot probe {event}: {}", why(probe))))
             }
@@ -179,8 +180,8 @@ impl Tracee {
             format!(
                 "process {} ({}) ran another program: the kernel continued to count in the files that both \
                  programs map (`--via agent` ends the trace)",
-                self.process.pid(),
-                self.comm
+                self.target.process.pid(),
+                self.target.comm
             )
         })
     }

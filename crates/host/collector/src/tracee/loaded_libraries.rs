@@ -78,7 +78,7 @@ impl Tracee {
 
     /// Returns the link to an agent that reports changes, and the last change that was served.
     pub fn watched(&self) -> Option<(&Link, u64)> {
-        let link = self.link.as_ref().filter(|_| self.later.watching)?;
+        let link = self.target.link.as_ref().filter(|_| self.later.watching)?;
         Some((link, self.later.served))
     }
 
@@ -98,7 +98,7 @@ impl Tracee {
         let Some(reported) = reported.filter(|reported| *reported != self.later.served) else {
             return news;
         };
-        let Some(link) = self.link.take() else {
+        let Some(link) = self.target.link.take() else {
             return news;
         };
         if self.left.get().is_none() && link.data().state() == State::Serving {
@@ -109,7 +109,7 @@ impl Tracee {
         // The loading thread must be released even on failure.
         self.later.served = reported;
         link.answer_loader(reported);
-        self.link = Some(link);
+        self.target.link = Some(link);
         news
     }
 
@@ -121,8 +121,8 @@ impl Tracee {
         news: &mut News,
     ) -> Result<(), Error> {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
-        let maps = self.process.maps()?;
-        let mut modules = cache.modules(self.process, &maps)?;
+        let maps = self.target.process.maps()?;
+        let mut modules = cache.modules(self.target.process, &maps)?;
         // Also for old libraries: they may have been closed and loaded again.
         self.open_ports(link, plan, &modules)?;
         if plan.follow().is_followed() {
@@ -176,7 +176,7 @@ impl Tracee {
         (maps, modules): (&[Mapping], &[Module]),
         news: &mut News,
     ) -> Result<Vec<Site>, Error> {
-        let mut found = resolve::later(plan.specs, plan.entries(), self.process, modules)?;
+        let mut found = resolve::later(plan.specs, plan.entries(), self.target.process, modules)?;
         self.later.waiting.retain(|spec| !found.met.contains(spec));
         news.notes.append(&mut found.notes);
         let unknown = "which implementation it chose is known only once it is loaded";

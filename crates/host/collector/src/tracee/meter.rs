@@ -67,7 +67,7 @@ impl Tracee {
             .collect();
         let addresses: Vec<u64> = hot.iter().map(|(_, site)| site.address).collect();
         // On failure the trap stays on and is tried again at the next look.
-        let done = match &self.link {
+        let done = match &self.target.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
         };
@@ -95,7 +95,7 @@ impl Tracee {
 
     /// Returns the traps that are on, if the agent can still be asked.
     fn live_traps(&self) -> Vec<(&Counter, &Site)> {
-        let there = self.link.as_ref().is_some_and(|link| {
+        let there = self.target.link.as_ref().is_some_and(|link| {
             self.left.get().is_none() && link.data().state() != State::Dormant && !link.is_gone()
         });
         let meters = self.meters.borrow();
@@ -108,7 +108,7 @@ impl Tracee {
     }
 
     fn trap_counts(&self, traps: &[(&Counter, &Site)]) -> Option<BTreeMap<u32, u64>> {
-        let link = self.link.as_ref()?;
+        let link = self.target.link.as_ref()?;
         let slots = || traps.iter().flat_map(|(_, site)| site.entries());
         let range: Range<u32> = slots().min()?..slots().max()? + 1;
         let start = range.start;

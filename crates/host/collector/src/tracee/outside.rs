@@ -20,7 +20,7 @@ impl Tracee {
     /// Returns the agent's signals with its thread by its current number, which changes if the
     /// program changed its user or its namespaces.
     pub(super) fn masks_now(&self, link: &Link) -> Option<Masks> {
-        let spare = agent_thread(self.process, link.data().thread());
+        let spare = agent_thread(self.target.process, link.data().thread());
         self.masks
             .filter(|_| spare.is_some())
             .map(|masks| Masks { spare, ..masks })
@@ -29,7 +29,7 @@ impl Tracee {
     /// Restores the program's code, if its threads can be stopped.
     pub(super) fn put_back(&self, link: &Link) {
         link.silence();
-        let path = format!("/proc/{}/mem", self.process.pid());
+        let path = format!("/proc/{}/mem", self.target.process.pid());
         let Ok(memory) = File::options().read(true).write(true).open(&path) else {
             return;
         };

@@ -28,7 +28,7 @@ impl Tracee {
                               kernel` counts it)";
         const PATCHED: &str = "it is inside a patch in the process's memory, such as another tiptoe's, and a \
                                probe of the kernel would break the patch";
-        let text = Text::of(self.process);
+        let text = Text::of(self.target.process);
         let on_hook = |probe: &Probe| {
             let mut hooks = self.hooks.iter();
             hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
@@ -47,7 +47,7 @@ impl Tracee {
             }
         }
         match bad.first() {
-            Some((event, why)) if good.is_empty() && self.link.is_none() => {
+            Some((event, why)) if good.is_empty() && self.target.link.is_none() => {
                 Err(Error::new(format!("cannot probe {event}: {why}")))
             }
             _ => {

@@ -29,7 +29,7 @@ impl Tracee {
     /// that of the session.
     pub fn read(&self, by: Option<By>, start: Instant) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
-        let counts = match &self.link {
+        let counts = match &self.target.link {
             Some(link) => {
                 let special = self.special();
                 counts::read(link.data_file(), link.geometry(), by, &special).map_err(failed)?
@@ -56,7 +56,7 @@ impl Tracee {
             },
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
-        let over = self.follows() && (self.is_gone() || self.has_execed());
+        let over = self.follows() && (self.target.has_ended() || self.has_execed());
         let ended = |reading| match over {
             true => calls::at_the_end(reading),
             false => reading,

@@ -168,7 +168,7 @@ impl Tracee {
     /// Prepares to read records, if the plan has any. Must be called before the first record is
     /// written.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
-        if plan.record && self.link.is_some() {
+        if plan.record && self.target.link.is_some() {
             *self.rings.borrow_mut() = Some(Rings::new());
         }
     }
@@ -188,12 +188,12 @@ impl Tracee {
     /// Reads records after a reading of the counters. After the end of the process an incomplete
     /// record is given up at once, because it will never be completed.
     pub(super) fn read_all_records(&self, since: Instant) {
-        let patience = if self.is_gone() { 0 } else { PATIENCE };
+        let patience = if self.target.has_ended() { 0 } else { PATIENCE };
         self.read_rings(since, patience);
     }
 
     fn read_rings(&self, since: Instant, patience: u32) {
-        let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.link) else {
+        let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.target.link) else {
             return;
         };
         rings.learn(&self.counters);

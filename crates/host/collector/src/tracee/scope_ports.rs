@@ -36,7 +36,7 @@ impl Tracee {
     /// Fails if scopes are requested and no library in a running program reports any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
-            let (pid, comm) = (self.process.pid(), &self.comm);
+            let (pid, comm) = self.target.counted();
             let why =
                 format!("process {pid} ({comm}) enters no scopes: no library in it reports any");
             return Err(Error::new(why).with_hint(HOW));
@@ -67,7 +67,7 @@ impl Tracee {
         if !plan.scopes && !plan.locks {
             return Ok(());
         }
-        let Some(link) = self.link.take() else {
+        let Some(link) = self.target.link.take() else {
             return Ok(());
         };
         let charged = match plan.charges {
@@ -75,7 +75,7 @@ impl Tracee {
             None => Ok(()),
         };
         let opened = charged.and_then(|()| self.open_ports(&link, plan, modules));
-        self.link = Some(link);
+        self.target.link = Some(link);
         opened
     }
 
@@ -97,12 +97,12 @@ impl Tracee {
         counters: &[Counter<'_>],
     ) -> Result<Scopes, tiptoe_kernel::Error> {
         let wanted = ScopesWanted {
-            pid: self.process.pid(),
+            pid: self.target.process.pid(),
             thread_offset: link.data().hello().map_or(0, |hello| hello.tls),
             node_offset: Geometry::SCOPE * 8,
         };
         let threads = || {
-            let mut threads = self.process.threads().unwrap_or_default();
+            let mut threads = self.target.process.threads().unwrap_or_default();
             threads.retain(|tid| Some(*tid) != self.agent_thread);
             threads
         };
@@ -145,8 +145,8 @@ impl Tracee {
     pub fn without_scopes(&self, plan: &Plan) -> Option<String> {
         let none = plan.scopes && !self.has_ports;
         none.then(|| {
-            let (pid, comm) = (self.process.pid(), &self.comm);
-            match self.link {
+            let (pid, comm) = self.target.counted();
+            match self.target.link {
                 Some(_) => format!("process {pid} ({comm}) entered no scopes: {HOW}"),
                 None => format!(
                     "the scopes of process {pid} ({comm}) are unknown: only the agent can see \
@@ -158,7 +158,7 @@ impl Tracee {
 
     /// Returns the addresses of the ports of a kind.
     fn ports(&self, modules: &[Module], kind: Kind) -> Vec<u64> {
-        let Ok(memory) = File::open(format!("/proc/{}/mem", self.process.pid())) else {
+        let Ok(memory) = File::open(format!("/proc/{}/mem", self.target.process.pid())) else {
             return Vec::new();
         };
         let mut ports = Vec::new();
@@ -181,7 +181,12 @@ impl Tracee {
 
     /// Returns the names of its scopes.
     pub fn scope_names(&self) -> Result<Tree, Error> {
-        let Some(link) = self.link.as_ref().filter(|link| link.scope_slot != 0) else {
+        let Some(link) = self
+            .target
+            .link
+            .as_ref()
+            .filter(|link| link.scope_slot != 0)
+        else {
             return Ok(Tree::default());
         };
         let slots = link.scope_slot..link.scope_slot + WIDTH;
@@ -198,10 +203,15 @@ impl Tracee {
     /// Returns the sums of its scopes until `now`, in ticks.
     pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
         let mut sums = Sums::default();
-        let Some(link) = self.link.as_ref().filter(|link| link.scope_slot != 0) else {
+        let Some(link) = self
+            .target
+            .link
+            .as_ref()
+            .filter(|link| link.scope_slot != 0)
+        else {
             return Ok(sums);
         };
-        let threads = self.process.threads().unwrap_or_default();
+        let threads = self.target.process.threads().unwrap_or_default();
         // All words from the slab's own to the end of those of scopes.
         let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
         let own = (link.scope_slot - Geometry::SCOPE) as usize;

@@ -24,7 +24,7 @@ impl Tracee {
 
     fn all_forks(&self) -> u64 {
         let counted = slots::FORKS..slots::FORKS + 1;
-        let link = self.link.as_ref();
+        let link = self.target.link.as_ref();
         let sums = link.map(|link| counts::sums(link.data_file(), link.geometry(), counted));
         let sums = sums.and_then(Result::ok);
         sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
@@ -44,10 +44,10 @@ impl Tracee {
             let mut inside = sites.range(mapping.start..mapping.end);
             inside.next().is_some()
         };
-        let copied = self
-            .link
-            .as_ref()
-            .and_then(|link| CopiedMemory::of(self.process, link.data().kept(), is_patched));
+        let copied =
+            self.target.link.as_ref().and_then(|link| {
+                CopiedMemory::of(self.target.process, link.data().kept(), is_patched)
+            });
         if copied.is_some() {
             self.copied.replace(copied);
         }
@@ -61,8 +61,8 @@ impl Tracee {
     /// Returns how the agent kept its copy of the address space, and its last state. All of this is
     /// the target's claim, and is only displayed.
     pub fn address_space(&self) -> Option<AddressSpace> {
-        let link = self.link.as_ref()?;
-        if !(self.left.get().is_some() || self.is_gone() || self.has_execed()) {
+        let link = self.target.link.as_ref()?;
+        if !(self.left.get().is_some() || self.target.has_ended() || self.has_execed()) {
             // If the agent does not answer, the last reading stays.
             let _ = link.read_maps();
         }

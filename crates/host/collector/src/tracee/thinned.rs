@@ -205,8 +205,8 @@ fn gap(waits: f64, fair: f64) -> u64 {
 impl Tracee {
     /// Sets how many of its threads' waits are timed.
     pub(super) fn thin(&self) {
-        if let (Some(thinning), Some(link)) = (&self.thinning, &self.link) {
-            thinning.look(self.cpu_time(), link);
+        if let (Some(thinning), Some(link)) = (&self.thinning, &self.target.link) {
+            thinning.look(self.target.fetch_cpu_time(), link);
         }
     }
 }

@@ -171,10 +171,10 @@ impl Tracee {
     /// Closes the kernel's probes that exceed the budget, and opens one that may be hit again.
     /// Returns a note at the first that is closed.
     pub fn throttle(&mut self, now: Instant) -> Option<String> {
-        if self.is_gone() {
+        if self.target.has_ended() {
             return None;
         }
-        let used = self.cpu_time();
+        let used = self.target.fetch_cpu_time();
         let (throttle, set) = (self.throttle.as_mut()?, self.kernel.as_mut()?);
         if now < throttle.next {
             return None;

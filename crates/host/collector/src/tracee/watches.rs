@@ -23,7 +23,8 @@ pub struct ArmedThreads {
 impl Tracee {
     fn watching(&self) -> Result<&Link, Error> {
         let gone = || Error::new("the agent is not in the process any more");
-        self.link
+        self.target
+            .link
             .as_ref()
             .filter(|_| self.left.get().is_none())
             .ok_or_else(gone)
@@ -31,7 +32,7 @@ impl Tracee {
 
     /// Returns the shared memory of hits.
     pub fn hits(&self) -> Option<Hits<'_>> {
-        let link = self.link.as_ref()?;
+        let link = self.target.link.as_ref()?;
         Hits::new(link.data().slab_words(0, slot(link), WORDS)?)
     }
 
@@ -53,7 +54,7 @@ impl Tracee {
 
     /// Sends a request without waiting for it.
     pub fn ask(&self, what: AsyncRequest) {
-        if let (Some(link), Some(hits)) = (&self.link, self.hits()) {
+        if let (Some(link), Some(hits)) = (&self.target.link, self.hits()) {
             hits.ask(what);
             link.wake();
         }
@@ -67,11 +68,6 @@ impl Tracee {
             link.plan().put_address(index, word);
         }
         Ok(link.ask(Request::Turn, 1)?)
-    }
-
-    /// Lets a command run that the agent holds.
-    pub fn go(&self) -> Result<(), Error> {
-        Ok(self.watching()?.go()?)
     }
 }
 

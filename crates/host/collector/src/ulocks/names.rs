@@ -11,8 +11,9 @@ use tiptoe_wire::Site;
 use tiptoe_wire::futex::{OPERATION_SHIFT, REPORTED, REPORTED_MODE_SHIFT};
 
 use super::LockKind;
-use crate::module::Module;
+use crate::module::{Cache, Module};
 use crate::planner::is_of_libc;
+use crate::request::Error;
 
 /// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
@@ -100,6 +101,16 @@ pub struct Names {
 }
 
 impl Names {
+    /// Reads what a process has mapped now.
+    pub fn of(process: Process, cache: &mut Cache) -> Result<Names, Error> {
+        let maps = process.maps()?;
+        Ok(Names {
+            modules: cache.modules(process, &maps)?,
+            maps,
+            ..Names::default()
+        })
+    }
+
     /// Returns the kind of lock, by where in libc the user's call led. `itself` says that the
     /// system call is made there; our own trampoline at that place says so as well.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {

@@ -4,11 +4,11 @@
 //! For each thread that sleeps in a system call the kernel reports its number, its arguments, and
 //! the stack pointer. A mutex and a write-held rwlock contain their holder's thread id.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use tiptoe_attach::command_line;
 use tiptoe_attach::resident::agent_code;
 use tiptoe_futex::operation::Kind as Does;
 use tiptoe_futex::rwlock;
@@ -34,22 +34,11 @@ const PI_OWNER: u32 = 0x3fff_ffff;
 /// Returns what the threads of a process wait for now.
 pub fn now(pid: u32) -> Result<Session, Error> {
     let process = Process::new(pid)?;
-    let maps = process.maps()?;
-    let modules = Cache::default().modules(process, &maps)?;
-    let mut stacks = Stacks::default();
-    stacks.look(process, &process.threads()?, &maps);
-    let names = Names {
-        modules,
-        maps,
-        sites: Vec::new(),
-        jumps: RefCell::default(),
-        stacks,
-    };
+    let mut names = Names::of(process, &mut Cache::default())?;
+    names.stacks.look(process, &process.threads()?, &names.maps);
     let waits = WaitReader::new(process, &names)?.waits()?;
     let deadlocks = rings(&waits);
-    let words = process.command_line().unwrap_or_default().into_iter();
-    let command = words.map(|word| word.to_string_lossy().into_owned());
-    let mut session = Session::new(command.collect());
+    let mut session = Session::new(command_line(process));
     session.targets = vec![Target {
         pid,
         comm: process.comm().unwrap_or_default(),

@@ -50,10 +50,10 @@ impl Life {
 
 impl Run<'_> {
     /// Returns a note if another program runs at the watched addresses.
-    pub(super) fn has_execed(&self) -> Option<String> {
-        let (pid, comm) = (self.target.process.pid(), &self.target.comm);
-        let after = self.start.elapsed().as_secs_f64();
+    pub(super) fn has_execed(&mut self) -> Option<String> {
         let (what, then) = self.set.ended_by()?;
+        let (pid, comm) = self.set.process().counted();
+        let after = self.start.elapsed().as_secs_f64();
         Some(format!(
             "process {pid} ({comm}) {what} after {after:.1} s: {then}"
         ))

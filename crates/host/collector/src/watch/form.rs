@@ -44,8 +44,8 @@ impl From<Error> for BreakpointRefusal {
     }
 }
 
-/// The breakpoints, and why they are not those of all CPUs.
-pub(super) type Chosen = (Set, Option<String>);
+/// The breakpoints, their form, and why it is not that of all CPUs.
+pub(super) type Chosen = (Watchpoints, Form, Option<String>);
 
 /// Opens a watch in the kernel, in the requested form or the better one of those available.
 pub(super) fn open(
@@ -79,7 +79,7 @@ pub(super) fn open(
                 ))
             } else {
                 match in_form(Form::Wide) {
-                    Ok(set) => return Ok((Set::of_kernel(set, Form::Wide), None)),
+                    Ok(set) => return Ok((set, Form::Wide, None)),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
                         Some(error.to_string())
                     }
@@ -88,8 +88,7 @@ pub(super) fn open(
             }
         }
     };
-    let set = in_form(Form::Tasks)?;
-    Ok((Set::of_kernel(set, Form::Tasks), why))
+    Ok((in_form(Form::Tasks)?, Form::Tasks, why))
 }
 
 /// Returns whether threads may be watched if CPUs cannot.

@@ -20,7 +20,7 @@ use tiptoe_wire::WatchTarget;
 use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader};
 
 use super::access_sums::Sums;
-use super::begin::Target;
+use super::begin::{Target, one};
 use super::form::reservations;
 use super::variable_value::VariableValue;
 use super::{WatchRequest, holders};
@@ -58,9 +58,6 @@ pub(super) struct InProcessWatch {
 
 /// Brings the agent into the process, or starts the command with it.
 pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
-    if let RequestTarget::Pids(pids) = &request.target {
-        super::begin::one(pids)?;
-    }
     let plan = Plan {
         agent: request.agent,
         specs: &[],
@@ -87,8 +84,11 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         ready: None,
     };
     let mut cache = Cache::default();
-    let (tracee, child) = driver::enter(&request.target, &plan, &mut cache)?;
-    let target = Target::within(tracee.process, child, cache)?;
+    let tracee = match &request.target {
+        RequestTarget::Pids(pids) => Tracee::attach(one(pids)?, &plan, &mut cache)?,
+        RequestTarget::Command(command) => driver::start(command, &plan, &mut cache)?,
+    };
+    let target = Target::of(&tracee.target, cache)?;
     Ok((tracee, target))
 }
 
@@ -146,7 +146,12 @@ impl InProcessWatch {
         Ok(SharedSlots::new(words.atomics(), self.cpus)?)
     }
 
-    /// Starts counting, and lets a command begin.
+    /// Returns the process that it is inside.
+    pub(super) fn process(&mut self) -> &mut tiptoe_attach::Attached {
+        &mut self.tracee.target
+    }
+
+    /// Starts counting.
     pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
         self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
         self.read_values(target);
@@ -177,10 +182,6 @@ impl InProcessWatch {
             false => VariableValue::default(),
         };
         self.sums.holds(index, held);
-    }
-
-    pub(super) fn go(&self) -> Result<(), Error> {
-        self.tracee.go()
     }
 
     /// Reads the hits, and makes the agent release the registers of ended threads. Returns whether
@@ -280,12 +281,12 @@ impl InProcessWatch {
     }
 
     fn unless_gone(&self, result: Result<(), Error>) -> Result<(), Error> {
-        result.or_else(
-            |error| match self.tracee.is_gone() || self.tracee.ended_by().is_some() {
+        result.or_else(|error| {
+            match self.tracee.target.has_ended() || self.tracee.ended_by().is_some() {
                 true => Ok(()),
                 false => Err(error),
-            },
-        )
+            }
+        })
     }
 
     pub(super) fn attached(&self) -> Attached {
@@ -333,7 +334,8 @@ impl InProcessWatch {
         ended.or_else(|| {
             // The other program ended before tiptoe looked.
             let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
-            (has_execed && self.tracee.is_gone()).then_some(("called exec", "the watch ended"))
+            (has_execed && self.tracee.target.has_ended())
+                .then_some(("called exec", "the watch ended"))
         })
     }
 
@@ -363,7 +365,10 @@ impl InProcessWatch {
 
 impl Drop for InProcessWatch {
     fn drop(&mut self) {
-        self.leave();
+        // A command that is still held is killed as it is, because it must not run.
+        if !self.tracee.target.is_held() {
+            self.leave();
+        }
     }
 }
 

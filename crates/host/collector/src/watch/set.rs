@@ -20,6 +20,7 @@ use crate::request::Error;
 pub(super) enum Set {
     /// The kernel's.
     Kernel {
+        process: Box<tiptoe_attach::Attached>,
         set: Box<Watchpoints>,
         learned: LearnedCode,
         form: Form,
@@ -30,12 +31,21 @@ pub(super) enum Set {
 }
 
 impl Set {
-    pub(super) fn of_kernel(set: Watchpoints, form: Form) -> Set {
+    pub(super) fn of_kernel(process: tiptoe_attach::Attached, set: Watchpoints, form: Form) -> Set {
         Set::Kernel {
+            process: Box::new(process),
             attached: set.attached(),
             set: Box::new(set),
             learned: LearnedCode::default(),
             form,
+        }
+    }
+
+    /// Returns the process whose variables are watched.
+    pub(super) fn process(&mut self) -> &mut tiptoe_attach::Attached {
+        match self {
+            Set::Kernel { process, .. } => process,
+            Set::Agent(inside) => inside.process(),
         }
     }
 
@@ -85,14 +95,6 @@ impl Set {
         match self {
             Set::Kernel { set, .. } => Ok(set.start()?),
             Set::Agent(inside) => inside.start(target),
-        }
-    }
-
-    /// Lets a command begin that the agent holds.
-    pub(super) fn go(&self) -> Result<(), Error> {
-        match self {
-            Set::Kernel { .. } => Ok(()),
-            Set::Agent(inside) => inside.go(),
         }
     }
 

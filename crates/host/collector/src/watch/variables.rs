@@ -111,7 +111,7 @@ impl Target {
             }
             None => {
                 let error = resolve::no_binary(binary, self.process, &self.names.modules);
-                return Err(match (self.is_held(), error.hint()) {
+                return Err(match (self.is_new, error.hint()) {
                     (true, Some(has)) => error.with_hint(format!("{has}; {NOT_BEGUN}")),
                     _ => error,
                 });
@@ -141,7 +141,7 @@ impl Target {
                 "`{}` would be at {address:#x}, where no memory is mapped",
                 plan.expression
             );
-            let hint = match self.is_held() {
+            let hint = match self.is_new {
                 true => NOT_BEGUN.to_owned(),
                 false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
             };

@@ -1,0 +1,315 @@
+//! One process to be traced, however tiptoe came to it: it ran already, or tiptoe has started it and
+//! holds it.
+//!
+//! [`Attached`] knows what every instrument needs of a process: its names, its CPU time, its end, the
+//! link to its agent, and the hold of a command. What is mapped in it is not here, because only some
+//! instruments read that.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+
+use tiptoe_sys::host::Process;
+
+use crate::error::AttachError;
+use crate::gone;
+use crate::hold::{self, Hold};
+use crate::link::Link;
+use crate::phase::{has_exited, set_command};
+use crate::preload::{self, AgentDescriptors, StartedCommand};
+use crate::ready::CountedProcess;
+
+/// A process to be traced. If it is a command that is still held when this is dropped, the command is
+/// killed, because it must not run.
+pub struct Attached {
+    /// The process.
+    pub process: Process,
+    /// Its name when it was attached; that of a command is its program's.
+    pub comm: String,
+    /// Its command line when it was attached; that of a command is as it was given.
+    pub command: Vec<String>,
+    /// The link to the agent in it.
+    pub link: Option<Link>,
+    /// The command, if tiptoe has started it.
+    hold: Option<Hold>,
+    /// A pidfd, if the kernel has them, because the process's number may be reused.
+    handle: Option<OwnedFd>,
+    cpu_at_start: Cell<Duration>,
+    cpu_last: Cell<Duration>,
+}
+
+impl Attached {
+    /// Attaches to a running process; fails if it does not exist, or if this is the number of a
+    /// thread.
+    pub fn to(pid: u32) -> Result<Attached, AttachError> {
+        let process = Process::new(pid)?;
+        match process.status()?.tgid {
+            leader if leader == pid => {}
+            leader => return Err(AttachError::IsThread { pid, leader }),
+        }
+        let cpu = process.cpu_time().unwrap_or_default();
+        Ok(Attached {
+            process,
+            comm: process.comm()?,
+            command: command_line(process),
+            link: None,
+            hold: None,
+            handle: handle(process),
+            cpu_at_start: Cell::new(cpu),
+            cpu_last: Cell::new(cpu),
+        })
+    }
+
+    /// Forks a process for `command`, whose file is `program`, and holds it before exec. With
+    /// `passed`, the agent will be in it.
+    pub fn start(
+        program: &Path,
+        command: &[OsString],
+        passed: Option<AgentDescriptors>,
+    ) -> Result<Attached, AttachError> {
+        let started = preload::start(program, command, passed);
+        let started = started.map_err(|why| cannot_run(&words(command), why))?;
+        let name = program.file_name().unwrap_or(&command[0]);
+        let mut attached = Attached::to(started.pid)?;
+        // Until exec the process still has tiptoe's names.
+        attached.comm = name.to_string_lossy().into_owned();
+        attached.command = words(command);
+        attached.hold = Some(Hold::BeforeExec(started));
+        Ok(attached)
+    }
+
+    /// Starts a command as [`Attached::start`] does, by its first word and without an agent.
+    pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
+        Attached::start(&preload::find_program(&command[0])?, command, None)
+    }
+
+    /// Lets a command call exec, and holds it there, when it is mapped and none of its code has run.
+    /// This thread must also release it, because it traces it.
+    pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
+        self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
+    }
+
+    /// Lets a command call exec. Then the agent in it holds it; without an agent it runs.
+    pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
+        self.proceed(|started| started.proceed().map(Hold::InAgent))?;
+        self.comm = self.process.comm().unwrap_or_default();
+        Ok(())
+    }
+
+    /// Lets a held command begin. If its agent cannot serve, the caller must have taken the link: then
+    /// the command runs already, or begins when the link is dropped.
+    pub fn release(&mut self) -> Result<(), AttachError> {
+        match (&self.hold, &self.link) {
+            (Some(Hold::AtExec(_)), _) => hold::detach(self.process.pid())?,
+            (Some(Hold::InAgent(_)), Some(link)) => link.go()?,
+            _ => {}
+        }
+        self.proceed(|started| started.proceed().map(Hold::Nothing))?;
+        self.hold = self.hold.take().map(Hold::nothing);
+        Ok(())
+    }
+
+    /// Moves a command that has not called exec to the next hold.
+    fn proceed(
+        &mut self,
+        to: impl FnOnce(StartedCommand) -> io::Result<Hold>,
+    ) -> Result<(), AttachError> {
+        match self.hold.take() {
+            Some(Hold::BeforeExec(started)) => {
+                let held = to(started).map_err(|why| cannot_run(&self.command, why))?;
+                self.hold = Some(held);
+            }
+            other => self.hold = other,
+        }
+        Ok(())
+    }
+
+    /// Returns whether it is a command that tiptoe has started.
+    pub fn is_command(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Returns whether it is a command that has not begun.
+    pub fn is_held(&self) -> bool {
+        !matches!(self.hold, None | Some(Hold::Nothing(_)))
+    }
+
+    /// Returns a command that has called exec.
+    pub fn child(&mut self) -> Option<&mut Child> {
+        self.hold.as_mut().and_then(Hold::child)
+    }
+
+    /// Returns its number and name.
+    pub fn counted(&self) -> CountedProcess {
+        (self.process.pid(), self.comm.clone())
+    }
+
+    /// Begins to count its CPU time.
+    pub fn mark(&self) {
+        self.fetch_cpu_time();
+        self.cpu_at_start.set(self.cpu_last.get());
+    }
+
+    /// Returns the CPU time that it has used since the mark; after its end that of the last call
+    /// before.
+    pub fn fetch_cpu_time(&self) -> Duration {
+        if let Ok(now) = self.process.cpu_time() {
+            self.cpu_last.set(now.max(self.cpu_last.get()));
+        }
+        self.cpu_time()
+    }
+
+    /// Returns the CPU time as of the last [`Attached::fetch_cpu_time`].
+    pub fn cpu_time(&self) -> Duration {
+        let (first, last) = (self.cpu_at_start.get(), self.cpu_last.get());
+        last.saturating_sub(first)
+    }
+
+    /// Returns whether it has ended; it may be a zombie that its parent has not reaped.
+    pub fn has_ended(&self) -> bool {
+        let pid = self.process.pid();
+        match self.is_command() {
+            true => has_exited(pid),
+            false => gone(pid)(),
+        }
+    }
+
+    /// Returns the signal that has killed it, if it has ended by one and the kernel still says so.
+    pub fn killed_by(&self) -> Option<i32> {
+        // A zombie's status is in its stat file; after it was reaped, only the handle has it.
+        let status = reaped(self.handle.as_ref()?).or_else(|| zombie(self.process))?;
+        Some(status & 0x7f).filter(|signal| *signal != 0)
+    }
+}
+
+impl Drop for Attached {
+    /// Must be before the link is dropped, because the agent then lets the command run.
+    fn drop(&mut self) {
+        if self.is_held()
+            && let Some(child) = self.child()
+        {
+            let _ = child.kill();
+            // Without a deadline, because nothing blocks SIGKILL.
+            let _ = child.wait();
+            set_command(0);
+        }
+    }
+}
+
+/// Returns the command line of a process, as the program left it.
+pub fn command_line(process: Process) -> Vec<String> {
+    words(&process.command_line().unwrap_or_default())
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    let words = command.iter();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn cannot_run(command: &[String], why: io::Error) -> AttachError {
+    let word = command.first().cloned().unwrap_or_default();
+    AttachError::CannotRun { word, why }
+}
+
+/// Opens a descriptor that stays the process's own, even if its number is reused.
+fn handle(process: Process) -> Option<OwnedFd> {
+    // SAFETY: the call takes and returns integers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel just made it for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Returns the exit status of a reaped process, if this kernel keeps it.
+fn reaped(handle: &OwnedFd) -> Option<i32> {
+    /// ioctl_pidfd(2): the first eight bytes say what is requested and known; the last four of 64
+    /// are the exit code.
+    const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+    const PIDFD_INFO_EXIT: u32 = 1 << 3;
+    let mut info = [0_u32; 16];
+    info[0] = PIDFD_INFO_EXIT;
+    // SAFETY: the request's number holds the size of `info`, which the kernel fills.
+    let result = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
+    (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
+}
+
+/// Returns the status of a process that was not reaped yet.
+fn zombie(process: Process) -> Option<i32> {
+    const EXIT_CODE: usize = 52;
+    const STATE: usize = 3;
+    let stat = std::fs::read(format!("/proc/{}/stat", process.pid())).ok()?;
+    // The program's name may be any bytes.
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, after_comm) = stat.rsplit_once(") ")?;
+    let fields = &mut after_comm.split_whitespace();
+    fields.nth(EXIT_CODE - STATE)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::time::Instant;
+
+    fn wait_for_end_of(pid: u32) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !gone(pid)() {
+            assert!(Instant::now() < deadline, "process {pid} still runs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_dropped_while_it_is_held_never_runs() {
+        let file = std::env::temp_dir().join(format!("tiptoe-held-{}", std::process::id()));
+        let words = [OsString::from("touch"), file.clone().into()];
+        for is_at_exec in [false, true] {
+            let mut held = Attached::start_alone(&words).expect("a process");
+            if is_at_exec {
+                held.hold_at_exec().expect("it is ours");
+            }
+            let pid = held.process.pid();
+            assert!(held.is_held() && !held.has_ended());
+            drop(held);
+            wait_for_end_of(pid);
+            assert!(!file.exists(), "at exec: {is_at_exec}");
+        }
+    }
+
+    #[test]
+    fn a_released_command_runs_to_its_end() {
+        let words = ["sh", "-c", "kill -s TERM $$"].map(OsString::from);
+        let mut command = Attached::start_alone(&words).expect("a process");
+        assert_eq!(
+            (&*command.comm, &*command.command[2]),
+            ("sh", "kill -s TERM $$")
+        );
+        command.release().expect("it is ours");
+        assert!(command.is_command() && !command.is_held());
+        wait_for_end_of(command.process.pid());
+        assert!(command.has_ended());
+        assert_eq!(command.killed_by(), Some(libc::SIGTERM));
+        command
+            .child()
+            .expect("it called exec")
+            .wait()
+            .expect("its end");
+        assert!(command.has_ended());
+    }
+
+    #[test]
+    fn the_number_of_a_thread_is_refused() {
+        // SAFETY: gettid has no arguments.
+        let own = std::thread::spawn(|| Attached::to(unsafe { libc::gettid() } as u32).err());
+        let error = own.join().expect("it ends").expect("it is a thread");
+        let leader = std::process::id();
+        assert_eq!(error.hint(), Some(format!("-p {leader}")));
+        assert!(matches!(error, AttachError::IsThread { leader: found, .. } if found == leader));
+    }
+}

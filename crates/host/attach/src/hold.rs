@@ -1,0 +1,196 @@
+//! What holds a command until it may begin.
+//!
+//! | held by | where | what has run |
+//! |---|---|---|
+//! | [`Hold::BeforeExec`]: a pipe that it reads | in its fork of tiptoe | nothing |
+//! | [`Hold::AtExec`]: ptrace | right after exec | nothing; it is mapped |
+//! | [`Hold::InAgent`]: the agent | in the agent's constructor | its loader |
+//! | [`Hold::Nothing`] | it has begun | |
+
+use std::io;
+use std::process::Child;
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+
+use crate::error::AttachError;
+use crate::preload::StartedCommand;
+use crate::stops::{self, Stop};
+
+/// A command, by what holds it.
+pub(crate) enum Hold {
+    BeforeExec(StartedCommand),
+    AtExec(Child),
+    InAgent(Child),
+    Nothing(Child),
+}
+
+impl Hold {
+    /// Returns the child, if it has called exec.
+    pub(crate) fn child(&mut self) -> Option<&mut Child> {
+        match self {
+            Hold::BeforeExec(_) => None,
+            Hold::AtExec(child) | Hold::InAgent(child) | Hold::Nothing(child) => Some(child),
+        }
+    }
+
+    /// Notes that a child that has called exec runs.
+    pub(crate) fn nothing(self) -> Hold {
+        match self {
+            Hold::AtExec(child) | Hold::InAgent(child) => Hold::Nothing(child),
+            other => other,
+        }
+    }
+}
+
+/// Lets a command call exec, and holds it there. This thread traces it.
+pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
+    seize(started.pid)?;
+    proceed_to_exec(started)
+}
+
+/// Lets a command that is held at exec begin.
+pub(crate) fn detach(pid: u32) -> Result<(), AttachError> {
+    ptrace::detach(of(pid), None).map_err(|why| AttachError::CannotContinue {
+        pid,
+        why: why.into(),
+    })
+}
+
+fn of(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed())
+}
+
+/// Traces a command that has not called exec, so that it stops there.
+fn seize(pid: u32) -> Result<(), Errno> {
+    ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
+}
+
+/// Lets a command that this thread traces call exec, and holds it there.
+///
+/// It must be joined only after that, otherwise there is a deadlock: any signal stops it before
+/// exec, even an ignored one such as that of a resized terminal. Only this thread can end that
+/// stop, but a join waits for the starter, which waits for exec.
+fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
+    let pid = started.pid;
+    match started.go() {
+        // It was killed: its end says how.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        went => went?,
+    }
+    let at_exec = until_exec(pid);
+    if at_exec.is_err() {
+        // SAFETY: takes two numbers. Nothing waits for a child that has not failed to call exec, so
+        // the number is its own.
+        unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+    }
+    let mut child = started.join()?;
+    if at_exec? {
+        return Ok(child);
+    }
+    let ended = child.wait()?;
+    Err(io::Error::other(format!(
+        "it ended before it called exec: {ended}"
+    )))
+}
+
+/// Waits until a seized process has called exec; returns whether it did, or ended first. There is
+/// no deadline, because the file may be on a slow disk; during the wait a signal ends tiptoe
+/// ([`crate::phase`]).
+fn until_exec(pid: u32) -> Result<bool, Errno> {
+    loop {
+        let signal = match stops::next_of_child(pid) {
+            Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
+            Ok(Stop::Signal(signal)) => signal,
+            Ok(Stop::Event(_) | Stop::None) => 0,
+            // Its starter reaps a child whose exec failed.
+            Ok(Stop::Ended) | Err(Errno::ECHILD) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        match stops::go_on(pid, signal) {
+            // It was killed in its stop: its end is next.
+            Err(Errno::ESRCH) => {}
+            gone_on => gone_on?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::ffi::OsString;
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use crate::preload;
+
+    /// Runs `trace` on a thread of its own, which is the tracer; fails the test if it hangs.
+    fn with_deadline<T: Send + 'static>(
+        trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
+    ) -> T {
+        let ((tell, pid), (end, ended)) = (mpsc::channel(), mpsc::channel());
+        std::thread::spawn(move || end.send(trace(&tell)));
+        ended
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|hangs| {
+                for pid in pid.try_iter() {
+                    // SAFETY: takes two numbers; the child still waits for its tracer.
+                    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+                }
+                panic!("the command is not at exec: {hangs}")
+            })
+    }
+
+    /// Sends a signal to a command that is traced and has not called exec; returns what became of
+    /// it.
+    fn signalled(program: &str, signal: i32) -> Result<bool, String> {
+        let program = program.to_owned();
+        with_deadline(move |tell| {
+            let words = [OsString::from(&program)];
+            let started = preload::start(Path::new(&program), &words, None).expect("a process");
+            let pid = started.pid;
+            tell.send(pid).expect("the test waits");
+            seize(pid).expect("it is ours");
+            // SAFETY: takes two numbers; nothing has waited for the child yet.
+            assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+            let mut child = proceed_to_exec(started).map_err(|error| error.to_string())?;
+            let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is held");
+            child.kill().expect("it is ours");
+            child.wait().expect("its end");
+            Ok(file != std::env::current_exe().expect("this test"))
+        })
+    }
+
+    /// Regression: its stop and the join waited for each other.
+    #[test]
+    fn a_signal_before_exec_is_no_deadlock() {
+        for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {
+            assert_eq!(signalled("/bin/true", signal), Ok(true), "signal {signal}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_ends_before_exec_is_an_error() {
+        for (signal, name) in [
+            (libc::SIGTERM, "15 (SIGTERM)"),
+            (libc::SIGKILL, "9 (SIGKILL)"),
+        ] {
+            let why = signalled("/bin/true", signal).unwrap_err();
+            assert_eq!(
+                why,
+                format!("it ended before it called exec: signal: {name}")
+            );
+        }
+    }
+
+    #[test]
+    fn a_command_that_cannot_exec_says_why() {
+        for signal in [0, libc::SIGWINCH] {
+            let why = signalled("/proc/self/maps", signal).unwrap_err();
+            assert!(why.contains("Permission denied"), "{why}");
+        }
+    }
+}

@@ -112,6 +112,10 @@ impl From<Error> for Failure {
                 let failure = Failure::new(error.to_string());
                 error.hint().into_iter().fold(failure, Failure::hint)
             }
+            Error::Threads { cpus, .. } => {
+                let hint = format!("`-t {cpus}` gives each thread its own CPU");
+                Failure::new(error.to_string()).hint(hint)
+            }
             Error::Unknown(_) => {
                 Failure::new(error.to_string()).hint("`tiptoe-dev bench` lists all benches")
             }

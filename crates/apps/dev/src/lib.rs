@@ -3,7 +3,7 @@
 //!
 //! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
 //! quartiles, never a single run. Benches of hits generate and compile (`cc`) a program, and count that program's own
-//! CPU time. Before and after a bench other tracers of this machine are looked up and named beside the numbers.
+//! CPU time. Rates of several threads are by the wall clock, and threads never share CPUs unless a row says so. Before and after a bench other tracers of this machine are looked up and named beside the numbers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,6 +25,7 @@ mod schedule;
 mod scope;
 mod table;
 mod target;
+mod together;
 mod turns;
 mod uftrace;
 mod uprobe;
@@ -113,14 +114,26 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options.
+/// Runs a bench of breakpoints with its own options. Fails if `stress` has more threads than CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
+    if let Breakpoints::Stress(stress) = bench {
+        fit(stress.threads)?;
+    }
     quiet::watched(|| bench.run())
 }
 
-/// Runs a bench.
+/// Runs a bench. Fails if there are more threads than CPUs.
 pub fn run(name: &str, options: &Options) -> Result<Table, Error> {
     let bench = list().iter().find(|bench| bench.name == name);
     let bench = bench.ok_or_else(|| Error::Unknown(name.to_owned()))?;
+    fit(options.most_threads())?;
     quiet::watched(|| (bench.run)(options))
+}
+
+/// Fails if so many threads would share CPUs.
+fn fit(threads: u32) -> Result<(), Error> {
+    match together::cpus() {
+        cpus if threads > cpus => Err(Error::Threads { threads, cpus }),
+        _ => Ok(()),
+    }
 }

@@ -30,6 +30,9 @@ pub struct TableRow {
     /// The number of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    /// The number of CPUs, if there are fewer than threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// The number of distinct functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<usize>,
@@ -45,6 +48,9 @@ pub struct TableRow {
     /// The share of their time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
+    /// The share of their time in which threads slept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
     /// Half the distance between the quartiles.
@@ -55,16 +61,18 @@ pub struct TableRow {
 }
 
 /// The columns. Those without a value in any row are omitted.
-const HEADS: [&str; 10] = [
+const HEADS: [&str; 12] = [
     "case",
     "site",
     "depth",
     "threads",
+    "cpus",
     "sites",
     "mappings",
     "changes/s",
     "cpu targets %",
     "waiting %",
+    "asleep %",
     "value",
 ];
 
@@ -118,8 +126,19 @@ impl TableRow {
         }
     }
 
+    /// Returns the row with this number of threads, and with the CPUs if the threads must share them.
+    pub(crate) fn of_threads(self, threads: u32) -> TableRow {
+        let cpus = crate::together::cpus();
+        TableRow {
+            threads: Some(threads),
+            cpus: (threads > cpus).then_some(cpus),
+            ..self
+        }
+    }
+
     fn cells(&self) -> [String; HEADS.len()] {
         let number = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
+        let percent = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n:.1}"));
         let spread = self
             .spread
             .map_or(String::new(), |spread| format!(" ± {spread:.2}"));
@@ -128,12 +147,13 @@ impl TableRow {
             self.site.clone().unwrap_or_default(),
             number(self.depth.map(|n| n as usize)),
             number(self.threads.map(|n| n as usize)),
+            number(self.cpus.map(|n| n as usize)),
             number(self.sites),
             number(self.mappings),
             number(self.changes_per_s.map(|n| n as usize)),
             number(self.cpu_targets.map(|n| n as usize)),
-            self.waiting_percent
-                .map_or(String::new(), |percent| format!("{percent:.1}")),
+            percent(self.waiting_percent),
+            percent(self.asleep_percent),
             format!("{:.2}{spread} {}", self.value, self.unit),
         ]
     }

@@ -9,8 +9,11 @@ use crate::private::PrivateFolder;
 
 const ASKING: &str = "asking the benched program";
 
-/// A header with clocks and gaps of a thread, which programs may include.
-pub(crate) const STILL: &str = include_str!("still.h");
+/// Headers that programs may include: clocks and gaps of a thread, and pinned threads.
+pub(crate) const HEADERS: [(&str, &str); 2] = [
+    ("still.h", include_str!("still.h")),
+    ("apart.h", include_str!("apart.h")),
+];
 
 /// A folder in which programs are compiled. It is removed when this is dropped.
 pub(crate) struct Workshop {
@@ -31,7 +34,7 @@ impl Workshop {
     ) -> Result<Workshop, Error> {
         let writing = || failed("writing the benched program");
         let folder = PrivateFolder::new(bench).map_err(writing())?;
-        for (name, text) in [("still.h", STILL)].iter().chain(headers) {
+        for (name, text) in HEADERS.iter().chain(headers) {
             std::fs::write(folder.path().join(name), text).map_err(writing())?;
         }
         let workshop = Workshop { folder };

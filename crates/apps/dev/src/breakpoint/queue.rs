@@ -196,7 +196,7 @@ fn measured(
         let found = stress.once(form, threads, cpu_targets)?;
         // No thread waits in this form.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
-        Ok((found, ideal.ns > OWN * ideal.clock_ns))
+        Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };
     let found = (0..stress.rounds).map(round);
     let found = found.collect::<Result<Vec<_>, Error>>()?;
@@ -211,7 +211,7 @@ fn measured(
         waiting_percent: Some(100.0 * median_and_spread(&of(|found| found.waiting)).0),
         ..TableRow::new(
             format!("{} measured", form.name()),
-            &of(|found| found.clock_ns),
+            &of(|found| found.ns),
             "ns a pair",
         )
     };

@@ -4,7 +4,6 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tiptoe_breakpoint::{Kind, Request, Target, Wait};
 use tiptoe_kernel::watchpoints::Futex;
 use tiptoe_sys::raw;
@@ -13,6 +12,7 @@ use super::super::forms::{Act, Form, Slots, Storage};
 use super::super::stress::Stress;
 use super::locks::{Costs, Ps};
 use crate::error::Error;
+use crate::together::{allowed, stay_on};
 
 /// The assumed time of a line's transfer on a machine with one CPU.
 const LINE_NS: f64 = 60.0;
@@ -128,7 +128,7 @@ fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64,
         threads: 1,
         ..*stress
     };
-    let found = (0..stress.rounds).map(|_| Ok(stress.once(form, 1, cpu_targets)?.ns));
+    let found = (0..stress.rounds).map(|_| Ok(stress.once(form, 1, cpu_targets)?.cpu_ns));
     Ok(least(&found.collect::<Result<Vec<f64>, Error>>()?))
 }
 
@@ -182,8 +182,7 @@ struct Ways {
 
 /// Returns two CPUs that this thread may use, far from each other by their numbers.
 fn two_cpus() -> Option<[usize; 2]> {
-    let allowed = sched_getaffinity(None).ok()?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let mut cpus = allowed().into_iter();
     Some([cpus.next()?, cpus.next_back()?])
 }
 
@@ -249,13 +248,6 @@ impl Act<f64> for Turns {
         let took: Duration = took.into_iter().min().unwrap_or_default();
         took.as_nanos() as f64 / f64::from(TURNS)
     }
-}
-
-fn stay_on(cpu: usize) {
-    let mut there = CpuSet::new();
-    there.set(cpu);
-    // If this fails the two may share a CPU, and the medians are larger.
-    let _ = sched_setaffinity(None, &there);
 }
 
 /// Measures how long waking a thread takes, and from there until it runs.

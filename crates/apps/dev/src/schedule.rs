@@ -73,6 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             "simulated on one CPU of this machine; an operation on the PMU is taken to last 80 ns"
                 .to_owned(),
         ],
+        ..Table::default()
     })
 }
 

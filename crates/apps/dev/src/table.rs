@@ -9,6 +9,9 @@ use serde::Serialize;
 pub struct Table {
     /// The name of the bench.
     pub bench: &'static str,
+    /// Lines in the form of another tool, whose numbers the rows have, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
     /// Refused or skipped cases, each in one sentence.
@@ -89,6 +92,9 @@ impl fmt::Display for Table {
                 .chain([HEADS[c].len()])
                 .max()
         };
+        self.lines
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))?;
         let mut line = |text: &dyn Fn(usize) -> String| {
             let columns = shown
                 .iter()
@@ -215,6 +221,7 @@ mod tests {
             bench: "uprobe",
             rows: vec![row],
             notes: vec!["x".into()],
+            ..Table::default()
         };
         assert_eq!(
             table.to_string(),
@@ -234,7 +241,7 @@ mod tests {
         let table = Table {
             bench: "uprobe",
             rows: vec![row],
-            notes: Vec::new(),
+            ..Table::default()
         };
         let json = serde_json::to_string(&table).expect("serializable");
         assert_eq!(

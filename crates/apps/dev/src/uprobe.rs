@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "uprobe",
         rows: rows.collect(),
-        notes: Vec::new(),
+        ..Table::default()
     };
     let mut target = Target::start(&all)?;
     throughput(&mut table, &mut target, &loads, &rates, options)?;

@@ -134,13 +134,6 @@ impl Stress {
             form,
         })
     }
-
-    /// Returns the cost of a pair for each of this many threads.
-    pub(super) fn pair(&self, threads: u32) -> Result<f64, Error> {
-        let found = (0..self.rounds).map(|_| Ok(self.once(Form::Tiptoe, threads, 0)?.ns));
-        let found: Vec<f64> = found.collect::<Result<_, Error>>()?;
-        Ok(median_and_spread(&found).0)
-    }
 }
 
 struct Pairs {

@@ -116,6 +116,9 @@ impl From<Error> for Failure {
                 let hint = format!("`-t {cpus}` gives each thread its own CPU");
                 Failure::new(error.to_string()).hint(hint)
             }
+            Error::OneCpu => {
+                Failure::new(error.to_string()).hint("`--line-ns 60` takes that of another machine")
+            }
             Error::Unknown(_) => {
                 Failure::new(error.to_string()).hint("`tiptoe-dev bench` lists all benches")
             }

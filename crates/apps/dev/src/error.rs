@@ -18,6 +18,9 @@ pub enum Error {
         /// The CPUs that may be used.
         cpus: u32,
     },
+    /// An input of the simulation cannot be measured.
+    #[error("the time of a cache line from one CPU to another cannot be measured on one CPU")]
+    OneCpu,
     /// The operating system refused.
     #[error("{what}: {error}")]
     Io {

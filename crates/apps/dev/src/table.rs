@@ -56,7 +56,7 @@ pub struct TableRow {
     pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles.
+    /// Half the distance between the quartiles; half the range of few values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
@@ -124,6 +124,19 @@ impl TableRow {
         }
     }
 
+    /// Returns a row with the median and half the range of few values.
+    pub(crate) fn of_range(
+        case: impl Into<String>,
+        values: &[f64],
+        unit: &'static str,
+    ) -> TableRow {
+        let (low, high) = range(values);
+        TableRow {
+            spread: Some((high - low) / 2.0),
+            ..TableRow::new(case, values, unit)
+        }
+    }
+
     /// Returns the row with this site.
     pub(crate) fn at(self, site: impl Into<String>) -> TableRow {
         TableRow {
@@ -179,6 +192,13 @@ pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
             .map_or(f64::NAN, |(low, high)| low + (high - low) * place.fract())
     };
     (at(0.5), (at(0.75) - at(0.25)) / 2.0)
+}
+
+/// Returns the least and the greatest value.
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
+    let least = values.iter().copied().min_by(f64::total_cmp);
+    let most = values.iter().copied().max_by(f64::total_cmp);
+    (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
 /// Returns the interval that contains the median 19 times of 20. It is by rank, because the distribution is unknown.

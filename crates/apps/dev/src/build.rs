@@ -200,14 +200,22 @@ fn note(name: &str, case: usize, found: &BuildRounds) -> String {
         let (trimmed, half) = trimmed_and_half_width(&more);
         let (low, high) = (trimmed - half, trimmed + half);
         let mean = more.iter().sum::<f64>() / more.len() as f64;
-        format!("{trimmed:+.2} % (95% interval {low:+.2} to {high:+.2}; plain mean {mean:+.2})")
+        match half.is_finite() {
+            true => format!(
+                "{trimmed:+.2} % (95% interval {low:+.2} to {high:+.2}; plain mean {mean:+.2})"
+            ),
+            false => format!("{mean:+.2} % (too few rounds for an interval)"),
+        }
     };
     let (longer, cpu) = (interval(|took| took.seconds), interval(|took| took.cpu));
-    let (programs, _) = median_and_spread(&found.programs[case]);
-    format!(
-        "{name}: builds take {longer} longer, and {cpu} more CPU time; tiptoe's programs in the kernel ran {programs:.3} % of \
-         all CPU time"
-    )
+    let programs = match &found.programs[case][..] {
+        [] => String::new(),
+        shares => {
+            let (share, _) = median_and_spread(shares);
+            format!("; tiptoe's programs in the kernel ran {share:.3} % of all CPU time")
+        }
+    };
+    format!("{name}: builds take {longer} longer, and {cpu} more CPU time{programs}")
 }
 
 /// Returns the trimmed mean, and half the width of its 95% interval by Yuen.
@@ -318,6 +326,24 @@ mod tests {
         );
         let cpu = "and +10.00 % (95% interval +10.00 to +10.00; plain mean +10.00) more CPU time";
         assert!(note.contains(cpu), "{note}");
+    }
+
+    /// Regression: one round was printed as `95% interval -inf to +inf`, and no programs as `NaN %`.
+    #[test]
+    fn too_few_rounds_have_no_interval() {
+        let took = |seconds| Some(BuildCost { seconds, cpu: 5.0 });
+        let found = BuildRounds {
+            rounds: vec![[took(10.0), took(11.0), None]],
+            ..BuildRounds::default()
+        };
+        let few = "(too few rounds for an interval)";
+        let note = note("contended", 1, &found);
+        assert_eq!(
+            note,
+            format!(
+                "contended: builds take +10.00 % {few} longer, and +0.00 % {few} more CPU time"
+            )
+        );
     }
 
     #[test]

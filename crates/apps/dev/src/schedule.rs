@@ -140,10 +140,15 @@ fn rows(case: &str, all: &[PolicyResults]) -> [TableRow; 4] {
         let results = all.iter().map(|one| one.results()[nth]);
         TableRow::of_range(case, &results.collect::<Vec<f64>>(), unit)
     };
-    let speeds = all.iter().flat_map(|one| one.switches_per_s.iter().copied());
+    let speeds = all
+        .iter()
+        .flat_map(|one| one.switches_per_s.iter().copied());
     [
         row(0, "PMU operations a switch"),
-        row(1, "% of the time the system's events are out because of switches"),
+        row(
+            1,
+            "% of the time the system's events are out because of switches",
+        ),
         row(2, "% of the time they have no slot"),
         TableRow::new(
             case,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
 use crate::private::PrivateFolder;
-use crate::workshop::{HEADERS, cc, failed};
+use crate::workshop::{HEADERS, cc, failed, finite};
 
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
@@ -38,9 +38,9 @@ impl Measured {
     fn parse(answer: &str) -> Option<Measured> {
         let mut words = answer.split(' ');
         Some(Measured {
-            ns_per_call: words.next()?.parse().ok()?,
+            ns_per_call: finite(words.next()?).ok()?,
             calls: words.next()?.parse().ok()?,
-            per_s: words.next()?.parse().ok()?,
+            per_s: finite(words.next()?).ok()?,
         })
     }
 }

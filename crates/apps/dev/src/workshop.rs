@@ -82,6 +82,15 @@ impl Workshop {
     }
 }
 
+/// Parses a number of an answer. `nan` and `inf` are none.
+pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
+    let number = answer
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| Error::Answer(answer.to_owned()))
+}
+
 /// Compiles files of a folder.
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
@@ -130,8 +139,7 @@ impl Program {
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);
         read.map_err(failed(ASKING))?;
-        let number = answer.trim().parse();
-        number.map_err(|_| Error::Answer(answer.trim().to_owned()))
+        finite(answer.trim())
     }
 }
 
@@ -140,5 +148,19 @@ impl Drop for Program {
         // The program ends when its questions end, so they must be closed before the wait.
         self.questions = None;
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a program that had measured nothing answered `-nan`, which became a result.
+    #[test]
+    fn an_answer_is_a_number() {
+        assert_eq!(finite("13.5").ok(), Some(13.5));
+        for answer in ["nan", "-nan", "inf", "", "what?"] {
+            assert!(matches!(finite(answer), Err(Error::Answer(_))), "{answer}");
+        }
     }
 }

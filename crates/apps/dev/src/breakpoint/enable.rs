@@ -41,7 +41,9 @@ impl Enable {
                     threads: Some(self.passive + self.active),
                     ..TableRow::new("kernel", &times, "usecs/op")
                 });
-                table.lines.extend(self.as_perf(median_and_spread(&times).0));
+                table
+                    .lines
+                    .extend(self.as_perf(median_and_spread(&times).0));
                 table.notes.push(format!(
                     "an op is a switch off and a switch on, over {} sleeping and {} running threads; {} rounds of {}",
                     self.passive, self.active, self.rounds, self.repeat
@@ -60,7 +62,10 @@ impl Enable {
                 "# Enabled/disabled breakpoint {} time with {} passive and {} active threads",
                 self.repeat, self.passive, self.active
             ),
-            format!("     Total time: {:.3} [sec]", us_per_op * f64::from(self.repeat) / 1e6),
+            format!(
+                "     Total time: {:.3} [sec]",
+                us_per_op * f64::from(self.repeat) / 1e6
+            ),
             String::new(),
             format!("{us_per_op:15.6} usecs/op"),
             String::new(),

@@ -142,7 +142,10 @@ impl Queue {
         let ns = |part: &dyn Fn(&Prices) -> u64| {
             let all: Vec<f64> = all.iter().map(|one| part(one) as f64 / 1000.0).collect();
             let (low, high) = range(&all);
-            format!("{:.1} ns ({low:.1} to {high:.1})", median_and_spread(&all).0)
+            format!(
+                "{:.1} ns ({low:.1} to {high:.1})",
+                median_and_spread(&all).0
+            )
         };
         let shards = geometry(self.cpus, self.slots).map_or(1, |geometry| geometry.shards());
         let ways = match self.line_ns {

@@ -288,10 +288,16 @@ mod tests {
         };
         let of = |form, times: &[f64]| (Case::Of(form), times.iter().map(us).collect());
         let measured = |ideal: &[f64], tiptoe: &[f64]| {
-            BTreeMap::<Case, Vec<Measured>>::from([of(Form::Ideal, ideal), of(Form::Tiptoe, tiptoe)])
+            BTreeMap::<Case, Vec<Measured>>::from([
+                of(Form::Ideal, ideal),
+                of(Form::Tiptoe, tiptoe),
+            ])
         };
         let mut table = Table::default();
-        compare(&mut table, &measured(&[100.0, 200.0, 50.0], &[101.0, 198.0, 52.0]));
+        compare(
+            &mut table,
+            &measured(&[100.0, 200.0, 50.0], &[101.0, 198.0, 52.0]),
+        );
         compare(&mut table, &measured(&[100.0; 3], &[110.0, 120.0, 130.0]));
         let note = "accounting (tiptoe): +1.0 % of ideal's time to a thread (95% interval -1.0 to +4.0, 3 alternating \
                     pairs; it contains 0)";

@@ -197,10 +197,13 @@ fn a_simulation_spreads_as_far_as_its_inputs() {
         let row = row.expect("sane numbers");
         (row.value, row.spread.expect("a range"))
     };
-    let ((low, none), (high, _)) = (row(&[prices()]), row(&[slow.clone()]));
+    let ((low, none), (high, _)) = (row(&[prices()]), row(std::slice::from_ref(&slow)));
     let (middle, half) = row(&[prices(), slow]);
     assert!(none == 0.0 && high > 2.0 * low, "{low} {high}");
-    assert!(middle - half <= 1.01 * low && 0.99 * high <= middle + half, "{middle} {half}");
+    assert!(
+        middle - half <= 1.01 * low && 0.99 * high <= middle + half,
+        "{middle} {half}"
+    );
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut rates: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();
+    let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
         // Each round starts a new process, because an agent keeps what it learned of calls, and more of that makes it
         // slower.
@@ -54,9 +55,20 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         let mut measured = Vec::new();
         for turn in 0..Case::ALL.len() {
             let case = Case::ALL[(turn + round) % Case::ALL.len()];
-            let times = traced(&mut target, case, &probed, &loads, options)?;
-            measured.push((case, times.each));
-            kept.extend(times.kept);
+            if refused.contains_key(&case) {
+                continue;
+            }
+            match traced(&mut target, case, &probed, &loads, options) {
+                Ok(times) => {
+                    measured.push((case, times.each));
+                    kept.extend(times.kept);
+                }
+                // A user, or a kernel, without perf events.
+                Err(error) if case.is_kernels() => {
+                    refused.insert(case, error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
         }
         let after = untraced(&mut target, &loads, options)?;
         for (index, (before, after)) in before.iter().zip(&after).enumerate() {
@@ -88,6 +100,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     throughput(&mut table, &mut target, &loads, &rates, options)?;
     clock::add(&mut table, &mut target, options)?;
     uftrace::add(&mut table, &mut target, options)?;
+    let refused = refused.iter();
+    let notes = refused.map(|(case, why)| format!("skipped: {} ({why})", case.name(KINDS[0])));
+    table.notes.extend(notes);
     if !kept.is_empty() {
         table.notes.push(format!(
             "record: {:.0}% of the calls found room in their ring; a call without room writes nothing",

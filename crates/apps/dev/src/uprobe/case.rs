@@ -137,6 +137,11 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
+    /// Returns whether the kernel counts, which it may refuse.
+    pub(super) fn is_kernels(self) -> bool {
+        matches!(self, Case::Kernel | Case::KernelReturn)
+    }
+
     /// Returns whether hits must count, because a probe that counts nothing would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)

@@ -9,6 +9,8 @@ use crate::print;
 
 /// Runs one bench, or lists all benches.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    tiptoe_dev::clean_up_on_signals()
+        .map_err(|error| Failure::new(format!("signals cannot be handled: {error}")))?;
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => {
             let (bench, is_json) = breakpoint(bench);

@@ -25,6 +25,7 @@ mod schedule;
 mod scope;
 mod table;
 mod target;
+mod temporary;
 mod together;
 mod turns;
 mod uftrace;
@@ -36,6 +37,7 @@ pub use breakpoint::{Breakpoints, Enable, Queue, Stress, Thread};
 pub use error::Error;
 pub use options::{Options, up_to};
 pub use table::{Table, TableRow};
+pub use temporary::{clean_up_on_signals, stay_if_ending};
 
 /// A bench by its name.
 #[derive(Clone, Copy, Debug)]

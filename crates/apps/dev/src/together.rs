@@ -114,10 +114,10 @@ pub(crate) struct Gate {
     is_over: OwnLines<AtomicBool>,
 }
 
-/// A value in cache lines of its own, because all threads read it again and again.
+/// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
-struct OwnLines<A>(A);
+pub(crate) struct OwnLines<A>(pub(crate) A);
 
 impl Gate {
     /// Waits for all threads, then repeats `batch` until the measurement is over. `batch` returns how many operations

@@ -95,6 +95,8 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
+    // Otherwise a compiler that is killed would leave files that nothing removes.
+    command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {
         true => Ok(()),

@@ -17,7 +17,7 @@ use tiptoe_lock::{Contended, Nothing, Order, Waits};
 use crate::error::Error;
 use crate::options::{Options, up_to};
 use crate::table::{Table, TableRow, median_and_spread};
-use crate::together::stay_apart;
+use crate::together::{OwnLines, stay_apart};
 use crate::turns::{CaseResults, in_turns, ratio};
 
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
@@ -135,11 +135,6 @@ fn compare(found: &CaseResults<&'static str>, mut report: impl FnMut(&str, &[f64
     };
     cases.for_each(|(name, times)| report(name, bare, times));
 }
-
-/// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
-#[derive(Default)]
-#[repr(align(128))]
-struct OwnLines<A>(A);
 
 fn thread_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);

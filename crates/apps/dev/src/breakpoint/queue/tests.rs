@@ -188,8 +188,12 @@ const QUEUE: Queue = Queue {
 /// Regression: the spread was that of random numbers, so that two runs were far outside of each other's.
 #[test]
 fn a_simulation_spreads_as_far_as_its_inputs() {
+    let task = LockTimes {
+        hold: 900_000,
+        exchange: 4_000,
+    };
     let slow = Prices {
-        handed: 10 * prices().handed,
+        global_mutex: Holds::fixed(task, &[(16, task)]),
         ..prices()
     };
     let row = |calibrations: &[Prices]| {
@@ -201,7 +205,7 @@ fn a_simulation_spreads_as_far_as_its_inputs() {
     let (middle, half) = row(&[prices(), slow]);
     assert!(none == 0.0 && high > 2.0 * low, "{low} {high}");
     assert!(
-        middle - half <= 1.01 * low && 0.99 * high <= middle + half,
+        middle - half <= 1.05 * low && 0.95 * high <= middle + half,
         "{middle} {half}"
     );
 }

@@ -7,10 +7,13 @@
 //!   switches.
 //! - `within`: the same with two tasks in one cgroup.
 //! - `ring`: as many tasks as cgroups hand the byte round.
-//! - `response`: the mean time to an answer of six workers in six cgroups, with 20 us of work each.
+//! - `response`: the time to an answer of six workers of different kinds in six cgroups (`program.c`), the geometric mean
+//!   over the workers, while all counts are read each second, as `perf stat -I 1000` does.
 //! - `blind`: how long at each switch an event of the system did not count, by its own times.
 //!
 //! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
+
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::options::Options;
@@ -71,13 +74,19 @@ const WITHIN: [Case; 5] = [
     Case::PerCpu,
 ];
 const RING: [Case; 4] = [Case::Nobody, perf(2, false), tiptoe(0), Case::PerCpu];
-const RESPONSE: [Case; 5] = [
+/// The last two read events at switches, as perf does.
+const RESPONSE: [Case; 7] = [
     Case::Nobody,
     Case::System,
     perf(2, true),
     tiptoe(0),
     Case::PerCpu,
+    tiptoe(1),
+    tiptoe(2),
 ];
+/// The interval of `perf stat -I 1000`, and the fewest readings of a measurement.
+const INTERVAL: Duration = Duration::from_secs(1);
+const READINGS: u32 = 2;
 
 /// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -141,11 +150,20 @@ impl Bench<'_> {
 
     fn response(&mut self, table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
-        let question = format!("serve {path} {CHILDREN} {}", 50 * self.options.ms);
+        let time = (50 * Duration::from_millis(self.options.ms.into())).max(INTERVAL * READINGS);
+        let question = format!("serve {path} {CHILDREN} {}", time.as_millis());
         let named = |case: Case| format!("{} response", case.name());
         let found = in_turns(self.options.rounds, &RESPONSE, named, table, |case| {
-            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
-            self.program.ask(&question)
+            let mut counting = Counting::start(case, &self.folder, CHILDREN)?;
+            self.program.begin(&question)?;
+            let begun = Instant::now();
+            let mut next = INTERVAL;
+            while next <= time {
+                std::thread::sleep(next.saturating_sub(begun.elapsed()));
+                counting.read()?;
+                next += INTERVAL;
+            }
+            self.program.answer()
         })?;
         let bare = &found.cases[0].1;
         for (case, times) in &found.cases {
@@ -157,7 +175,7 @@ impl Bench<'_> {
         for (case, times) in &found.cases[1..] {
             let (ratio, spread) = ratio(times, bare);
             table.notes.push(format!(
-                "response: {} {:+.1} % (± {:.1})",
+                "response: {} {:+.1} % (± {:.1}), read each second",
                 case.name(),
                 100.0 * (ratio - 1.0),
                 100.0 * spread

@@ -38,7 +38,7 @@ impl Workshop {
             std::fs::write(folder.path().join(name), text).map_err(writing())?;
         }
         let workshop = Workshop { folder };
-        workshop.compile("program", source, &["-pthread"])?;
+        workshop.compile("program", source, &["-pthread", "-lm"])?;
         Ok(workshop)
     }
 

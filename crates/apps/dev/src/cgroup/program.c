@@ -4,9 +4,13 @@
 //   stop                     ends them; 1
 //   serve DIR WORKERS MS     as many clients in our own cgroup ask WORKERS in DIR/c0 …, each of another kind, for MS; the
 //                            time to an answer in ns: the mean of each worker, and the geometric mean of these
+//   births DIR KIND COUNT    a task in DIR/c0 makes COUNT processes (KIND p) or threads (t), one after the other; the
+//                            mean time to make one, in ns
+//   ends                     the mean time from the last instruction of one of these until it was waited for, in ns
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -188,8 +192,49 @@ static double serve(const char *dir, int workers, int ms) {
     return exp(logs / workers);
 }
 
+struct lives {
+    double born_ns, ended_ns, last;
+};
+static double ended_ns;
+
+static void *live(void *last) {
+    *(double *)last = now_ns();
+    return NULL;
+}
+
+static double births(const char *dir, char kind, int all) {
+    struct lives *lives = mmap(NULL, sizeof *lives, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double born_ns;
+    if (lives == MAP_FAILED) fail("mmap");
+    pid_t maker = begin(dir, 0);
+    if (!maker) {
+        for (int i = 0; i < all; i++) {
+            pthread_t thread;
+            pid_t pid = 0;
+            double start = now_ns();
+            if (kind == 't' && pthread_create(&thread, NULL, live, &lives->last)) _exit(1);
+            if (kind == 'p' && !(pid = fork())) {
+                live(&lives->last);
+                _exit(0);
+            }
+            lives->born_ns += now_ns() - start;
+            if (kind == 't') pthread_join(thread, NULL);
+            else if (pid < 0 || waitpid(pid, NULL, 0) != pid) _exit(1);
+            lives->ended_ns += now_ns() - lives->last;
+        }
+        _exit(0);
+    }
+    int status;
+    if (waitpid(maker, &status, 0) != maker) fail("waitpid");
+    count--;
+    born_ns = status ? NAN : lives->born_ns / all;
+    ended_ns = status ? NAN : lives->ended_ns / all;
+    munmap(lives, sizeof *lives);
+    return born_ns;
+}
+
 int main(void) {
-    char line[4096], dir[4096];
+    char line[4096], dir[4096], kind;
     int one, other, ring_of = 1;
     long number;
     cpu_set_t cpu;
@@ -209,7 +254,10 @@ int main(void) {
             answer = 1;
         } else if (sscanf(line, "serve %4095s %d %d", dir, &one, &other) == 3) {
             answer = serve(dir, one, other);
-        }
+        } else if (sscanf(line, "births %4095s %c %d", dir, &kind, &one) == 3)
+            answer = births(dir, kind, one);
+        else if (!strncmp(line, "ends", 4))
+            answer = ended_ns;
         printf("%.3f\n", answer);
         fflush(stdout);
     }

@@ -65,7 +65,8 @@ pub fn list() -> &'static [Bench] {
         },
         Bench {
             name: "build",
-            about: "how much longer a C build takes while waits for mmap_lock are watched (20 minutes)",
+            about: "how much longer a C build, and a load that contends, take while waits for mmap_lock are \
+                    watched (half an hour)",
             run: build::run,
         },
         Bench {

@@ -40,11 +40,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: Option<u16>,
 
-    /// Run each single measurement for this much CPU time, in milliseconds
+    /// Run each single measurement for this long, in milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub ms: Option<u32>,
 
-    /// Run with 1, 2, 4 and so on up to N threads at once, or with each number of a list
+    /// Run with 1, 2, 4 and so on up to N threads at once, or with each number of a list; each
+    /// thread needs a CPU of its own
     #[arg(short = 't', long, value_name = "N[,N...]", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,

@@ -20,7 +20,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "attach",
         rows: Vec::new(),
-        notes: Vec::new(),
+        ..Table::default()
     };
     for site in ATTACH {
         let (mut first, mut again, mut gone) = (Vec::new(), Vec::new(), Vec::new());

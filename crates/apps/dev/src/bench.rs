@@ -9,6 +9,8 @@ use crate::print;
 
 /// Runs one bench, or lists all benches.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    tiptoe_dev::clean_up_on_signals()
+        .map_err(|error| Failure::new(format!("signals cannot be handled: {error}")))?;
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => {
             let (bench, is_json) = breakpoint(bench);
@@ -111,6 +113,13 @@ impl From<Error> for Failure {
             Error::Trace(error) => {
                 let failure = Failure::new(error.to_string());
                 error.hint().into_iter().fold(failure, Failure::hint)
+            }
+            Error::Threads { cpus, .. } => {
+                let hint = format!("`-t {cpus}` gives each thread its own CPU");
+                Failure::new(error.to_string()).hint(hint)
+            }
+            Error::OneCpu => {
+                Failure::new(error.to_string()).hint("`--line-ns 60` takes that of another machine")
             }
             Error::Unknown(_) => {
                 Failure::new(error.to_string()).hint("`tiptoe-dev bench` lists all benches")

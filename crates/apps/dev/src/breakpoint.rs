@@ -19,6 +19,7 @@ use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::Table;
+use crate::together::cpus;
 
 /// `tiptoe-dev bench breakpoint` by its options.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +66,4 @@ fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let opened =
         (0..count).map(|at| PerfEvent::count_accesses(&breakpoint(at), On::Thread(0), true));
     opened.collect()
-}
-
-/// Returns the number of CPUs.
-fn cpus() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
 }

@@ -1,10 +1,13 @@
 //! `tiptoe-dev bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
 //! whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
-//! Each round builds the project twice in succession: without a tracer (`off`) and with waits watched (`contended`).
-//! Every other round reverses the order, so that a change of the machine's speed affects both alike. Every fourth
-//! round has one more build with every acquisition watched (`every`). The page cache is dropped before each build.
-//! Rounds continue until the 95% interval of `contended` is half a point to both sides, or up to their limit.
+//! Each round builds the project three times in succession: without a tracer (`off`), with waits watched (`contended`),
+//! and the naive way, with every acquisition watched (`every`). The order changes in each round, so that a change of the
+//! machine's speed affects all alike. The page cache is dropped before each build. Rounds continue until the 95% interval
+//! of `contended` is half a point to both sides, or up to their limit.
+//!
+//! The processes of a build rarely wait for an mmap_lock, because most have one thread. So `faults` compares the same
+//! cases on a load that contends: threads of one process that map memory, touch it and unmap it.
 //!
 //! Now and then another program makes one build 10 % longer. So the reported value is the trimmed mean of the rounds'
 //! differences, without the fifth at each end, and its interval by Yuen (Biometrika 61, 1974): by Student's t over
@@ -27,14 +30,16 @@ use crate::options::Options;
 use crate::table::{Table, TableRow, median_and_spread};
 use crate::workshop::failed;
 
+mod faults;
+
+use faults::FaultLoad;
+
 /// The environment variable with the folder.
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
 /// The largest half width of the interval, in points.
 const NARROW: f64 = 0.5;
 /// The fewest rounds; the interval of fewer means nothing.
 const FEWEST: usize = 8;
-/// One round in this many has a build with every acquisition watched.
-const EVERY: usize = 4;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
 
@@ -51,6 +56,8 @@ struct BuildRounds {
     rounds: Vec<[Option<BuildCost>; CASES.len()]>,
     /// The percentage of all CPU time in which tiptoe's programs in the kernel ran.
     programs: [Vec<f64>; CASES.len()],
+    /// The waits, or the acquisitions, that were counted in each build.
+    counted: [Vec<f64>; CASES.len()],
 }
 
 impl BuildRounds {
@@ -69,28 +76,62 @@ impl BuildRounds {
     }
 }
 
-/// Returns the cases of a round, in order.
-fn turns(round: usize) -> impl Iterator<Item = usize> {
-    let pair = if round.is_multiple_of(2) {
-        [0, 1]
-    } else {
-        [1, 0]
-    };
-    let every = round.is_multiple_of(EVERY).then_some(2);
-    pair.into_iter().chain(every)
+/// Returns the cases of a round, in order. Each order has its turn.
+fn turns(round: usize) -> [usize; CASES.len()] {
+    const ORDERS: [[usize; CASES.len()]; 6] = [
+        [0, 1, 2],
+        [2, 1, 0],
+        [1, 2, 0],
+        [0, 2, 1],
+        [2, 0, 1],
+        [1, 0, 2],
+    ];
+    ORDERS[round % ORDERS.len()]
 }
 
-/// Builds until the interval is narrow enough.
+/// Measures a build, if there is a source, and a load that contends.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
-    let source = source()?;
-    build(&source)?; // the first build may do more
+    let mut table = Table {
+        bench: "build",
+        ..Table::default()
+    };
+    match source() {
+        Ok(source) => {
+            build(&source)?; // the first build may do more
+            let found = rounds(options, || build(&source))?;
+            let what = format!("builds in {}", source.display());
+            add(&mut table, "build", &found);
+            table.notes.push(format!(
+                "{} rounds of {what}, the page cache dropped before each",
+                found.rounds.len()
+            ));
+        }
+        Err(error) => table.notes.push(format!("skipped: build ({error})")),
+    }
+    let mut load = FaultLoad::start(options)?;
+    load.run()?;
+    let found = rounds(options, || load.run())?;
+    add(&mut table, "faults", &found);
+    table
+        .notes
+        .push(format!("{} rounds of {}", found.rounds.len(), load.about()));
+    Ok(table)
+}
+
+/// Measures all cases in rounds until the interval is narrow enough.
+fn rounds(
+    options: &Options,
+    mut work: impl FnMut() -> Result<BuildCost, Error>,
+) -> Result<BuildRounds, Error> {
     let mut found = BuildRounds::default();
     for round in 0..options.pairs {
         let mut builds = [const { None }; CASES.len()];
         for case in turns(round) {
-            let (took, session) = timed(&source, CASES[case].1)?;
-            builds[case] = Some(took);
+            let tracing = CASES[case].1.map(Tracing::kernel_locks);
+            builds[case] = Some(work()?);
+            let session = tracing.map(Tracing::finish).transpose()?;
             found.programs[case].extend(session.as_ref().and_then(share_of_programs));
+            found.counted[case].extend(session.as_ref().map(counted));
         }
         found.rounds.push(builds);
         let (_, half) = trimmed_and_half_width(&found.more(1, |took| took.seconds));
@@ -98,7 +139,13 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             break;
         }
     }
-    Ok(table(&found, &source))
+    Ok(found)
+}
+
+/// Returns how many waits, or acquisitions, a session has.
+fn counted(session: &Session) -> f64 {
+    let counts = session.events.iter().map(|event| event.count);
+    counts.sum::<u64>() as f64
 }
 
 fn source() -> Result<PathBuf, Error> {
@@ -155,43 +202,27 @@ fn children_cpu_time() -> Result<f64, Error> {
         .as_secs_f64())
 }
 
-fn timed(
-    source: &Path,
-    watched: Option<WaitSelection>,
-) -> Result<(BuildCost, Option<Session>), Error> {
-    let tracing = watched.map(Tracing::kernel_locks);
-    let took = build(source)?;
-    let session = tracing.map(Tracing::finish).transpose()?;
-    Ok((took, session))
-}
-
 /// Returns the percentage of the system's CPU time.
 fn share_of_programs(session: &Session) -> Option<f64> {
     let ran = session.cost.programs.as_ref()?.all_run_ns?;
     Some(100.0 * ran as f64 / session.cpu_ns.max(1) as f64)
 }
 
-fn table(found: &BuildRounds, source: &Path) -> Table {
-    let mut table = Table {
-        bench: "build",
-        ..Table::default()
-    };
+fn add(table: &mut Table, site: &str, found: &BuildRounds) {
     for (case, (name, watched)) in CASES.iter().enumerate() {
         let seconds = found.seconds(case);
         if seconds.is_empty() {
             continue;
         }
-        table.rows.push(TableRow::new(*name, &seconds, "s"));
+        table
+            .rows
+            .push(TableRow::new(*name, &seconds, "s").at(site));
         if watched.is_some() {
-            table.notes.push(note(name, case, found));
+            table
+                .notes
+                .push(format!("{site}: {}", note(name, case, found)));
         }
     }
-    let rounds = found.rounds.len();
-    let source = source.display();
-    table.notes.push(format!(
-        "{rounds} rounds of builds in {source}, the page cache dropped before each"
-    ));
-    table
 }
 
 fn note(name: &str, case: usize, found: &BuildRounds) -> String {
@@ -200,14 +231,26 @@ fn note(name: &str, case: usize, found: &BuildRounds) -> String {
         let (trimmed, half) = trimmed_and_half_width(&more);
         let (low, high) = (trimmed - half, trimmed + half);
         let mean = more.iter().sum::<f64>() / more.len() as f64;
-        format!("{trimmed:+.2} % (95% interval {low:+.2} to {high:+.2}; plain mean {mean:+.2})")
+        match half.is_finite() {
+            true => format!(
+                "{trimmed:+.2} % (95% interval {low:+.2} to {high:+.2}; plain mean {mean:+.2})"
+            ),
+            false => format!("{mean:+.2} % (too few rounds for an interval)"),
+        }
     };
     let (longer, cpu) = (interval(|took| took.seconds), interval(|took| took.cpu));
-    let (programs, _) = median_and_spread(&found.programs[case]);
-    format!(
-        "{name}: builds take {longer} longer, and {cpu} more CPU time; tiptoe's programs in the kernel ran {programs:.3} % of \
-         all CPU time"
-    )
+    let programs = match &found.programs[case][..] {
+        [] => String::new(),
+        shares => {
+            let (share, _) = median_and_spread(shares);
+            format!("; tiptoe's programs in the kernel ran {share:.3} % of all CPU time")
+        }
+    };
+    let counted = match &found.counted[case][..] {
+        [] => String::new(),
+        counts => format!("; {:.0} were counted", median_and_spread(counts).0),
+    };
+    format!("{name} takes {longer} longer, and {cpu} more CPU time{programs}{counted}")
 }
 
 /// Returns the trimmed mean, and half the width of its 95% interval by Yuen.
@@ -312,20 +355,36 @@ mod tests {
         let longer = found.more(1, |took| took.seconds);
         assert!((longer[0] - 10.0).abs() < 1e-9 && longer[1] == 0.0);
         let note = note("every", 2, &found);
-        assert!(
-            note.contains("builds take +75.00 % (95% interval "),
-            "{note}"
-        );
+        assert!(note.contains("takes +75.00 % (95% interval "), "{note}");
         let cpu = "and +10.00 % (95% interval +10.00 to +10.00; plain mean +10.00) more CPU time";
         assert!(note.contains(cpu), "{note}");
     }
 
+    /// Regression: one round was printed as `95% interval -inf to +inf`, and no programs as `NaN %`.
     #[test]
-    fn both_builds_of_a_pair_are_first_equally_often() {
-        let rounds: Vec<Vec<usize>> = (0..5).map(|round| turns(round).collect()).collect();
+    fn too_few_rounds_have_no_interval() {
+        let took = |seconds| Some(BuildCost { seconds, cpu: 5.0 });
+        let found = BuildRounds {
+            rounds: vec![[took(10.0), took(11.0), None]],
+            ..BuildRounds::default()
+        };
+        let few = "(too few rounds for an interval)";
+        let note = note("contended", 1, &found);
         assert_eq!(
-            rounds,
-            [&[0, 1, 2][..], &[1, 0], &[0, 1], &[1, 0], &[0, 1, 2]]
+            note,
+            format!("contended takes +10.00 % {few} longer, and +0.00 % {few} more CPU time")
         );
+    }
+
+    /// Regression: the naive way was measured in a quarter of the rounds, and always last.
+    #[test]
+    fn each_case_is_as_often_at_each_place() {
+        let rounds: Vec<[usize; 3]> = (0..6).map(turns).collect();
+        for place in 0..3 {
+            for case in 0..3 {
+                let count = rounds.iter().filter(|round| round[place] == case).count();
+                assert_eq!(count, 2, "case {case} at {place}");
+            }
+        }
     }
 }

@@ -7,10 +7,15 @@
 //!   switches.
 //! - `within`: the same with two tasks in one cgroup.
 //! - `ring`: as many tasks as cgroups hand the byte round.
-//! - `response`: the mean time to an answer of six workers in six cgroups, with 20 us of work each.
+//! - `response`: the time to an answer of six workers of different kinds in six cgroups (`program.c`), the geometric mean
+//!   over the workers, while all counts are read each second, as `perf stat -I 1000` does.
+//! - `birth` and `end`: how long it takes to make a process or a thread, and from its last instruction until it was
+//!   waited for.
 //! - `blind`: how long at each switch an event of the system did not count, by its own times.
 //!
 //! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
+
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::options::Options;
@@ -71,13 +76,33 @@ const WITHIN: [Case; 5] = [
     Case::PerCpu,
 ];
 const RING: [Case; 4] = [Case::Nobody, perf(2, false), tiptoe(0), Case::PerCpu];
-const RESPONSE: [Case; 5] = [
+const LIVES: [Case; 5] = [
+    Case::Nobody,
+    Case::System,
+    perf(2, false),
+    tiptoe(0),
+    Case::PerCpu,
+];
+/// Processes and threads: the program's word, and the rows' sites.
+const KINDS: [(char, [&str; 2]); 2] = [
+    ('p', ["birth of a process", "end of a process"]),
+    ('t', ["birth of a thread", "end of a thread"]),
+];
+/// Lives for each requested ms.
+const LIVES_PER_MS: u32 = 50;
+/// The last two read events at switches, as perf does.
+const RESPONSE: [Case; 7] = [
     Case::Nobody,
     Case::System,
     perf(2, true),
     tiptoe(0),
     Case::PerCpu,
+    tiptoe(1),
+    tiptoe(2),
 ];
+/// The interval of `perf stat -I 1000`, and the fewest readings of a measurement.
+const INTERVAL: Duration = Duration::from_secs(1);
+const READINGS: u32 = 2;
 
 /// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -94,13 +119,16 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     // Between two of the children, and inside one.
     let found = bench.ring("switch", &SWITCH, 2, CHILDREN, &mut table)?;
-    compare(&mut table, "switch", &found);
+    compare(&mut table, "switch", "switch", &found);
     let found = bench.ring("within", &WITHIN, 2, 1, &mut table)?;
-    compare(&mut table, "within", &found);
+    compare(&mut table, "within", "switch", &found);
     for cgroups in RINGS {
         let site = format!("ring of {cgroups}");
         let found = bench.ring(&site, &RING, cgroups, cgroups, &mut table)?;
-        compare(&mut table, &site, &found);
+        compare(&mut table, &site, "switch", &found);
+    }
+    for (kind, sites) in KINDS {
+        bench.lives(kind, sites, &mut table)?;
     }
     bench.response(&mut table)?;
     bench.blind(&mut table)?;
@@ -139,13 +167,46 @@ impl Bench<'_> {
         found
     }
 
+    /// Measures how long it takes to make processes or threads, and until they have ended.
+    fn lives(&mut self, kind: char, sites: [&str; 2], table: &mut Table) -> Result<(), Error> {
+        let path = self.folder.path().display().to_string();
+        let lives = LIVES_PER_MS * self.options.ms;
+        let named = |case: Case| format!("{} {}", case.name(), sites[0]);
+        let mut ends: Vec<(Case, Vec<f64>)> = LIVES.map(|case| (case, Vec::new())).into();
+        let found = in_turns(self.options.rounds, &LIVES, named, table, |case| {
+            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
+            let mut ask = |lives| self.program.ask(&format!("births {path} {kind} {lives}"));
+            ask(lives / 10 + 1)?;
+            let born_ns = ask(lives)?;
+            let ended_ns = self.program.ask("ends")?;
+            let own = ends.iter_mut().find(|(other, _)| *other == case);
+            if let Some((_, times)) = own {
+                times.push(ended_ns);
+            }
+            Ok(born_ns)
+        })?;
+        ends.retain(|(_, times)| !times.is_empty());
+        compare(table, sites[0], "birth", &found);
+        compare(table, sites[1], "end", &CaseResults { cases: ends });
+        Ok(())
+    }
+
     fn response(&mut self, table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
-        let question = format!("serve {path} {CHILDREN} {}", 50 * self.options.ms);
+        let time = (50 * Duration::from_millis(self.options.ms.into())).max(INTERVAL * READINGS);
+        let question = format!("serve {path} {CHILDREN} {}", time.as_millis());
         let named = |case: Case| format!("{} response", case.name());
         let found = in_turns(self.options.rounds, &RESPONSE, named, table, |case| {
-            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
-            self.program.ask(&question)
+            let mut counting = Counting::start(case, &self.folder, CHILDREN)?;
+            self.program.begin(&question)?;
+            let begun = Instant::now();
+            let mut next = INTERVAL;
+            while next <= time {
+                std::thread::sleep(next.saturating_sub(begun.elapsed()));
+                counting.read()?;
+                next += INTERVAL;
+            }
+            self.program.answer()
         })?;
         let bare = &found.cases[0].1;
         for (case, times) in &found.cases {
@@ -157,7 +218,7 @@ impl Bench<'_> {
         for (case, times) in &found.cases[1..] {
             let (ratio, spread) = ratio(times, bare);
             table.notes.push(format!(
-                "response: {} {:+.1} % (± {:.1})",
+                "response: {} {:+.1} % (± {:.1}), read each second",
                 case.name(),
                 100.0 * (ratio - 1.0),
                 100.0 * spread
@@ -188,8 +249,8 @@ impl Bench<'_> {
     }
 }
 
-/// Adds rows of a ring: the time of each case, and how much it exceeds that without counting in the same round.
-fn compare(table: &mut Table, site: &str, found: &CaseResults<Case>) {
+/// Adds rows: the time of each case, and notes: how much it exceeds that without counting in the same round.
+fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<Case>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();
     table
@@ -204,7 +265,7 @@ fn compare(table: &mut Table, site: &str, found: &CaseResults<Case>) {
         let (more, spread) = median_and_spread(&more);
         let (times, _) = ratio(times, bare);
         table.notes.push(format!(
-            "{site}: {} adds {more:.0} ns (± {spread:.0}) to a switch, {times:.2} times",
+            "{site}: {} adds {more:.0} ns (± {spread:.0}) to each {what}, {times:.2} times",
             case.name()
         ));
     }

@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "coverage",
         rows: Vec::new(),
-        notes: Vec::new(),
+        ..Table::default()
     };
     let folder = PrivateFolder::new("coverage").map_err(failed("making a folder"))?;
     for holder in &HOLDERS {

@@ -10,6 +10,17 @@ pub enum Error {
     /// The numbers exceed those of any machine.
     #[error("no machine has this many slots, CPUs or threads")]
     Numbers,
+    /// Threads would share CPUs, and their rates would be no rates of as many CPUs.
+    #[error("{threads} threads need {threads} CPUs, and {cpus} can be used")]
+    Threads {
+        /// The requested threads.
+        threads: u32,
+        /// The CPUs that may be used.
+        cpus: u32,
+    },
+    /// An input of the simulation cannot be measured.
+    #[error("the time of a cache line from one CPU to another cannot be measured on one CPU")]
+    OneCpu,
     /// The operating system refused.
     #[error("{what}: {error}")]
     Io {

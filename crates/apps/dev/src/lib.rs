@@ -3,7 +3,7 @@
 //!
 //! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
 //! quartiles, never a single run. Benches of hits generate and compile (`cc`) a program, and count that program's own
-//! CPU time. Before and after a bench other tracers of this machine are looked up and named beside the numbers.
+//! CPU time. Rates of several threads are by the wall clock, and threads never share CPUs unless a row says so. Before and after a bench other tracers of this machine are looked up and named beside the numbers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,6 +25,8 @@ mod schedule;
 mod scope;
 mod table;
 mod target;
+mod temporary;
+mod together;
 mod turns;
 mod uftrace;
 mod uprobe;
@@ -35,6 +37,7 @@ pub use breakpoint::{Breakpoints, Enable, Queue, Stress, Thread};
 pub use error::Error;
 pub use options::{Options, up_to};
 pub use table::{Table, TableRow};
+pub use temporary::{clean_up_on_signals, stay_if_ending};
 
 /// A bench by its name.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +65,8 @@ pub fn list() -> &'static [Bench] {
         },
         Bench {
             name: "build",
-            about: "how much longer a C build takes while waits for mmap_lock are watched (20 minutes)",
+            about: "how much longer a C build, and a load that contends, take while waits for mmap_lock are \
+                    watched (half an hour)",
             run: build::run,
         },
         Bench {
@@ -113,14 +117,26 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options.
+/// Runs a bench of breakpoints with its own options. Fails if `stress` has more threads than CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
+    if let Breakpoints::Stress(stress) = bench {
+        fit(stress.threads)?;
+    }
     quiet::watched(|| bench.run())
 }
 
-/// Runs a bench.
+/// Runs a bench. Fails if there are more threads than CPUs.
 pub fn run(name: &str, options: &Options) -> Result<Table, Error> {
     let bench = list().iter().find(|bench| bench.name == name);
     let bench = bench.ok_or_else(|| Error::Unknown(name.to_owned()))?;
+    fit(options.most_threads())?;
     quiet::watched(|| (bench.run)(options))
+}
+
+/// Fails if so many threads would share CPUs.
+fn fit(threads: u32) -> Result<(), Error> {
+    match together::cpus() {
+        cpus if threads > cpus => Err(Error::Threads { threads, cpus }),
+        _ => Ok(()),
+    }
 }

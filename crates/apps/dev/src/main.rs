@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Plan(args) => plan::run(&args),
     };
+    tiptoe_dev::stay_if_ending();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

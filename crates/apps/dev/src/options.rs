@@ -9,7 +9,7 @@ pub struct Options {
     pub rounds: usize,
     /// The most rounds of a bench whose cases take seconds.
     pub pairs: usize,
-    /// The CPU time of each single measurement.
+    /// The time of each single measurement.
     pub ms: u32,
     /// The numbers of threads to measure, the most last.
     pub threads: Vec<u32>,
@@ -18,7 +18,7 @@ pub struct Options {
 impl Options {
     /// Returns the default amount, with this agent.
     pub fn new(agent: &'static [u8]) -> Options {
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let cpus = crate::together::cpus();
         Options {
             agent,
             rounds: 7,

@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::temporary::TemporaryGuard;
+
 /// A folder that no other user can have made or can write to. This must hold because programs in it are run, also by
-/// root. It is removed when this is dropped.
+/// root. It is removed when this is dropped, or when a signal ends the process.
 #[derive(Debug)]
-pub(crate) struct PrivateFolder(PathBuf);
+pub(crate) struct PrivateFolder(TemporaryGuard);
 
 impl PrivateFolder {
     /// Makes a new folder, with these words in its name.
@@ -20,19 +22,12 @@ impl PrivateFolder {
     /// Makes the folder; fails if anything is at this path, even a link.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(PrivateFolder(path))
+        Ok(PrivateFolder(TemporaryGuard::folder(path)))
     }
 
     /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        // If it cannot be removed it is left to the system.
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path()
     }
 }
 

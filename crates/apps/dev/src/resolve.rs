@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench resolve`: the rate at which threads can look up an address's probe.
 //!
 //! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
-//! reader-writer lock, the usual way elsewhere. Rates are lookups in a second of each thread's own CPU time, summed,
-//! so that other programs do not count. Cases alternate within each round.
+//! reader-writer lock, the usual way elsewhere. Rates are lookups of all threads in a second by the wall clock
+//! ([`crate::together`]). Cases alternate within each round.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

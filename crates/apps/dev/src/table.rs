@@ -9,6 +9,9 @@ use serde::Serialize;
 pub struct Table {
     /// The name of the bench.
     pub bench: &'static str,
+    /// Lines in the form of another tool, whose numbers the rows have, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
     /// Refused or skipped cases, each in one sentence.
@@ -30,6 +33,9 @@ pub struct TableRow {
     /// The number of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    /// The number of CPUs, if there are fewer than threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// The number of distinct functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<usize>,
@@ -45,9 +51,12 @@ pub struct TableRow {
     /// The share of their time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
+    /// The share of their time in which threads slept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles.
+    /// Half the distance between the quartiles; half the range of few values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
@@ -55,16 +64,18 @@ pub struct TableRow {
 }
 
 /// The columns. Those without a value in any row are omitted.
-const HEADS: [&str; 10] = [
+const HEADS: [&str; 12] = [
     "case",
     "site",
     "depth",
     "threads",
+    "cpus",
     "sites",
     "mappings",
     "changes/s",
     "cpu targets %",
     "waiting %",
+    "asleep %",
     "value",
 ];
 
@@ -81,6 +92,9 @@ impl fmt::Display for Table {
                 .chain([HEADS[c].len()])
                 .max()
         };
+        self.lines
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))?;
         let mut line = |text: &dyn Fn(usize) -> String| {
             let columns = shown
                 .iter()
@@ -97,7 +111,71 @@ impl fmt::Display for Table {
     }
 }
 
+impl Table {
+    /// Makes notes of rows without a number, because a reader of the rows expects numbers.
+    pub(crate) fn keep_numbers(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        let (numbers, others): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| row.value.is_finite());
+        let note = |row: &TableRow| format!("no result: {}", row.name());
+        self.notes.extend(others.iter().map(note));
+        let finite = |number: Option<f64>| number.filter(|number| number.is_finite());
+        self.rows = numbers;
+        for row in &mut self.rows {
+            row.spread = finite(row.spread);
+            row.waiting_percent = finite(row.waiting_percent);
+            row.asleep_percent = finite(row.asleep_percent);
+        }
+    }
+
+    /// Returns a note on rows that scatter by more than a tenth of their value, if there are any.
+    pub(crate) fn scattered(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let scatters = |row: &&TableRow| {
+            row.spread
+                .is_some_and(|spread| spread > row.value.abs() / 10.0)
+        };
+        let rows: Vec<String> = self
+            .rows
+            .iter()
+            .filter(scatters)
+            .map(TableRow::name)
+            .collect();
+        let more = rows.get(NAMED).map_or("", |_| ", …");
+        let named = rows.iter().take(NAMED).map(String::as_str);
+        let named = named.collect::<Vec<_>>().join(", ");
+        let (count, all) = (rows.len(), self.rows.len());
+        (count > 0)
+            .then(|| format!("{count} of {all} rows scatter by more than a tenth: {named}{more}"))
+    }
+}
+
+/// Returns a time in a unit in which it has at most four digits before the point, and its spread.
+fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
+    const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
+    let (first, rest) = unit
+        .split_once(' ')
+        .map_or((unit, None), |(first, rest)| (first, Some(rest)));
+    let known = UNITS.iter().position(|unit| *unit == first);
+    let (mut by, mut last) = (1.0, known.unwrap_or(UNITS.len()));
+    while value.abs() / by >= 10_000.0 && last + 1 < UNITS.len() {
+        (by, last) = (by * 1_000.0, last + 1);
+    }
+    let unit = UNITS.get(last).unwrap_or(&first);
+    let spread = spread.map_or(String::new(), |spread| format!(" ± {:.2}", spread / by));
+    let rest = rest.map_or(String::new(), |rest| format!(" {rest}"));
+    format!("{:.2}{spread} {unit}{rest}", value / by)
+}
+
 impl TableRow {
+    /// Returns its case with what else names the row.
+    fn name(&self) -> String {
+        let site = self.site.iter().cloned();
+        let threads = self.threads.map(|threads| format!("({threads} threads)"));
+        let words = [self.case.clone()].into_iter().chain(site).chain(threads);
+        words.collect::<Vec<String>>().join(" ")
+    }
+
     /// Returns a row with the median and the spread of a case.
     pub(crate) fn new(case: impl Into<String>, values: &[f64], unit: &'static str) -> TableRow {
         let (value, spread) = median_and_spread(values);
@@ -110,6 +188,19 @@ impl TableRow {
         }
     }
 
+    /// Returns a row with the median and half the range of few values.
+    pub(crate) fn of_range(
+        case: impl Into<String>,
+        values: &[f64],
+        unit: &'static str,
+    ) -> TableRow {
+        let (low, high) = range(values);
+        TableRow {
+            spread: Some((high - low) / 2.0),
+            ..TableRow::new(case, values, unit)
+        }
+    }
+
     /// Returns the row with this site.
     pub(crate) fn at(self, site: impl Into<String>) -> TableRow {
         TableRow {
@@ -118,23 +209,32 @@ impl TableRow {
         }
     }
 
+    /// Returns the row with this number of threads, and with the CPUs if the threads must share them.
+    pub(crate) fn of_threads(self, threads: u32) -> TableRow {
+        let cpus = crate::together::cpus();
+        TableRow {
+            threads: Some(threads),
+            cpus: (threads > cpus).then_some(cpus),
+            ..self
+        }
+    }
+
     fn cells(&self) -> [String; HEADS.len()] {
         let number = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
-        let spread = self
-            .spread
-            .map_or(String::new(), |spread| format!(" ± {spread:.2}"));
+        let percent = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n:.1}"));
         [
             self.case.clone(),
             self.site.clone().unwrap_or_default(),
             number(self.depth.map(|n| n as usize)),
             number(self.threads.map(|n| n as usize)),
+            number(self.cpus.map(|n| n as usize)),
             number(self.sites),
             number(self.mappings),
             number(self.changes_per_s.map(|n| n as usize)),
             number(self.cpu_targets.map(|n| n as usize)),
-            self.waiting_percent
-                .map_or(String::new(), |percent| format!("{percent:.1}")),
-            format!("{:.2}{spread} {}", self.value, self.unit),
+            percent(self.waiting_percent),
+            percent(self.asleep_percent),
+            scaled(self.value, self.spread, self.unit),
         ]
     }
 }
@@ -153,6 +253,13 @@ pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
             .map_or(f64::NAN, |(low, high)| low + (high - low) * place.fract())
     };
     (at(0.5), (at(0.75) - at(0.25)) / 2.0)
+}
+
+/// Returns the least and the greatest value.
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
+    let least = values.iter().copied().min_by(f64::total_cmp);
+    let most = values.iter().copied().max_by(f64::total_cmp);
+    (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
 /// Returns the interval that contains the median 19 times of 20. It is by rank, because the distribution is unknown.
@@ -182,6 +289,51 @@ mod tests {
         assert_eq!(interval(&[7.0]), (7.0, 7.0));
     }
 
+    /// Regression: results were printed as `NaN`, `inf` and `13798131 ns`.
+    #[test]
+    fn every_result_is_a_number_that_can_be_read() {
+        assert_eq!(
+            scaled(13_798_131.0, Some(200_000.0), "ns"),
+            "13.80 ± 0.20 ms"
+        );
+        assert_eq!(scaled(123_456.0, None, "ns a pair"), "123.46 us a pair");
+        assert_eq!(scaled(9_999.0, None, "ns"), "9999.00 ns");
+        assert_eq!(scaled(1e9, None, "M/s"), "1000000000.00 M/s");
+        let mut table = Table {
+            rows: vec![
+                TableRow::new("measured", &[2.0, f64::INFINITY, 2.0, 2.0], "ns"),
+                TableRow::new("refused", &[], "ns").at("push").of_threads(1),
+            ],
+            ..Table::default()
+        };
+        table.rows[0].spread = Some(f64::INFINITY);
+        table.keep_numbers();
+        assert_eq!(table.notes, ["no result: refused push (1 threads)"]);
+        let text = format!("{table}{}", serde_json::to_string(&table).expect("JSON"));
+        assert!(
+            !["NaN", "inf", "null"]
+                .iter()
+                .any(|word| text.contains(word)),
+            "{text}"
+        );
+        assert_eq!(table.scattered(), None);
+    }
+
+    #[test]
+    fn rows_that_scatter_are_named() {
+        let row = |case: &str, spread| TableRow {
+            spread: Some(spread),
+            value: -10.0,
+            ..TableRow::new(case, &[1.0], "ns")
+        };
+        let table = Table {
+            rows: vec![row("a", 1.1), row("b", 1.0), row("c", 5.0)],
+            ..Table::default()
+        };
+        let note = "2 of 3 rows scatter by more than a tenth: a, c";
+        assert_eq!(table.scattered().as_deref(), Some(note));
+    }
+
     #[test]
     fn columns_without_values_are_not_shown() {
         let row = TableRow {
@@ -195,6 +347,7 @@ mod tests {
             bench: "uprobe",
             rows: vec![row],
             notes: vec!["x".into()],
+            ..Table::default()
         };
         assert_eq!(
             table.to_string(),
@@ -214,7 +367,7 @@ mod tests {
         let table = Table {
             bench: "uprobe",
             rows: vec![row],
-            notes: Vec::new(),
+            ..Table::default()
         };
         let json = serde_json::to_string(&table).expect("serializable");
         assert_eq!(

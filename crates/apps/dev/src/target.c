@@ -1,13 +1,13 @@
 // The program that `tiptoe bench` traces: loops that call functions, with a site for each kind of
 // first instruction. It reads one question a line from stdin and answers each with one line.
 //
-//   measure SITE DEPTH THREADS MS   CPU time of a call in ns, and the number of calls
+//   measure SITE DEPTH THREADS MS   CPU time of a call in ns, the number of calls, and of calls in a second by
+//                                   all threads, by the wall clock
 //   probed SITE                     how many of the site's functions are patched now
 //   gap MS OTHERS                   the longest time in ns for which a busy thread was stopped,
 //                                   without its waits for a CPU, beside OTHERS threads that sleep
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "apart.h"
 #include "still.h"
 
 struct site {
@@ -35,7 +36,7 @@ static struct site sites[] = {
 #include "sites.h"
 };
 #undef SITE
-enum { SITES = sizeof sites / sizeof sites[0], HEAD = 8 };
+enum { SITES = sizeof sites / sizeof sites[0], HEAD = 8, MOST = 256 };
 
 static void remember(void) {
     static unsigned char *const seconds[] = {
@@ -58,38 +59,61 @@ static long probed(const struct site *site) {
     return count;
 }
 
-struct work { const struct site *site; int deep; double limit, ns; long calls; };
+struct work {
+    const struct site *site;
+    int deep, thread, is_alone;
+    double limit, ns, start, end;
+    long calls;
+};
+static pthread_barrier_t begin;
 
-// Runs rounds in growing batches until the thread has used `limit` seconds of CPU time.
+// Runs rounds in growing batches until the thread has used `limit` seconds: of CPU time if it is alone, otherwise by
+// the wall clock, because all threads must end at once.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
+    clockid_t clock = work->is_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
     long batch = 1;
     work->site->run[work->deep](1);
-    double from = seconds(CLOCK_THREAD_CPUTIME_ID), spent;
+    if (!work->is_alone) {
+        stay_apart(work->thread);
+        pthread_barrier_wait(&begin);
+    }
+    double used = seconds(CLOCK_THREAD_CPUTIME_ID), from, spent;
+    work->start = seconds(CLOCK_MONOTONIC);
+    from = seconds(clock);
     do {
         work->site->run[work->deep](batch);
         work->calls += batch * work->site->functions;
-        spent = seconds(CLOCK_THREAD_CPUTIME_ID) - from;
-        if (spent < work->limit / 8 && batch < 1 << 20) batch *= 2;
+        spent = seconds(clock) - from;
+        if (spent < work->limit / 32 && batch < 1 << 20) batch *= 2;
     } while (spent < work->limit);
-    work->ns = spent * 1e9;
+    work->end = seconds(CLOCK_MONOTONIC);
+    work->ns = (seconds(CLOCK_THREAD_CPUTIME_ID) - used) * 1e9;
     return NULL;
 }
 
 static void measure_all(const struct site *site, int depth, int threads, double limit) {
-    struct work work[64];
-    pthread_t ids[64];
-    double ns = 0;
+    struct work work[MOST] = {0};
+    pthread_t ids[MOST];
+    double ns = 0, start, end;
     long calls = 0;
-    if (threads > 64) threads = 64;
-    for (int i = 0; i < threads; i++) work[i] = (struct work){site, depth > 0, limit, 0, 0};
+    if (threads > MOST) threads = MOST;
+    for (int i = 0; i < threads; i++)
+        work[i] = (struct work){.site = site, .deep = depth > 0, .thread = i, .is_alone = threads == 1, .limit = limit};
     if (threads == 1) measure(&work[0]);
     else {
+        pthread_barrier_init(&begin, NULL, (unsigned)threads);
         for (int i = 0; i < threads; i++) pthread_create(&ids[i], NULL, measure, &work[i]);
         for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
+        pthread_barrier_destroy(&begin);
     }
-    for (int i = 0; i < threads; i++) { ns += work[i].ns; calls += work[i].calls; }
-    printf("%.4f %ld\n", ns / (double)calls, calls);
+    start = work[0].start, end = work[0].end;
+    for (int i = 0; i < threads; i++) {
+        ns += work[i].ns, calls += work[i].calls;
+        if (work[i].start < start) start = work[i].start;
+        if (work[i].end > end) end = work[i].end;
+    }
+    printf("%.4f %ld %.1f\n", ns / (double)calls, calls, (double)calls / (end - start));
 }
 
 static void *wait_for(void *end) {
@@ -100,8 +124,8 @@ static void *wait_for(void *end) {
 
 static double gap_beside(int others, double limit) {
     pthread_mutex_t end = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t ids[64];
-    if (others > 64) others = 64;
+    pthread_t ids[MOST];
+    if (others > MOST) others = MOST;
     pthread_mutex_lock(&end);
     for (int i = 0; i < others; i++) pthread_create(&ids[i], NULL, wait_for, &end);
     double longest = gap(limit);

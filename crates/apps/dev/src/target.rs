@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
 use crate::private::PrivateFolder;
-use crate::workshop::{STILL, cc, failed};
+use crate::workshop::{HEADERS, cc, failed, finite};
 
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
@@ -30,14 +30,17 @@ pub(crate) struct Measured {
     pub ns_per_call: f64,
     /// The number of calls in the mean.
     pub calls: u64,
+    /// Calls of all threads in a second, by the wall clock.
+    pub per_s: f64,
 }
 
 impl Measured {
     fn parse(answer: &str) -> Option<Measured> {
-        let (ns, calls) = answer.split_once(' ')?;
+        let mut words = answer.split(' ');
         Some(Measured {
-            ns_per_call: ns.parse().ok()?,
-            calls: calls.parse().ok()?,
+            ns_per_call: finite(words.next()?).ok()?,
+            calls: words.next()?.parse().ok()?,
+            per_s: finite(words.next()?).ok()?,
         })
     }
 }
@@ -99,7 +102,7 @@ impl Target {
         self.folder.path().join(PROGRAM_NAME)
     }
 
-    /// Returns the CPU time per call.
+    /// Returns the CPU time per call, and the rate of calls.
     pub(crate) fn measure(&mut self, question: Question) -> Result<Measured, Error> {
         let Question {
             site,
@@ -111,13 +114,17 @@ impl Target {
         let mut whole = Measured {
             ns_per_call: 0.0,
             calls: 0,
+            per_s: 0.0,
         };
+        let mut s_per_call = 0.0;
         for name in site.names() {
             let answer = self.ask(&format!("measure {name} {depth} {threads} {ms}"))?;
             let parsed = Measured::parse(&answer).ok_or(Error::Answer(answer))?;
             whole.ns_per_call += parsed.ns_per_call / site.places as f64;
             whole.calls += parsed.calls;
+            s_per_call += 1.0 / (parsed.per_s * site.places as f64);
         }
+        whole.per_s = 1.0 / s_per_call;
         Ok(whole)
     }
 
@@ -177,11 +184,11 @@ fn compile(folder: &Path, sites: &[Site]) -> Result<PathBuf, Error> {
     };
     let files = [
         ("target.c", PROGRAM.to_owned()),
-        ("still.h", STILL.to_owned()),
         ("sites.h", header(sites)),
         ("sites.S", assembly(sites)),
     ];
-    for (name, text) in files {
+    let headers = HEADERS.map(|(name, text)| (name, text.to_owned()));
+    for (name, text) in files.into_iter().chain(headers) {
         std::fs::write(folder.join(name), text).map_err(io)?;
     }
     let arguments = ["-pthread", "-o", PROGRAM_NAME, "target.c", "sites.S"];
@@ -208,8 +215,9 @@ mod tests {
                         ms: 1,
                     })
                     .expect("an answer");
+                let is_whole = measured.ns_per_call > 0.0 && measured.per_s > 0.0;
                 assert!(
-                    measured.ns_per_call > 0.0 && measured.calls >= site.functions as u64,
+                    is_whole && measured.calls >= site.functions as u64,
                     "{site:?}"
                 );
             }

@@ -6,6 +6,9 @@
 //! time and two arguments. `under` and `not_under` are hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by
 //! arg0`, with one value.
 //!
+//! The rows `throughput_…` are calls of all threads in a second, by the wall clock: each thread is pinned to a CPU, and
+//! all begin together. They compare hits by a jump, by a trap, and by the kernel, with the floors that the machine sets.
+//!
 //! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and a jump
 //! back, made by the assembler, without counting. `bare_return` calls the copy, so that the function returns there
 //! first. `own_trap` is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp
@@ -24,9 +27,9 @@ use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Table, TableRow, median_and_spread};
-use crate::target::{Question, Target};
+use crate::target::{Measured, Question, Target};
 use crate::uftrace;
-use case::{CallLoad, Case, kind};
+use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
 
 /// Measures every case.
@@ -41,8 +44,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     .concat();
     let loads = questions(options.most_threads());
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
-    let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
+    let mut rates: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();
+    let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
         // Each round starts a new process, because an agent keeps what it learned of calls, and more of that makes it
         // slower.
@@ -51,20 +55,35 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         let mut measured = Vec::new();
         for turn in 0..Case::ALL.len() {
             let case = Case::ALL[(turn + round) % Case::ALL.len()];
-            let times = traced(&mut target, case, &probed, &loads, options)?;
-            measured.push((case, times.each));
-            kept.extend(times.kept);
+            if refused.contains_key(&case) {
+                continue;
+            }
+            match traced(&mut target, case, &probed, &loads, options) {
+                Ok(times) => {
+                    measured.push((case, times.each));
+                    kept.extend(times.kept);
+                }
+                // A user, or a kernel, without perf events.
+                Err(error) if case.is_kernels() => {
+                    refused.insert(case, error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
         }
         let after = untraced(&mut target, &loads, options)?;
         for (index, (before, after)) in before.iter().zip(&after).enumerate() {
+            let [before, after] = [before, after].map(|measured| measured.ns_per_call);
             added.entry((index, None)).or_default().push(after - before);
             for (case, times) in &measured {
-                if let Some(time) = times[index] {
+                if let Some(measured) = times[index] {
                     added
                         .entry((index, Some(*case)))
                         .or_default()
-                        .push(time - (before + after) / 2.0);
-                    whole.entry((index, *case)).or_default().push(time);
+                        .push(measured.ns_per_call - (before + after) / 2.0);
+                    rates
+                        .entry((index, *case))
+                        .or_default()
+                        .push(measured.per_s);
                 }
             }
         }
@@ -75,16 +94,21 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "uprobe",
         rows: rows.collect(),
-        notes: Vec::new(),
+        ..Table::default()
     };
     let mut target = Target::start(&all)?;
-    throughput(&mut table, &mut target, &loads, &whole, options)?;
+    throughput(&mut table, &mut target, &loads, &rates, options)?;
     clock::add(&mut table, &mut target, options)?;
     uftrace::add(&mut table, &mut target, options)?;
-    table.notes.push(format!(
-        "record: {:.0}% of the calls found room in their ring; a call without room writes nothing",
-        median_and_spread(&kept).0 * 100.0
-    ));
+    let refused = refused.iter();
+    let notes = refused.map(|(case, why)| format!("skipped: {} ({why})", case.name(KINDS[0])));
+    table.notes.extend(notes);
+    if !kept.is_empty() {
+        table.notes.push(format!(
+            "record: {:.0}% of the calls found room in their ring; a call without room writes nothing",
+            median_and_spread(&kept).0 * 100.0
+        ));
+    }
     table.notes.push(format!(
         "medians of {} alternating rounds; value is what a hit adds",
         options.rounds
@@ -92,7 +116,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns depth 0 and 5 for every kind, and more threads and more functions for `push`.
+/// Returns depth 0 and 5 for every kind, more functions for `push`, and more threads for `push`, a trap of ours, and one
+/// of the kernel's.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -102,10 +127,12 @@ fn questions(cpus: u32) -> Vec<CallLoad> {
             threads: 1,
         })
     });
-    let threads = (2..=cpus.max(2)).map(|threads| CallLoad {
-        site: KINDS[0],
-        depth: 0,
-        threads,
+    let threads = (2..=cpus).flat_map(|threads| {
+        [KINDS[0], TRAP, SINGLE_STEPPED].map(|site| CallLoad {
+            site,
+            depth: 0,
+            threads,
+        })
     });
     let many = MANY.iter().map(|&site| CallLoad {
         site,
@@ -115,23 +142,25 @@ fn questions(cpus: u32) -> Vec<CallLoad> {
     depths.chain(threads).chain(many).collect()
 }
 
-fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<f64, Error> {
+fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<Measured, Error> {
     let CallLoad {
         site,
         depth,
         threads,
     } = *load;
-    Ok(target
-        .measure(Question {
-            site,
-            depth,
-            threads,
-            ms: options.ms,
-        })?
-        .ns_per_call)
+    target.measure(Question {
+        site,
+        depth,
+        threads,
+        ms: options.ms,
+    })
 }
 
-fn untraced(target: &mut Target, loads: &[CallLoad], options: &Options) -> Result<Vec<f64>, Error> {
+fn untraced(
+    target: &mut Target,
+    loads: &[CallLoad],
+    options: &Options,
+) -> Result<Vec<Measured>, Error> {
     loads
         .iter()
         .map(|load| ask(target, load, options))
@@ -140,13 +169,13 @@ fn untraced(target: &mut Target, loads: &[CallLoad], options: &Options) -> Resul
 
 /// The times of each measurement; `None` if the case does not take part.
 struct Times {
-    each: Vec<Option<f64>>,
+    each: Vec<Option<Measured>>,
     /// The share of calls with a record, if calls are recorded.
     kept: Option<f64>,
 }
 
-impl From<Vec<Option<f64>>> for Times {
-    fn from(each: Vec<Option<f64>>) -> Times {
+impl From<Vec<Option<Measured>>> for Times {
+    fn from(each: Vec<Option<Measured>>) -> Times {
         Times { each, kept: None }
     }
 }
@@ -170,7 +199,7 @@ fn traced(
             .any(|load| load.site == **site && case.measures(load))
     };
     let sites: Vec<Site> = probed.iter().filter(wanted).copied().collect();
-    let times = |target: &mut Target| -> Result<Vec<Option<f64>>, Error> {
+    let times = |target: &mut Target| -> Result<Vec<Option<Measured>>, Error> {
         let times = loads.iter().map(|load| {
             case.measures(load)
                 .then(|| ask(target, load, options))
@@ -218,7 +247,7 @@ fn unprobed(
     case: Case,
     load: &CallLoad,
     options: &Options,
-) -> Result<Option<f64>, Error> {
+) -> Result<Option<Measured>, Error> {
     let site = case.floor(load.site).filter(|_| case.measures(load));
     let load = site.map(|site| CallLoad { site, ..*load });
     load.map(|load| ask(target, &load, options)).transpose()
@@ -234,55 +263,54 @@ fn row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
     }
 }
 
-/// Adds hits a second over all CPUs: ours, one counter that all share, and the kernel's.
+/// Adds hits a second over all CPUs: by a jump and by a trap, one counter that all threads share, and the kernel's.
 fn throughput(
     table: &mut Table,
     target: &mut Target,
     loads: &[CallLoad],
-    whole: &BTreeMap<(usize, Case), Vec<f64>>,
+    rates: &BTreeMap<(usize, Case), Vec<f64>>,
     options: &Options,
 ) -> Result<(), Error> {
-    let hot = |(_, load): &(usize, &CallLoad)| load.site == KINDS[0] && load.depth == 0;
-    for (index, load) in loads.iter().enumerate().filter(hot) {
-        for case in [Case::Count, Case::Kernel] {
-            let times = whole.get(&(index, case)).map_or(&[][..], Vec::as_slice);
-            per_second(table, case.name(load.site), load.threads, times);
-        }
-        let shared = CallLoad {
-            site: SHARED,
-            ..*load
+    let direct = |(_, load): &(usize, &CallLoad)| load.depth == 0;
+    for (index, load) in loads.iter().enumerate().filter(direct) {
+        let cases: &[Case] = match load.site {
+            site if site == KINDS[0] => &[Case::Count, Case::Kernel],
+            site if site == TRAP => &[Case::Count, Case::Floor],
+            site if site == SINGLE_STEPPED => &[Case::Kernel],
+            _ => continue,
         };
-        let times = (0..options.rounds).map(|_| ask(target, &shared, options));
-        per_second(
-            table,
-            "shared_counter",
-            load.threads,
-            &times.collect::<Result<Vec<_>, _>>()?,
-        );
+        for case in cases {
+            let found = rates.get(&(index, *case));
+            let found = found.map_or(&[][..], Vec::as_slice);
+            per_second(table, case.name(load.site), load, found);
+        }
+        if load.site == KINDS[0] {
+            let shared = CallLoad {
+                site: SHARED,
+                ..*load
+            };
+            let rate = |_| Ok(ask(target, &shared, options)?.per_s);
+            let rates = (0..options.rounds).map(rate);
+            let rates = rates.collect::<Result<Vec<f64>, Error>>()?;
+            per_second(table, "shared_counter", load, &rates);
+        }
     }
     Ok(())
 }
 
-fn per_second(table: &mut Table, name: &str, threads: u32, times: &[f64]) {
-    let rates: Vec<f64> = times
-        .iter()
-        .map(|ns| f64::from(threads) * 1e3 / ns)
-        .collect();
+fn per_second(table: &mut Table, name: &str, load: &CallLoad, rates: &[f64]) {
+    let rates: Vec<f64> = rates.iter().map(|rate| rate / 1e6).collect();
     let (value, spread) = median_and_spread(&rates);
+    let threads = load.threads;
     let each = value / f64::from(threads);
-    let case = format!("throughput_{name}");
+    let (case, site) = (format!("throughput_{name}"), kind(load.site));
     table.notes.push(format!(
-        "{case} ({threads} cpus): {value:.1} ± {spread:.1} M/s ({each:.1} M/s/cpu)"
+        "{case} of {site} ({threads} cpus): {value:.1} ± {spread:.1} M/s ({each:.1} M/s/cpu)"
     ));
     table.rows.push(TableRow {
-        case,
-        site: Some("push".to_owned()),
         depth: Some(0),
         threads: Some(threads),
         sites: Some(1),
-        value,
-        spread: Some(spread),
-        unit: "M/s",
-        ..TableRow::default()
+        ..TableRow::new(case, &rates, "M/s").at(site)
     });
 }

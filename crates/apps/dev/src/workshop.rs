@@ -9,8 +9,11 @@ use crate::private::PrivateFolder;
 
 const ASKING: &str = "asking the benched program";
 
-/// A header with clocks and gaps of a thread, which programs may include.
-pub(crate) const STILL: &str = include_str!("still.h");
+/// Headers that programs may include: clocks and gaps of a thread, and pinned threads.
+pub(crate) const HEADERS: [(&str, &str); 2] = [
+    ("still.h", include_str!("still.h")),
+    ("apart.h", include_str!("apart.h")),
+];
 
 /// A folder in which programs are compiled. It is removed when this is dropped.
 pub(crate) struct Workshop {
@@ -31,11 +34,11 @@ impl Workshop {
     ) -> Result<Workshop, Error> {
         let writing = || failed("writing the benched program");
         let folder = PrivateFolder::new(bench).map_err(writing())?;
-        for (name, text) in [("still.h", STILL)].iter().chain(headers) {
+        for (name, text) in HEADERS.iter().chain(headers) {
             std::fs::write(folder.path().join(name), text).map_err(writing())?;
         }
         let workshop = Workshop { folder };
-        workshop.compile("program", source, &["-pthread"])?;
+        workshop.compile("program", source, &["-pthread", "-lm"])?;
         Ok(workshop)
     }
 
@@ -79,10 +82,21 @@ impl Workshop {
     }
 }
 
+/// Parses a number of an answer. `nan` and `inf` are none.
+pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
+    let number = answer
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| Error::Answer(answer.to_owned()))
+}
+
 /// Compiles files of a folder.
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
+    // Otherwise a compiler that is killed would leave files that nothing removes.
+    command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {
         true => Ok(()),
@@ -127,8 +141,7 @@ impl Program {
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);
         read.map_err(failed(ASKING))?;
-        let number = answer.trim().parse();
-        number.map_err(|_| Error::Answer(answer.trim().to_owned()))
+        finite(answer.trim())
     }
 }
 
@@ -137,5 +150,19 @@ impl Drop for Program {
         // The program ends when its questions end, so they must be closed before the wait.
         self.questions = None;
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a program that had measured nothing answered `-nan`, which became a result.
+    #[test]
+    fn an_answer_is_a_number() {
+        assert_eq!(finite("13.5").ok(), Some(13.5));
+        for answer in ["nan", "-nan", "inf", "", "what?"] {
+            assert!(matches!(finite(answer), Err(Error::Answer(_))), "{answer}");
+        }
     }
 }

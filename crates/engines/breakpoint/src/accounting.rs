@@ -7,7 +7,7 @@ use crate::constraints::{Constraints, DenyReason, PlacedRequest};
 use crate::error::Error;
 use crate::geometry::{Geometry, HEAD};
 use crate::primitive::AtomicU64;
-use crate::request::{Kind, Request, Target};
+use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
@@ -110,29 +110,25 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         let shards = old_placed.shard().zip(new_placed.shard());
         let shard = shards.filter(|(old, new)| old == new);
         let hold = self.hold(shard.map(|(shard, _)| shard), OnContention::Wait)?;
-        if !self.constraints.remove_locked(&old_placed) {
-            return Err(Error::NotHeld);
-        }
-        let checked = self.check_locked(&new_placed, &hold);
-        let checked =
-            checked.map_err(|denied| self.constraints.explain_locked(&new_placed, denied));
-        let done = checked.and_then(|held| {
-            let _alone = self.backend_lock(OnContention::Wait)?;
-            let replaced = self.backend.replace(old, new);
-            replaced.map(|()| held).map_err(Error::Backend)
-        });
-        match &done {
-            Ok(held) => self.constraints.add_locked(&new_placed, held),
-            Err(_) => {
-                if hold.is_all() {
-                    // `gather_locked` for the new request may have moved the entry to another
-                    // shard.
-                    self.constraints.gather_locked(&old_placed);
-                }
-                self.constraints.restore_locked(&old_placed);
+        self.modify_locked(&old_placed, &new_placed, &hold)
+    }
+
+    /// Makes all replacements in one hold of the locks. If one is refused, all stay as they were.
+    pub fn modify_all(&self, all: &[Replacement]) -> Result<(), Error> {
+        let hold = self.hold(None, OnContention::Wait)?;
+        let modify = |old: &Request, new: &Request| {
+            let (old_placed, new_placed) = (self.placed(old)?, self.placed(new)?);
+            self.modify_locked(&old_placed, &new_placed, &hold)
+        };
+        for (count, Replacement { old, new }) in all.iter().enumerate() {
+            if let Err(error) = modify(old, new) {
+                // The last one first: each finds the slots that it had under the same hold.
+                let mut replaced = all.iter().take(count).rev();
+                replaced.try_for_each(|back| modify(&back.new, &back.old))?;
+                return Err(error);
             }
         }
-        done.map(|_| ())
+        Ok(())
     }
 
     /// Reserves all or nothing, in one hold of the locks.
@@ -219,6 +215,37 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.constraints.add_locked(placed, &held);
         hold.counters.reserved(1);
         Ok(())
+    }
+
+    /// Replaces `old_placed` by `new_placed`, or leaves `old_placed` as it was.
+    fn modify_locked(
+        &self,
+        old_placed: &PlacedRequest,
+        new_placed: &PlacedRequest,
+        hold: &Hold<'_, '_, W>,
+    ) -> Result<(), Error> {
+        if !self.constraints.remove_locked(old_placed) {
+            return Err(Error::NotHeld);
+        }
+        let checked = self.check_locked(new_placed, hold);
+        let checked = checked.map_err(|denied| self.constraints.explain_locked(new_placed, denied));
+        let done = checked.and_then(|held| {
+            let _alone = self.backend_lock(OnContention::Wait)?;
+            let replaced = self.backend.replace(old_placed.request, new_placed.request);
+            replaced.map(|()| held).map_err(Error::Backend)
+        });
+        match &done {
+            Ok(held) => self.constraints.add_locked(new_placed, held),
+            Err(_) => {
+                if hold.is_all() {
+                    // `gather_locked` for the new request may have moved the entry to another
+                    // shard.
+                    self.constraints.gather_locked(old_placed);
+                }
+                self.constraints.restore_locked(old_placed);
+            }
+        }
+        done.map(|_| ())
     }
 
     /// Returns whether a request can be granted; if all shards are held, with other shards' free

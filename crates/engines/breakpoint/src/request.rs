@@ -36,6 +36,15 @@ pub struct Request {
     pub holder: u64,
 }
 
+/// A request that takes the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The request that was granted.
+    pub old: Request,
+    /// The one that replaces it.
+    pub new: Request,
+}
+
 impl Request {
     /// Returns a request for one slot.
     pub fn new(target: Target, kind: Kind, holder: u64) -> Self {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Model, accounting, storage, task};
-use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Request, Side, Target};
+use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Replacement, Request, Side, Target};
 
 const T: u64 = 1_000;
 const O: u64 = 1_001;
@@ -315,6 +315,41 @@ fn a_refusal_names_the_holders() {
         "no debug register left on cpu 3: held by 7 of thread 1000, cpu-wide 9"
     );
     assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
+}
+
+/// Regression: each CPU was a call of its own, so that a refusal by one left a watch on some CPUs at its old address and
+/// on others at its new one.
+#[test]
+fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
+    let geometry = Geometry::new(3, Registers::Mixed(4), 64).expect("sane");
+    let words = storage(&geometry);
+    let ours = accounting(geometry, &words);
+    let on = |cpu, weight, holder| Request {
+        weight,
+        ..Request::new(Target::Cpu(cpu), Kind::Data, holder)
+    };
+    ours.reserve_wide(Kind::Data, 1, 1).expect("free");
+    ours.reserve(&on(1, 3, 9)).expect("free");
+    let moved = |weight| {
+        [0, 1, 2].map(|cpu| Replacement {
+            old: on(cpu, 1, 1),
+            new: on(cpu, weight, 2),
+        })
+    };
+    let held = || [0, 1, 2].map(|cpu| ours.held(Target::Cpu(cpu), Kind::Data));
+    let refused = ours.modify_all(&moved(2));
+    assert!(matches!(refused, Err(Error::NoSlot(_))), "{refused:?}");
+    assert_eq!(held(), [1, 4, 1]);
+    let mut strange = moved(1);
+    strange[2].old.holder = 7;
+    assert_eq!(ours.modify_all(&strange), Err(Error::NotHeld));
+    let before = ours.stats(Side::Writer).holds;
+    ours.modify_all(&moved(1)).expect("all are its own");
+    assert_eq!(ours.stats(Side::Writer).holds, before + 1);
+    let new = moved(1).map(|one| one.new);
+    ours.release_all(&new).expect("held");
+    ours.release(&on(1, 3, 9)).expect("held");
+    assert!(ours.is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tiptoe_sys::raw::futex;
 
 use super::inherited;
 use crate::error::Error;
-use crate::table::{Table, TableRow};
+use crate::table::{Table, TableRow, median_and_spread};
 
 /// How long the threads have to start.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -41,6 +41,9 @@ impl Enable {
                     threads: Some(self.passive + self.active),
                     ..TableRow::new("kernel", &times, "usecs/op")
                 });
+                table
+                    .lines
+                    .extend(self.as_perf(median_and_spread(&times).0));
                 table.notes.push(format!(
                     "an op is a switch off and a switch on, over {} sleeping and {} running threads; {} rounds of {}",
                     self.passive, self.active, self.rounds, self.repeat
@@ -49,6 +52,24 @@ impl Enable {
             Err(error) => table.notes.push(format!("skipped: kernel ({error})")),
         }
         Ok(table)
+    }
+
+    /// Returns what `perf bench breakpoint enable` prints for this number.
+    fn as_perf(&self, us_per_op: f64) -> [String; 6] {
+        [
+            "# Running 'breakpoint/enable' benchmark:".to_owned(),
+            format!(
+                "# Enabled/disabled breakpoint {} time with {} passive and {} active threads",
+                self.repeat, self.passive, self.active
+            ),
+            format!(
+                "     Total time: {:.3} [sec]",
+                us_per_op * f64::from(self.repeat) / 1e6
+            ),
+            String::new(),
+            format!("{us_per_op:15.6} usecs/op"),
+            String::new(),
+        ]
     }
 
     fn measure(&self) -> std::io::Result<f64> {
@@ -95,4 +116,22 @@ fn switch(events: &[PerfEvent], repeat: u32) -> std::io::Result<f64> {
         }
     }
     Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(repeat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_perfs() {
+        let enable = Enable {
+            repeat: 10,
+            passive: 2,
+            active: 1,
+            rounds: 1,
+        };
+        let perfs = "# Running 'breakpoint/enable' benchmark:\n# Enabled/disabled breakpoint 10 time with 2 passive and 1 \
+                     active threads\n     Total time: 0.001 [sec]\n\n      87.400000 usecs/op\n";
+        assert_eq!(enable.as_perf(87.4).join("\n"), perfs);
+    }
 }

@@ -4,6 +4,9 @@
 //! Each CPU has one thread that reserves and releases, as in `stress`. Up to this machine's number of CPUs `stress`
 //! itself is measured, too, so that the simulation can be compared with it.
 //!
+//! A simulation is as uncertain as its inputs. So these are measured several times, each time is simulated with random
+//! numbers of its own, and the spread of a simulated row is half the range of the results.
+//!
 //! The simplifications flatter the one mutex: a cache line's transfer takes as long with 256 CPUs as with two, and no
 //! cache is ever too small.
 
@@ -19,7 +22,7 @@ use super::forms::Form;
 use super::stress::{Measured, Stress};
 use crate::error::Error;
 use crate::options::up_to;
-use crate::table::{Table, TableRow, median_and_spread};
+use crate::table::{Table, TableRow, median_and_spread, range};
 use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
@@ -27,8 +30,8 @@ use prices::Prices;
 /// Events before the measured part of a simulation, and in it.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
-/// Simulations of each case, with different random numbers.
-const SEEDS: u64 = 3;
+/// How often the inputs are measured, and each case is simulated.
+const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 
 /// The simulation, and how its inputs are measured.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ pub struct Queue {
     pub slots: u32,
     /// The mean time of a thread's other work before a pair.
     pub work_ns: u32,
-    /// The time to transfer a cache line between two CPUs; measured if `None`.
+    /// The time to transfer a cache line between two CPUs; measured if `None`, for which there must be two.
     pub line_ns: Option<f64>,
     /// How often everything is measured.
     pub rounds: usize,
@@ -69,7 +72,8 @@ impl Queue {
             ..Stress::new(self.rounds, self.ms, here)
         };
         let sizes = up_to(self.cpus);
-        let prices = prices::measure(&stress, &sizes, self.line_ns)?;
+        let prices = (0..CALIBRATIONS).map(|_| prices::measure(&stress, &sizes, self.line_ns));
+        let prices = prices.collect::<Result<Vec<Prices>, Error>>()?;
         let mut table = Table {
             bench: "breakpoint queue",
             ..Table::default()
@@ -99,9 +103,10 @@ impl Queue {
         Ok(table)
     }
 
+    /// Simulates a case once with the inputs of each calibration.
     fn simulated(
         &self,
-        prices: &Prices,
+        calibrations: &[Prices],
         form: Form,
         cpus: u32,
         cpu_targets: u32,
@@ -112,12 +117,12 @@ impl Queue {
             _ => geometry,
         };
         let work = u64::from(self.work_ns) * 1000;
-        let outcome = |seed| {
+        let outcome = |(prices, seed): (&Prices, u64)| {
             let load = Pairs::new(prices, &geometry, cpu_targets, work, seed);
             let costs = &prices.costs;
             Machine::new(costs, cpus as usize, geometry.shards(), load, seed).run(BEFORE, EVENTS)
         };
-        let outcomes: Vec<Outcome> = (0..SEEDS).map(outcome).collect();
+        let outcomes: Vec<Outcome> = calibrations.iter().zip(0..).map(outcome).collect();
         let of = |part: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(part).collect::<Vec<f64>>();
         let all = f64::from(cpus);
         let pairs = of(&|one| {
@@ -129,50 +134,54 @@ impl Queue {
             threads: Some(cpus),
             cpu_targets: Some(cpu_targets),
             waiting_percent: Some(100.0 * median_and_spread(&waiting).0),
-            ..TableRow::new(format!("{} simulated", form.name()), &pairs, "ns a pair")
+            ..TableRow::of_range(format!("{} simulated", form.name()), &pairs, "ns a pair")
         })
     }
 
-    fn notes(&self, prices: &Prices) -> Vec<String> {
-        let ns = |ps: u64| format!("{:.1} ns", ps as f64 / 1000.0);
-        let of_cpu = |holds: &prices::Holds| ns(holds.of_cpu(self.cpus).hold);
-        let shards = geometry(self.cpus, self.slots).map_or(1, |geometry| geometry.shards());
-        let all = prices.tiptoe.of_cpu(self.cpus).exchange * 2 * shards as u64;
-        let (ours, mutex) = (&prices.tiptoe, &prices.global_mutex);
-        let ways = match (prices.has_measured_ways, self.line_ns) {
-            (_, Some(_)) => "taken as --line-ns says, from which the others follow",
-            (true, None) => "measured",
-            (false, None) => "assumed, as there is one CPU",
+    fn notes(&self, all: &[Prices]) -> Vec<String> {
+        let ns = |part: &dyn Fn(&Prices) -> u64| {
+            let all: Vec<f64> = all.iter().map(|one| part(one) as f64 / 1000.0).collect();
+            let (low, high) = range(&all);
+            format!(
+                "{:.1} ns ({low:.1} to {high:.1})",
+                median_and_spread(&all).0
+            )
         };
-        let costs = &prices.costs;
+        let shards = geometry(self.cpus, self.slots).map_or(1, |geometry| geometry.shards());
+        let ways = match self.line_ns {
+            Some(_) => "taken as --line-ns says, from which the others follow",
+            None => "measured",
+        };
+        let looks = all.first().map_or(0, |prices| prices.costs.looks);
         let mut notes = vec![
             format!(
                 "time by the clock that accounting takes of each CPU, a thread on each; simulated: a model, not a machine, \
-                 medians of {SEEDS} seeds; measured: `stress` on this machine, medians of {} rounds of {} ms",
+                 medians of {CALIBRATIONS} calibrations, ± half their range; measured: `stress` on this machine, medians of {} \
+                 rounds of {} ms, ± half the distance between the quartiles",
                 self.rounds, self.ms
             ),
             format!(
-                "a task's call holds its lock for {} (tiptoe) or {} (global_mutex), and takes and gives it back in {}; \
-                 one for one CPU of {} holds for {} (tiptoe; all {shards} locks in {}) or {} (global_mutex); outside: {}",
-                ns(ours.task.hold),
-                ns(mutex.task.hold),
-                ns(2 * ours.task.exchange),
+                "inputs (and their range over the calibrations): a task's call holds its lock for {} (tiptoe) or {} \
+                 (global_mutex), and takes and gives it back in {}; one for one CPU of {} holds for {} (tiptoe; all {shards} \
+                 locks in {}) or {} (global_mutex); outside: {}",
+                ns(&|one| one.tiptoe.task.hold),
+                ns(&|one| one.global_mutex.task.hold),
+                ns(&|one| 2 * one.tiptoe.task.exchange),
                 self.cpus,
-                of_cpu(ours),
-                ns(all),
-                of_cpu(mutex),
-                ns(prices.outside)
+                ns(&|one| one.tiptoe.of_cpu(self.cpus).hold),
+                ns(&|one| one.tiptoe.of_cpu(self.cpus).exchange * 2 * shards as u64),
+                ns(&|one| one.global_mutex.of_cpu(self.cpus).hold),
+                ns(&|one| one.outside)
             ),
             format!(
-                "from one CPU to another: a line {}, a shard {}, a task's turn under one mutex {} ({ways}); {} looks of {}, \
-                 then it sleeps; waking takes {}, and {} until that one runs",
-                ns(costs.line),
-                ns(prices.moved),
-                ns(prices.handed),
-                costs.looks,
-                ns(costs.look),
-                ns(costs.wake),
-                ns(costs.woken)
+                "inputs from one CPU to another ({ways}): a line {}, a shard {}, a task's turn under one mutex {}; {looks} looks \
+                 of {}, then it sleeps; waking takes {}, and {} until that one runs",
+                ns(&|one| one.costs.line),
+                ns(&|one| one.moved),
+                ns(&|one| one.handed),
+                ns(&|one| one.costs.look),
+                ns(&|one| one.costs.wake),
+                ns(&|one| one.costs.woken)
             ),
         ];
         if self.work_ns > 0 {
@@ -196,7 +205,7 @@ fn measured(
         let found = stress.once(form, threads, cpu_targets)?;
         // No thread waits in this form.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
-        Ok((found, ideal.ns > OWN * ideal.clock_ns))
+        Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };
     let found = (0..stress.rounds).map(round);
     let found = found.collect::<Result<Vec<_>, Error>>()?;
@@ -211,7 +220,7 @@ fn measured(
         waiting_percent: Some(100.0 * median_and_spread(&of(|found| found.waiting)).0),
         ..TableRow::new(
             format!("{} measured", form.name()),
-            &of(|found| found.clock_ns),
+            &of(|found| found.ns),
             "ns a pair",
         )
     };

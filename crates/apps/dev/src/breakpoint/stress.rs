@@ -1,20 +1,19 @@
 //! `stress`: each thread reserves and releases for itself, and nothing else. A percentage of the pairs is for a CPU.
 //!
-//! Times are the threads' own CPU time, so that other programs do not count. They include checks of a held lock, but
-//! not sleeps. The share of waiting is of wall time, and has both.
+//! Times are by the wall clock, of pinned threads that begin together ([`crate::together`]). They include checks of a
+//! held lock, and sleeps. The share of waiting has both; the share asleep is that of the threads' own time without a
+//! CPU, if no other program had it.
 
 use std::collections::BTreeMap;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tiptoe_breakpoint::{Kind, Request, Target};
 
 use super::forms::{Act, Form, Slots, Storage};
 use crate::error::Error;
 use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
+use crate::together::together;
 
 /// Pairs between two checks of the end flag. It must be a multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
@@ -47,12 +46,14 @@ struct StressCase {
 /// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// CPU time of each pair.
+    /// The wall time that a pair takes of its thread.
     pub(super) ns: f64,
-    /// Wall time of each pair of each thread.
-    pub(super) clock_ns: f64,
+    /// Its CPU time.
+    pub(super) cpu_ns: f64,
     /// The share of the time in which threads waited for each other.
     pub(super) waiting: f64,
+    /// The share of the time in which they slept.
+    pub(super) asleep: f64,
 }
 
 impl Stress {
@@ -85,7 +86,7 @@ impl Stress {
         let rows = measured.iter().map(|(case, found)| row(case, found));
         table.rows.extend(rows);
         table.notes.push(format!(
-            "CPU time of a pair of reserve and release; medians of {} alternating rounds of {} ms, \
+            "wall time of a pair of reserve and release, of pinned threads; medians of {} alternating rounds of {} ms, \
              {} slots, {} CPUs",
             self.rounds, self.ms, self.slots, self.cpus
         ));
@@ -133,13 +134,6 @@ impl Stress {
             form,
         })
     }
-
-    /// Returns the cost of a pair for each of this many threads.
-    pub(super) fn pair(&self, threads: u32) -> Result<f64, Error> {
-        let found = (0..self.rounds).map(|_| Ok(self.once(Form::Tiptoe, threads, 0)?.ns));
-        let found: Vec<f64> = found.collect::<Result<_, Error>>()?;
-        Ok(median_and_spread(&found).0)
-    }
 }
 
 struct Pairs {
@@ -155,46 +149,25 @@ impl Act<Measured> for Pairs {
             threads,
             ..
         } = self.case;
-        let is_over = AtomicBool::new(false);
-        let start = Barrier::new(threads as usize + 1);
-        let ((pairs, cpu), took) = std::thread::scope(|scope| {
-            let started: Vec<_> = (0..threads)
-                .map(|thread| {
-                    let (is_over, start) = (&is_over, &start);
-                    scope.spawn(move || {
-                        let mine = requests(thread, cpu_targets, self.cpus);
-                        start.wait();
-                        let begun = cpu_ns();
-                        let mut pairs = 0u64;
-                        while !is_over.load(Relaxed) {
-                            batch(slots, &mine);
-                            pairs += u64::from(BATCH);
-                        }
-                        (pairs, cpu_ns() - begun)
-                    })
-                })
-                .collect();
-            start.wait();
-            let begun = Instant::now();
-            std::thread::sleep(self.time);
-            is_over.store(true, Relaxed); // Relaxed: only ends the loops
-            let done = started.into_iter().flat_map(|thread| thread.join().ok());
-            let sum = done.fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            (sum, begun.elapsed())
-        });
-        let time_ns = took.as_nanos() as f64 * f64::from(threads);
+        let (work, _) = together(
+            threads,
+            || std::thread::sleep(self.time),
+            |thread, gate| {
+                let mine = requests(thread, cpu_targets, self.cpus);
+                let share = gate.repeat(|| {
+                    batch(slots, &mine);
+                    u64::from(BATCH)
+                });
+                (share, ())
+            },
+        );
         Measured {
-            ns: cpu / pairs.max(1) as f64,
-            clock_ns: time_ns / pairs.max(1) as f64,
-            waiting: slots.waited_ns() as f64 / time_ns,
+            ns: work.ns_each(),
+            cpu_ns: work.cpu_ns_each(),
+            waiting: slots.waited_ns() as f64 / work.lived_ns().max(1.0),
+            asleep: work.asleep(),
         }
     }
-}
-
-/// Returns the calling thread's CPU time.
-fn cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Returns a thread's requests in a batch: a percentage of them, evenly spread, for CPUs in turn.
@@ -227,11 +200,12 @@ fn row(case: &StressCase, found: &[Measured]) -> TableRow {
         let values = found.iter().map(part);
         values.collect::<Vec<f64>>()
     };
-    let waiting = median_and_spread(&of(|found| found.waiting)).0;
+    let percent = |part| Some(100.0 * median_and_spread(&of(part)).0);
     TableRow {
         threads: Some(case.threads),
         cpu_targets: Some(case.cpu_targets),
-        waiting_percent: Some(100.0 * waiting),
+        waiting_percent: percent(|found| found.waiting),
+        asleep_percent: percent(|found| found.asleep),
         ..TableRow::new(case.form.name(), &of(|found| found.ns), "ns")
     }
 }

@@ -1,8 +1,10 @@
 //! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`: `parallel` workers take
 //! batches, and a batch creates its threads, wakes them and joins them.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. For comparison
-//! there are `none`, the threads alone, and `kernel`, the kernel's events, which each thread inherits.
+//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` has the
+//! same calls with accounting off. So the price of accounting is the difference of `tiptoe` and `ideal` in the same
+//! round, and its interval says how much of it is chance. For comparison there are `none`, the threads alone, and
+//! `kernel`, the kernel's events, which each thread inherits. Each case is also printed as perf prints it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +14,7 @@ use tiptoe_breakpoint::{Kind, Request, Target};
 use tiptoe_sys::raw::futex;
 
 use super::forms::{Act, Form, Off, Slots, Storage};
-use super::{inherited, stress::Stress};
+use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, interval, median_and_spread};
 
@@ -79,7 +81,12 @@ impl Thread {
         let mut measured: BTreeMap<Case, Vec<Measured>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
-                let case = cases[(turn + round) % cases.len()];
+                // Reversed in every other round, so that no case is always the one after another.
+                let turn = match round.is_multiple_of(2) {
+                    true => turn,
+                    false => cases.len() - 1 - turn,
+                };
+                let case = cases[(turn + round / 2) % cases.len()];
                 let found = self.measure(case)?;
                 measured.entry(case).or_default().push(found);
             }
@@ -87,7 +94,7 @@ impl Thread {
         for (case, found) in &measured {
             self.add(&mut table, *case, found);
         }
-        self.compare(&mut table, &measured)?;
+        compare(&mut table, &measured);
         Ok(table)
     }
 
@@ -125,48 +132,62 @@ impl Thread {
             table.rows.push(TableRow {
                 threads: Some(self.threads),
                 waiting_percent: Some(100.0 * waiting),
-                ..TableRow::new(case.name(), values, unit)
+                ..TableRow::new(case.name(), values, unit).of_threads(self.parallel * self.threads)
             });
         };
-        row("usecs/op", &of(&|found| found.us_per_op));
+        let times = of(&|found| found.us_per_op);
+        row("usecs/op", &times);
         row("usecs/op/cpu", &of(&|found| found.us_per_op * each));
+        let lines = self.as_perf(case.name(), median_and_spread(&times).0);
+        table.lines.extend(lines);
     }
 
-    /// Adds notes: how much more each case takes than `ideal` in the same rounds, and how much accounting should add.
-    fn compare(
-        &self,
-        table: &mut Table,
-        measured: &BTreeMap<Case, Vec<Measured>>,
-    ) -> Result<(), Error> {
-        let ideal = measured.get(&Case::Of(Form::Ideal));
-        let ideal = ideal.map_or(&[][..], Vec::as_slice);
-        for (case, found) in measured {
-            if *case == Case::Of(Form::Ideal) {
-                continue;
-            }
-            let pairs = found.iter().zip(ideal);
-            let more: Vec<f64> = pairs
-                .map(|(found, ideal)| 100.0 * (found.us_per_op / ideal.us_per_op - 1.0))
-                .collect();
-            let (low, high) = interval(&more);
-            table.notes.push(format!(
-                "{}: {:+.1} % of ideal's time (95% interval {low:+.1} to {high:+.1}, {} alternating pairs)",
-                case.name(),
-                median_and_spread(&more).0,
-                more.len()
-            ));
-        }
-        let threads = self.parallel.min(super::cpus());
-        let pair = Stress::new(7, 10, threads).pair(threads)?;
-        let times: Vec<f64> = ideal.iter().map(|found| found.us_per_op).collect();
-        let op = median_and_spread(&times).0;
-        let added = pair * f64::from(self.breakpoints);
+    /// Returns what `perf bench breakpoint thread` prints for these numbers, after a line that names the case.
+    fn as_perf(&self, case: &str, us_per_op: f64) -> [String; 7] {
+        let ops = f64::from(self.repeat) * f64::from(self.threads);
+        let each = us_per_op * f64::from(self.parallel);
+        [
+            format!("# Running 'breakpoint/thread' benchmark: {case}"),
+            format!(
+                "# Created/joined {} threads with {} breakpoints and {} parallelism",
+                self.repeat, self.breakpoints, self.parallel
+            ),
+            format!("     Total time: {:.3} [sec]", us_per_op * ops / 1e6),
+            String::new(),
+            format!("{us_per_op:15.6} usecs/op"),
+            format!("{each:15.6} usecs/op/cpu"),
+            String::new(),
+        ]
+    }
+}
+
+/// Adds notes: how much more each case takes than `ideal` in the same rounds.
+fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<Measured>>) {
+    let ideal = measured.get(&Case::Of(Form::Ideal));
+    let ideal = ideal.map_or(&[][..], Vec::as_slice);
+    for (case, found) in measured {
+        let pairs = found.iter().zip(ideal);
+        let more: Vec<f64> = pairs
+            .map(|(found, ideal)| 100.0 * (found.us_per_op / ideal.us_per_op - 1.0))
+            .collect();
+        let what = match case {
+            Case::Of(Form::Ideal) => continue,
+            Case::Of(Form::Tiptoe) => "accounting (tiptoe)",
+            Case::Of(Form::GlobalMutex) => "accounting (global_mutex)",
+            Case::None => "no call (none)",
+            Case::Kernel => "open events (kernel)",
+        };
+        let (low, high) = interval(&more);
+        let contains = match low <= 0.0 && 0.0 <= high {
+            true => "; it contains 0",
+            false => "",
+        };
         table.notes.push(format!(
-            "accounting adds {:.2} %: {} pairs of {pair:.0} ns ({threads} threads) to {op:.1} usecs",
-            added / op / 10.0,
-            self.breakpoints
+            "{what}: {:+.1} % of ideal's time to a thread (95% interval {low:+.1} to {high:+.1}, {} alternating \
+             pairs{contains})",
+            median_and_spread(&more).0,
+            more.len()
         ));
-        Ok(())
     }
 }
 
@@ -239,21 +260,56 @@ impl Thread {
 mod tests {
     use super::*;
 
+    const SMALL: Thread = Thread {
+        repeat: 10,
+        breakpoints: 4,
+        parallel: 2,
+        threads: 3,
+        rounds: 2,
+    };
+
     #[test]
     fn every_form_is_measured() {
-        let thread = Thread {
-            repeat: 10,
-            breakpoints: 4,
-            parallel: 2,
-            threads: 3,
-            rounds: 2,
-        };
-        let table = thread.run().expect("measured");
+        let table = SMALL.run().expect("measured");
         let of = |unit| table.rows.iter().filter(move |row| row.unit == unit);
         assert!(of("usecs/op").count() >= 4);
         let both = of("usecs/op").zip(of("usecs/op/cpu"));
         for (op, cpu) in both {
             assert!((cpu.value / op.value - 2.0).abs() < 1e-6);
         }
+    }
+
+    /// Regression: the price was a pair of a hot loop divided by a thread's time.
+    #[test]
+    fn accounting_has_the_interval_of_alternating_pairs() {
+        let us = |us_per_op: &f64| Measured {
+            us_per_op: *us_per_op,
+            waiting: 0.0,
+        };
+        let of = |form, times: &[f64]| (Case::Of(form), times.iter().map(us).collect());
+        let measured = |ideal: &[f64], tiptoe: &[f64]| {
+            BTreeMap::<Case, Vec<Measured>>::from([
+                of(Form::Ideal, ideal),
+                of(Form::Tiptoe, tiptoe),
+            ])
+        };
+        let mut table = Table::default();
+        compare(
+            &mut table,
+            &measured(&[100.0, 200.0, 50.0], &[101.0, 198.0, 52.0]),
+        );
+        compare(&mut table, &measured(&[100.0; 3], &[110.0, 120.0, 130.0]));
+        let note = "accounting (tiptoe): +1.0 % of ideal's time to a thread (95% interval -1.0 to +4.0, 3 alternating \
+                    pairs; it contains 0)";
+        assert_eq!(table.notes[0], note);
+        assert!(table.notes[1].ends_with("interval +10.0 to +30.0, 3 alternating pairs)"));
+    }
+
+    #[test]
+    fn the_lines_are_perfs() {
+        let lines = SMALL.as_perf("kernel", 113.3);
+        let perfs = "# Created/joined 10 threads with 4 breakpoints and 2 parallelism\n     Total time: 0.003 [sec]\n\n     \
+                     113.300000 usecs/op\n     226.600000 usecs/op/cpu\n";
+        assert_eq!(lines[1..].join("\n"), perfs);
     }
 }

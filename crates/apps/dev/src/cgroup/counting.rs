@@ -71,7 +71,7 @@ pub(super) enum Counting {
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
-        _cgroups: Box<Cgroups>,
+        cgroups: Box<Cgroups>,
         read: CounterSet,
     },
 }
@@ -90,6 +90,23 @@ impl Counting {
             Case::Tiptoe { events } => tiptoe(events, false, folder)?,
             Case::PerCpu => tiptoe(0, true, folder)?,
         })
+    }
+
+    /// Reads all counts, as the tool does for each interval. What another process counts it reads itself.
+    pub(super) fn read(&mut self) -> Result<(), Error> {
+        match self {
+            Counting::Nobody | Counting::Bpftrace(_) => {}
+            Counting::Sets(sets) => {
+                for set in sets {
+                    set.read()?;
+                }
+            }
+            Counting::Tiptoe { cgroups, read } => {
+                cgroups.read()?;
+                read.read()?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns how long the system's clock did not count since it was enabled, on the CPU of the tasks.
@@ -153,7 +170,7 @@ fn tiptoe(events: usize, per_cpu: bool, folder: &Folder) -> Result<Counting, Err
     let mut cgroups = Cgroups::load(&read, wanted, &folder.tree, &folder.root)?;
     cgroups.start()?;
     Ok(Counting::Tiptoe {
-        _cgroups: Box::new(cgroups),
+        cgroups: Box::new(cgroups),
         read,
     })
 }

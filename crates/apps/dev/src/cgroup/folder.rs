@@ -7,12 +7,12 @@ use tiptoe_kernel::cgroups::Tree;
 use tiptoe_sys::host::cgroup::Cgroups;
 
 use crate::error::Error;
+use crate::temporary::TemporaryGuard;
 use crate::workshop::failed;
 
-/// A cgroup with children `c0` and so on, which are removed when this is dropped.
+/// A cgroup with children `c0` and so on. They are removed when this is dropped, or when a signal ends the process.
 pub(super) struct Folder {
-    path: PathBuf,
-    children: usize,
+    cgroup: TemporaryGuard,
     /// The mount point, and the tree below it.
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
@@ -24,16 +24,15 @@ impl Folder {
     pub(super) fn new(children: usize) -> Result<Folder, Error> {
         let found = Cgroups::detect()?;
         let root = found.v2.as_deref().ok_or(Error::Missing)?;
-        let name = format!("tiptoe-bench-{}", std::process::id());
+        let path = root.join(format!("tiptoe-bench-{}", std::process::id()));
+        let making = || failed("making cgroups");
+        fs::create_dir(&path).map_err(making())?;
         let mut folder = Folder {
             root: root.to_owned(),
             tree: Tree::default(),
-            path: root.join(name),
-            children,
+            cgroup: TemporaryGuard::cgroup(path),
             is_perfs: found.for_perf() == Some(root),
         };
-        let making = || failed("making cgroups");
-        fs::create_dir(&folder.path).map_err(making())?;
         for child in 0..children {
             fs::create_dir(folder.child(child)).map_err(making())?;
         }
@@ -42,20 +41,10 @@ impl Folder {
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.cgroup.path()
     }
 
     pub(super) fn child(&self, at: usize) -> PathBuf {
-        self.path.join(format!("c{at}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A cgroup that still has a task cannot be removed.
-        for child in 0..self.children {
-            let _ = fs::remove_dir(self.child(child));
-        }
-        let _ = fs::remove_dir(&self.path);
+        self.path().join(format!("c{at}"))
     }
 }

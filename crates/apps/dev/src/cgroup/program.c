@@ -2,10 +2,15 @@
 //   ring DIR TASKS CGROUPS   starts TASKS processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
 //   hops COUNT               hands it on COUNT times; ns per hop
 //   stop                     ends them; 1
-//   serve DIR WORKERS MS     as many clients in our own cgroup request 20 us of work each of WORKERS in DIR/c0 …,
-//                            for MS; the mean time to an answer, in ns
+//   serve DIR WORKERS MS     as many clients in our own cgroup ask WORKERS in DIR/c0 …, each of another kind, for MS; the
+//                            time to an answer in ns: the mean of each worker, and the geometric mean of these
+//   births DIR KIND COUNT    a task in DIR/c0 makes COUNT processes (KIND p) or threads (t), one after the other; the
+//                            mean time to make one, in ns
+//   ends                     the mean time from the last instruction of one of these until it was waited for, in ns
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -108,25 +113,69 @@ static void spin(double ns) {
     for (double end = now_ns() + ns; now_ns() < end;) {}
 }
 
+// The kinds of workers: little work, more, much; work with page faults; a sleep before it; and a second process that
+// does half of it.
+enum kind { LITTLE, MORE, MUCH, FAULTS, SLEEPS, HANDS_ON, KINDS };
+
+static void work(enum kind kind, int other) {
+    static const struct timespec nap = {0, 50000};
+    enum { LENGTH = 8 * 4096 };
+    char byte = 'x', *pages;
+    switch (kind) {
+    case MORE: spin(20000); break;
+    case MUCH: spin(100000); break;
+    case FAULTS:
+        pages = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) _exit(1);
+        for (int at = 0; at < LENGTH; at += 4096) pages[at] = 1;
+        munmap(pages, LENGTH);
+        spin(10000);
+        break;
+    case SLEEPS:
+        nanosleep(&nap, NULL);
+        spin(10000);
+        break;
+    case HANDS_ON:
+        spin(10000);
+        if (write(other, &byte, 1) != 1 || read(other, &byte, 1) != 1) _exit(0);
+        break;
+    default: spin(5000);
+    }
+}
+
+// Answers at one end of a socket. Of a worker that hands on, the second process is in the same cgroup.
+static void answer(enum kind kind, int requests) {
+    int ends[2] = {-1, -1};
+    char byte;
+    if (kind == HANDS_ON) {
+        if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)) fail("socketpair");
+        pid_t pid = fork();
+        if (pid < 0) fail("fork");
+        if (!pid) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            answer(LITTLE, ends[1]);
+        }
+    }
+    for (;;) {
+        if (read(requests, &byte, 1) != 1) _exit(0);
+        work(kind, ends[0]);
+        if (write(requests, &byte, 1) != 1) _exit(0);
+    }
+}
+
 struct seen {
     double sum_ns, count;
 };
 
 static double serve(const char *dir, int workers, int ms) {
     struct seen *seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct seen all = {0, 0};
-    double end = now_ns() + 20e6 + ms * 1e6, start = now_ns() + 20e6;
+    double logs = 0, end = now_ns() + 20e6 + ms * 1e6, start = now_ns() + 20e6;
     memset(seen, 0, 4096);
     for (int i = 0; i < workers; i++) {
         int ends[2];
         char byte;
         if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)) fail("socketpair");
-        if (!begin(dir, i))
-            for (;;) {
-                if (read(ends[1], &byte, 1) != 1) _exit(0);
-                spin(20000);
-                if (write(ends[1], &byte, 1) != 1) _exit(0);
-            }
+        if (!begin(dir, i)) answer((enum kind)(i % KINDS), ends[1]);
         if (!begin(dir, -1))
             for (double asked; (asked = now_ns()) < end;) {
                 if (write(ends[0], "x", 1) != 1 || read(ends[0], &byte, 1) != 1) _exit(0);
@@ -138,13 +187,54 @@ static double serve(const char *dir, int workers, int ms) {
     }
     usleep(20000 + (ms + 5) * 1000);
     stop();
-    for (int i = 0; i < workers; i++) all.sum_ns += seen[i].sum_ns, all.count += seen[i].count;
+    for (int i = 0; i < workers; i++) logs += log(seen[i].sum_ns / seen[i].count);
     munmap(seen, 4096);
-    return all.sum_ns / all.count;
+    return exp(logs / workers);
+}
+
+struct lives {
+    double born_ns, ended_ns, last;
+};
+static double ended_ns;
+
+static void *live(void *last) {
+    *(double *)last = now_ns();
+    return NULL;
+}
+
+static double births(const char *dir, char kind, int all) {
+    struct lives *lives = mmap(NULL, sizeof *lives, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double born_ns;
+    if (lives == MAP_FAILED) fail("mmap");
+    pid_t maker = begin(dir, 0);
+    if (!maker) {
+        for (int i = 0; i < all; i++) {
+            pthread_t thread;
+            pid_t pid = 0;
+            double start = now_ns();
+            if (kind == 't' && pthread_create(&thread, NULL, live, &lives->last)) _exit(1);
+            if (kind == 'p' && !(pid = fork())) {
+                live(&lives->last);
+                _exit(0);
+            }
+            lives->born_ns += now_ns() - start;
+            if (kind == 't') pthread_join(thread, NULL);
+            else if (pid < 0 || waitpid(pid, NULL, 0) != pid) _exit(1);
+            lives->ended_ns += now_ns() - lives->last;
+        }
+        _exit(0);
+    }
+    int status;
+    if (waitpid(maker, &status, 0) != maker) fail("waitpid");
+    count--;
+    born_ns = status ? NAN : lives->born_ns / all;
+    ended_ns = status ? NAN : lives->ended_ns / all;
+    munmap(lives, sizeof *lives);
+    return born_ns;
 }
 
 int main(void) {
-    char line[4096], dir[4096];
+    char line[4096], dir[4096], kind;
     int one, other, ring_of = 1;
     long number;
     cpu_set_t cpu;
@@ -164,7 +254,10 @@ int main(void) {
             answer = 1;
         } else if (sscanf(line, "serve %4095s %d %d", dir, &one, &other) == 3) {
             answer = serve(dir, one, other);
-        }
+        } else if (sscanf(line, "births %4095s %c %d", dir, &kind, &one) == 3)
+            answer = births(dir, kind, one);
+        else if (!strncmp(line, "ends", 4))
+            answer = ended_ns;
         printf("%.3f\n", answer);
         fflush(stdout);
     }

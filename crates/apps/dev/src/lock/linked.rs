@@ -15,8 +15,9 @@ use tiptoe_lock::lock_api::{self, RawMutex};
 use tiptoe_lock::{Contended, Nothing, Order, Waits};
 
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::{Options, up_to};
 use crate::table::{Table, TableRow, median_and_spread};
+use crate::together::{OwnLines, stay_apart};
 use crate::turns::{CaseResults, in_turns, ratio};
 
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
@@ -26,8 +27,8 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 const PAIRS: u32 = 1_000;
 /// Steps of a section: some 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// The numbers of threads that contend.
-const THREADS: [u32; 3] = [2, 4, 8];
+/// The numbers of threads that contend are 2, 4 and so on, to this many and to all CPUs.
+const FEWEST: u32 = 8;
 /// The case with which all others are compared.
 const BARE: &str = "parking_lot";
 
@@ -89,15 +90,12 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
             table.notes.push(note);
         });
     }
-    for threads in THREADS {
+    for threads in contenders(options) {
         // The work of several threads takes longer to settle.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
             let row = TableRow::new(*name, times, "ns").at("contended");
-            table.rows.push(TableRow {
-                threads: Some(threads),
-                ..row
-            });
+            table.rows.push(row.of_threads(threads));
         }
         compare(&found, |name, bare, times| {
             let (part, spread) = ratio(bare, times);
@@ -108,6 +106,11 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+fn contenders(options: &Options) -> impl Iterator<Item = u32> {
+    let most = options.most_threads().max(FEWEST);
+    up_to(most).into_iter().filter(|&threads| threads > 1)
 }
 
 fn measure<M: Copy>(
@@ -132,11 +135,6 @@ fn compare(found: &CaseResults<&'static str>, mut report: impl FnMut(&str, &[f64
     };
     cases.for_each(|(name, times)| report(name, bare, times));
 }
-
-/// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
-#[derive(Default)]
-#[repr(align(128))]
-struct OwnLines<A>(A);
 
 fn thread_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -171,8 +169,10 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     let (lock, over) = (OwnLines::<M>::default(), OwnLines(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
     let begin = scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
+        for thread in 0..threads {
+            let (ready, lock, over) = (&ready, &lock, &over);
+            scope.spawn(move || {
+                stay_apart(thread);
                 ready.wait();
                 while !over.0.load(Relaxed) {
                     lock.0.with(|sum| {
@@ -219,8 +219,10 @@ mod tests {
         run(&options, &mut table).expect("nothing is refused");
         let sites: Vec<_> = table.rows.iter().map(|row| row.site.as_deref()).collect();
         let at = |site| sites.iter().filter(|other| **other == Some(site)).count();
-        assert_eq!([at("pair"), at("pair_within"), at("contended")], [5, 3, 12]);
+        let contended = contenders(&options).count();
+        let expected = [5, 3, 4 * contended];
+        assert_eq!([at("pair"), at("pair_within"), at("contended")], expected);
         assert!(table.rows.iter().all(|row| row.value > 0.0), "{table}");
-        assert_eq!(table.notes.len(), 4 + 2 + 9);
+        assert_eq!(table.notes.len(), 4 + 2 + 3 * contended);
     }
 }

@@ -1,21 +1,29 @@
-// Looks up with glibc which library an address belongs to, in several threads at once, for MS milliseconds of each
-// one's CPU time: random addresses in the code of all loaded objects.
+// Looks up with glibc which library an address belongs to, in several pinned threads at once, for MS milliseconds:
+// random addresses in the code of all loaded objects.
 //
 //   find-object THREADS MS   prints how many objects, and millions of lookups a second over all threads
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST = 128, THREADS = 64, BATCH = 4096 };
+#include "apart.h"
+
+enum { MOST = 128, THREADS = 64, BATCH = 256 };
 
 static struct { uintptr_t start, size; } code[MOST];
 static int parts, objects;
 static double seconds;
+static pthread_barrier_t begin;
+
+struct looked {
+    int thread;
+    uint64_t count;
+    double start, end;
+};
 
 static int each(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size, (void)data;
@@ -32,13 +40,16 @@ static int each(struct dl_phdr_info *info, size_t size, void *data) {
 
 static double now(void) {
     struct timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-static void *look(void *rate) {
+static void *look(void *argument) {
+    struct looked *own = argument;
     uint64_t state = (uintptr_t)&state | 1, looked = 0, found = 0;
-    double start = now(), passed;
+    stay_apart(own->thread);
+    pthread_barrier_wait(&begin);
+    own->start = now();
     do {
         for (int i = 0; i < BATCH; i++) {
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -47,9 +58,9 @@ static void *look(void *rate) {
             found += !_dl_find_object((void *)(code[part].start + (uint32_t)state % code[part].size), &object);
         }
         looked += BATCH;
-        passed = now() - start;
-    } while (passed < seconds);
-    *(double *)rate = found == looked ? looked / passed / 1e6 : 0;
+        own->end = now();
+    } while (own->end - own->start < seconds);
+    own->count = found == looked ? looked : 0;
     return NULL;
 }
 
@@ -64,16 +75,22 @@ int main(int count, char **words) {
     if (threads < 1 || threads > THREADS)
         return 2;
     pthread_t started[THREADS];
-    double rates[THREADS], sum = 0;
-    for (int i = 0; i < threads; i++)
-        if (pthread_create(&started[i], NULL, look, &rates[i]))
+    struct looked all[THREADS] = {0};
+    double total = 0, start = 0, end = 0;
+    pthread_barrier_init(&begin, NULL, threads);
+    for (int i = 0; i < threads; i++) {
+        all[i].thread = i;
+        if (pthread_create(&started[i], NULL, look, &all[i]))
             return 3;
+    }
     for (int i = 0; i < threads; i++) {
         pthread_join(started[i], NULL);
-        if (rates[i] == 0)
+        if (all[i].count == 0)
             return 4;
-        sum += rates[i];
+        total += all[i].count;
+        if (i == 0 || all[i].start < start) start = all[i].start;
+        if (all[i].end > end) end = all[i].end;
     }
-    printf("%d %f\n", objects, sum);
+    printf("%d %f\n", objects, total / (end - start) / 1e6);
     return 0;
 }

@@ -1,15 +1,14 @@
 //! An address space, and threads that look up addresses in it. Every address that is looked up has a probe, and every
 //! result is checked.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 
 use crate::error::Error;
+use crate::together::together;
 
 /// The first mapping's address, the distance of mappings, and their length. The gaps are for the changes.
 const BASE: u64 = 0x7f00_0000_0000;
@@ -24,7 +23,9 @@ const OFFSET: u64 = 0x1000;
 const APART: u64 = 0x3d0;
 
 /// Lookups between two checks of the end flag.
-const BATCH: u64 = 4096;
+const BATCH: u64 = 256;
+/// Batches before the measurement.
+const WARM: u64 = 16;
 
 /// Returns the storage for this many mappings: eight share a table.
 pub(super) fn shape(mappings: usize) -> Shape {
@@ -55,27 +56,12 @@ impl Case {
 /// The number of lookups by their result, and their rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
-    /// Lookups in a second of CPU time, over all threads.
+    /// Lookups in a second, over all threads.
     pub per_s: f64,
     pub speculative: u64,
     pub locked: u64,
     pub unsure: u64,
     wrong: u64,
-}
-
-/// The shared state of one measurement's threads.
-struct Run {
-    case: Case,
-    least: Duration,
-    start: Barrier,
-    /// The number of threads that have not run for long enough.
-    left: AtomicU64,
-}
-
-impl Run {
-    fn goes_on(&self) -> bool {
-        self.left.load(Relaxed) > 0 // Relaxed: orders nothing; the join does
-    }
 }
 
 /// A space with `count` mappings.
@@ -114,8 +100,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Measures lookups in this many threads, each for `ms` of its CPU time and until all have that, while another
-    /// thread changes the space `changes_per_s` times a second.
+    /// Measures lookups in this many threads for `ms`, while another thread changes the space `changes_per_s` times a
+    /// second.
     pub(super) fn measure(
         &self,
         case: Case,
@@ -123,47 +109,30 @@ impl<'a> World<'a> {
         changes_per_s: u32,
         ms: u32,
     ) -> Result<Measured, Error> {
-        let run = Run {
-            case,
-            least: Duration::from_millis(ms.into()),
-            start: Barrier::new(threads as usize + 1),
-            left: AtomicU64::new(threads.into()),
-        };
-        let parts = std::thread::scope(|scope| {
-            let run = &run;
-            let looking: Vec<_> = (1..=u64::from(threads))
-                .map(|seed| scope.spawn(move || self.look(run, seed)))
-                .collect();
-            run.start.wait();
-            self.change(changes_per_s, run);
-            let joined = looking.into_iter().map(|thread| thread.join());
-            joined
-                .map(Result::unwrap_or_default)
-                .collect::<Vec<Measured>>()
-        });
+        let time = Duration::from_millis(ms.into());
+        let (work, parts) = together(
+            threads,
+            || self.change(changes_per_s, Instant::now() + time),
+            |thread, gate| {
+                let mut state = u64::from(thread) + 1;
+                let mut seen = Measured::default();
+                (0..WARM).for_each(|_| self.batch(case, &mut state, &mut Measured::default()));
+                let share = gate.repeat(|| {
+                    let before = seen.answers();
+                    self.batch(case, &mut state, &mut seen);
+                    seen.answers() - before
+                });
+                (share, seen)
+            },
+        );
         let sum = parts.into_iter().fold(Measured::default(), Measured::plus);
         if sum.wrong > 0 {
             return Err(Error::Answer(format!("{} wrong lookups", sum.wrong)));
         }
-        Ok(sum)
-    }
-
-    fn look(&self, run: &Run, mut state: u64) -> Measured {
-        let mut seen = Measured::default();
-        self.batch(run.case, &mut state, &mut Measured::default()); // warm
-        run.start.wait();
-        let (from, mut passed) = (cpu_time(), Duration::ZERO);
-        while run.goes_on() {
-            let before = passed;
-            self.batch(run.case, &mut state, &mut seen);
-            passed = cpu_time().saturating_sub(from);
-            if before < run.least && run.least <= passed {
-                run.left.fetch_sub(1, Relaxed); // Relaxed: orders nothing; the join does
-            }
-        }
-        let looked = seen.speculative + seen.locked + seen.wrong;
-        seen.per_s = looked as f64 / passed.as_secs_f64();
-        seen
+        Ok(Measured {
+            per_s: work.per_s(),
+            ..sum
+        })
     }
 
     #[inline(never)]
@@ -190,15 +159,16 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Maps memory in a gap, unmaps its middle, moves a part of the rest, and unmaps all: one of these per turn.
-    fn change(&self, per_s: u32, run: &Run) {
-        let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
-            return;
-        };
+    /// Maps memory in a gap, unmaps its middle, moves a part of the rest, and unmaps all: one of these per turn, until
+    /// `end`.
+    fn change(&self, per_s: u32, end: Instant) {
         let start = Instant::now();
+        let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
+            return sleep(end - start);
+        };
         let mut state = 1;
         let mut gap = 0;
-        for turn in (0..).take_while(|turn| turn % 4 != 0 || run.goes_on()) {
+        for turn in (0..).take_while(|turn| turn % 4 != 0 || Instant::now() < end) {
             sleep((pause * turn).saturating_sub(start.elapsed()));
             if turn % 4 == 0 {
                 let index = ((next(&mut state) >> 32) * self.count) >> 32;
@@ -231,9 +201,15 @@ impl Measured {
         }
     }
 
+    /// Returns the number of lookups that had an answer.
+    fn answers(&self) -> u64 {
+        self.speculative + self.locked + self.wrong
+    }
+
+    /// Adds the counts, not the rates.
     pub(super) fn plus(self, other: Measured) -> Measured {
         Measured {
-            per_s: self.per_s + other.per_s,
+            per_s: 0.0,
             speculative: self.speculative + other.speculative,
             locked: self.locked + other.locked,
             unsure: self.unsure + other.unsure,
@@ -261,9 +237,4 @@ fn next(state: &mut u64) -> u64 {
     let step = state.wrapping_mul(6_364_136_223_846_793_005);
     *state = step.wrapping_add(1_442_695_040_888_963_407);
     *state
-}
-
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,5 +1,5 @@
 // The program that `tiptoe bench scope` measures. Each line of its stdin is a question; each answer is one line.
-//   scope THREADS MS      CPU ns of a scope entered and left, the mean of this many concurrent threads
+//   scope THREADS MS      wall ns of a scope entered and left, the mean of this many pinned threads
 //   inner THREADS MS      the same inside another scope
 //   many THREADS MS       the same with a hundred scopes that take turns
 //   clock THREADS MS      two system calls for the thread's CPU time
@@ -9,10 +9,11 @@
 #define TIPTOE_IMPLEMENTATION
 #include "tiptoe.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+#include "apart.h"
 
 #define BATCH 1000
 #define MANY 100
@@ -54,30 +55,41 @@ static int within;
 static double limit_ms;
 static pthread_barrier_t start;
 
-static void *measure(void *ns) {
+struct mean {
+    unsigned thread;
+    double ns;
+};
+
+static void *measure(void *argument) {
+    struct mean *own = argument;
     tiptoe_token in = within ? tiptoe_scope_enter(&outer) : 0;
     double begun, end, done = 0;
+    stay_apart(own->thread);
     for (unsigned turn = 0; turn < BATCH; turn++) act(turn);
     pthread_barrier_wait(&start);
-    begun = now(CLOCK_THREAD_CPUTIME_ID);
+    begun = now(CLOCK_MONOTONIC);
     do {
         for (unsigned turn = 0; turn < BATCH; turn++) act(turn);
         done += BATCH;
-        end = now(CLOCK_THREAD_CPUTIME_ID);
+        end = now(CLOCK_MONOTONIC);
     } while (end - begun < limit_ms * 1e6);
-    *(double *)ns = (end - begun) / done;
+    own->ns = (end - begun) / done;
     tiptoe_scope_exit(in);
     return NULL;
 }
 
 static double mean(unsigned threads) {
     pthread_t all[MOST];
-    double ns[MOST], sum = 0;
+    struct mean means[MOST];
+    double sum = 0;
     if (threads == 0 || threads > MOST) return -1;
     pthread_barrier_init(&start, NULL, threads);
-    for (unsigned i = 0; i < threads; i++) pthread_create(&all[i], NULL, measure, &ns[i]);
+    for (unsigned i = 0; i < threads; i++) {
+        means[i].thread = i;
+        pthread_create(&all[i], NULL, measure, &means[i]);
+    }
     for (unsigned i = 0; i < threads; i++) pthread_join(all[i], NULL);
-    for (unsigned i = 0; i < threads; i++) sum += ns[i];
+    for (unsigned i = 0; i < threads; i++) sum += means[i].ns;
     pthread_barrier_destroy(&start);
     return sum / threads;
 }

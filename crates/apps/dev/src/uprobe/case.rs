@@ -3,7 +3,7 @@
 use tiptoe_collector::By;
 use tiptoe_event::Via;
 
-use crate::assembly::{BARE_RETURNS, DETOURS, OWN_TRAP, Site, TRAP};
+use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, OWN_TRAP, Site, TRAP};
 use crate::driver::{Calls, Traced};
 
 /// One way to trace.
@@ -44,6 +44,10 @@ pub(super) struct CallLoad {
     pub depth: u32,
     pub threads: u32,
 }
+
+/// The function whose first instruction the kernel executes out of line, in single steps, as it does with most.
+pub(super) const SINGLE_STEPPED: Site = KINDS[5];
+const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
 /// This is never true, because the benched functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
@@ -133,6 +137,11 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
+    /// Returns whether the kernel counts, which it may refuse.
+    pub(super) fn is_kernels(self) -> bool {
+        matches!(self, Case::Kernel | Case::KernelReturn)
+    }
+
     /// Returns whether hits must count, because a probe that counts nothing would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
@@ -141,7 +150,12 @@ impl Case {
     /// Returns whether the case has this measurement.
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
+        // There it is compared with our trap, which is at another site.
+        if threads > 1 && site == SINGLE_STEPPED {
+            return self == Case::Kernel;
+        }
         match self {
+            Case::Floor if site == TRAP => true,
             Case::Floor | Case::ReturnFloor => threads == 1 && self.floor(site).is_some(),
             Case::Count => true,
             Case::EntryReturn | Case::Latency | Case::Record => site != TRAP,

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::{
-    Accounting, Error as AccountingError, Geometry, Holder, Kind, Registers, Request, Side, Stats,
-    Target, Wait,
+    Accounting, Error as AccountingError, Geometry, Holder, Kind, Registers, Replacement, Request,
+    Side, Stats, Target, Wait,
 };
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 use tiptoe_sys::raw;
@@ -137,13 +137,19 @@ impl Slots {
         reserved.map_err(|error| self.explain(&error))
     }
 
+    /// Moves a watch's registers on all CPUs to another watch, or on none.
     pub(super) fn move_wide(&self, from: Watch, to: Watch) -> Result<(), Error> {
-        let accounting = self.accounting()?;
         let request =
             |watch: Watch, cpu| Request::new(Target::Cpu(cpu), watch.kind, watch.holder());
-        (0..self.geometry.cpus())
-            .try_for_each(|cpu| accounting.modify(&request(from, cpu), &request(to, cpu)))
-            .map_err(|error| self.explain(&error))
+        let cpus = 0..self.geometry.cpus();
+        let replacements: Vec<Replacement> = cpus
+            .map(|cpu| Replacement {
+                old: request(from, cpu),
+                new: request(to, cpu),
+            })
+            .collect();
+        let moved = self.accounting()?.modify_all(&replacements);
+        moved.map_err(|error| self.explain(&error))
     }
 
     /// Reserves a register of a thread for each watch, or none.

@@ -4,7 +4,6 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tiptoe_breakpoint::{Kind, Request, Target, Wait};
 use tiptoe_kernel::watchpoints::Futex;
 use tiptoe_sys::raw;
@@ -13,9 +12,14 @@ use super::super::forms::{Act, Form, Slots, Storage};
 use super::super::stress::Stress;
 use super::locks::{Costs, Ps};
 use crate::error::Error;
+use crate::together::{allowed, stay_on};
 
-/// The assumed time of a line's transfer on a machine with one CPU.
-const LINE_NS: f64 = 60.0;
+/// The ways in multiples of a line's transfer, if they cannot be measured.
+const IN_LINES: Ways = Ways {
+    line: 1.0,
+    handed: 2.0,
+    moved: 1.0,
+};
 /// Rounds of two CPUs that take turns, and of a sleeper that is woken.
 const TURNS: u32 = 5_000;
 const WAKES: u32 = 100;
@@ -32,8 +36,6 @@ pub(super) struct Prices {
     pub(super) handed: Ps,
     /// The additional time to get a shard's or the header's line that another CPU has written.
     pub(super) moved: Ps,
-    /// Whether transfers between CPUs were measured.
-    pub(super) has_measured_ways: bool,
 }
 
 /// The times of one form's calls.
@@ -67,7 +69,7 @@ impl Holds {
     }
 }
 
-/// Measures on this machine, for machines of these sizes.
+/// Measures on this machine, for machines of these sizes. Fails on one CPU if the time of a line's transfer is not given.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let within = |pair: f64, locks: usize| {
@@ -92,17 +94,16 @@ pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Resu
         })
     };
     let (tiptoe, global_mutex) = (holds(Form::Tiptoe)?, holds(Form::GlobalMutex)?);
-    let ways = two_cpus().map(|cpus| ways(stress, cpus)).transpose()?;
-    let measured = ways.unwrap_or(Ways {
-        line: LINE_NS,
-        handed: 2.0 * LINE_NS,
-        moved: LINE_NS,
-    });
-    let times = line.map_or(1.0, |line| line / measured.line);
+    let measured = two_cpus().map(|cpus| ways(stress, cpus)).transpose()?;
+    let ways = match (measured, line) {
+        (Some(measured), None) => measured,
+        (measured, Some(line)) => measured.unwrap_or(IN_LINES).with_line(line),
+        (None, None) => return Err(Error::OneCpu),
+    };
     let (wake, woken) = wake_ns();
     Ok(Prices {
         costs: Costs {
-            line: ps(measured.line * times),
+            line: ps(ways.line),
             look: ps(per(10_000, spin_and_look)),
             looks: u64::from(Futex::LOOKS),
             wake: ps(wake),
@@ -111,9 +112,8 @@ pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Resu
         outside: ps(ideal / 2.0),
         tiptoe,
         global_mutex,
-        handed: ps(measured.handed * times),
-        moved: ps(measured.moved * times),
-        has_measured_ways: ways.is_some(),
+        handed: ps(ways.handed),
+        moved: ps(ways.moved),
     })
 }
 
@@ -128,7 +128,7 @@ fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64,
         threads: 1,
         ..*stress
     };
-    let found = (0..stress.rounds).map(|_| Ok(stress.once(form, 1, cpu_targets)?.ns));
+    let found = (0..stress.rounds).map(|_| Ok(stress.once(form, 1, cpu_targets)?.cpu_ns));
     Ok(least(&found.collect::<Result<Vec<f64>, Error>>()?))
 }
 
@@ -180,10 +180,24 @@ struct Ways {
     moved: f64,
 }
 
+impl Ways {
+    /// Returns the same ways where a line's transfer takes this long.
+    fn with_line(self, line: f64) -> Ways {
+        // Below this the measurement found nothing to scale.
+        const LEAST_NS: f64 = 1.0;
+        let own = if self.line < LEAST_NS { IN_LINES } else { self };
+        let times = line / own.line;
+        Ways {
+            line,
+            handed: own.handed * times,
+            moved: own.moved * times,
+        }
+    }
+}
+
 /// Returns two CPUs that this thread may use, far from each other by their numbers.
 fn two_cpus() -> Option<[usize; 2]> {
-    let allowed = sched_getaffinity(None).ok()?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let mut cpus = allowed().into_iter();
     Some([cpus.next()?, cpus.next_back()?])
 }
 
@@ -251,13 +265,6 @@ impl Act<f64> for Turns {
     }
 }
 
-fn stay_on(cpu: usize) {
-    let mut there = CpuSet::new();
-    there.set(cpu);
-    // If this fails the two may share a CPU, and the medians are larger.
-    let _ = sched_setaffinity(None, &there);
-}
-
 /// Measures how long waking a thread takes, and from there until it runs.
 fn wake_ns() -> (f64, f64) {
     let (word, since) = (AtomicU32::new(0), AtomicU64::new(0));
@@ -293,4 +300,18 @@ fn wake_ns() -> (f64, f64) {
 fn quick(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 4).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: where no transfer could be measured, a given one was multiplied by infinity.
+    #[test]
+    fn ways_that_take_no_time_are_scaled_by_the_usual_ratios() {
+        for line in [0.0, 1.0] {
+            let ways = Ways { line, ..IN_LINES }.with_line(80.0);
+            assert_eq!([ways.line, ways.handed, ways.moved], [80.0, 160.0, 80.0]);
+        }
+    }
 }

@@ -125,7 +125,6 @@ fn prices() -> Prices {
         global_mutex: holds([30_000, 60_000, 200_000]),
         handed: 100_000,
         moved: 60_000,
-        has_measured_ways: true,
     }
 }
 
@@ -176,18 +175,44 @@ fn the_same_seed_gives_the_same_answer() {
     assert_ne!(both[0], pairs(16, None, 10, 8));
 }
 
+const QUEUE: Queue = Queue {
+    cpus: 4,
+    cpu_targets: Some(10),
+    slots: 4,
+    work_ns: 0,
+    line_ns: Some(100.0),
+    rounds: 1,
+    ms: 2,
+};
+
+/// Regression: the spread was that of random numbers, so that two runs were far outside of each other's.
+#[test]
+fn a_simulation_spreads_as_far_as_its_inputs() {
+    let task = LockTimes {
+        hold: 900_000,
+        exchange: 4_000,
+    };
+    let slow = Prices {
+        global_mutex: Holds::fixed(task, &[(16, task)]),
+        ..prices()
+    };
+    let row = |calibrations: &[Prices]| {
+        let row = QUEUE.simulated(calibrations, Form::GlobalMutex, 16, 0);
+        let row = row.expect("sane numbers");
+        (row.value, row.spread.expect("a range"))
+    };
+    let ((low, none), (high, _)) = (row(&[prices()]), row(std::slice::from_ref(&slow)));
+    let (middle, half) = row(&[prices(), slow]);
+    assert!(none == 0.0 && high > 2.0 * low, "{low} {high}");
+    assert!(
+        middle - half <= 1.05 * low && 0.95 * high <= middle + half,
+        "{middle} {half}"
+    );
+}
+
 #[test]
 fn both_forms_are_simulated_and_measured() {
-    let queue = Queue {
-        cpus: 4,
-        cpu_targets: Some(10),
-        slots: 4,
-        work_ns: 0,
-        line_ns: Some(100.0),
-        rounds: 1,
-        ms: 2,
-    };
-    let table = queue.run().expect("measured");
+    let table = QUEUE.run().expect("measured");
     let count = |what: &str| {
         let named = table.rows.iter().filter(|row| row.case.ends_with(what));
         named.count()

@@ -1,0 +1,18 @@
+// Threads that are measured by the wall clock: each stays on one CPU, as in together.rs.
+#include <pthread.h>
+#include <sched.h>
+
+// Pins the calling thread to one of the CPUs that the process may use, by the thread's number.
+static void stay_apart(int thread) {
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed)) return;
+    int turn = thread % CPU_COUNT(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || turn--) continue;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        // If this fails two threads may share a CPU, and the rates are lower.
+        sched_setaffinity(0, sizeof one, &one);
+        return;
+    }
+}

@@ -1,0 +1,167 @@
+//! What benches make besides numbers: children, folders and cgroups.
+//!
+//! Folders and cgroups are removed when their owner is dropped, which a signal would skip. So a thread waits for SIGINT,
+//! SIGTERM and SIGHUP. It then kills all descendants, removes what is still there, and ends the process.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tiptoe_sys::host::Process;
+
+/// How long the end of killed processes, and the removal of their cgroups, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(2);
+
+/// What is there now.
+static MADE: Mutex<Vec<Temporary>> = Mutex::new(Vec::new());
+/// Set when a signal ends the process, before its children are killed.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Temporary {
+    Folder(PathBuf),
+    Cgroup(PathBuf),
+}
+
+impl Temporary {
+    /// Removes it with its content. What cannot be removed is left to the system.
+    fn remove(&self) {
+        match self {
+            Temporary::Folder(path) => {
+                let _ = std::fs::remove_dir_all(path);
+            }
+            Temporary::Cgroup(path) => remove_cgroup(path, Instant::now() + PATIENCE),
+        }
+    }
+}
+
+/// Ends the tasks of a cgroup, and removes it and those below it.
+fn remove_cgroup(path: &Path, until: Instant) {
+    // Before Linux 5.14 there is no such file; then only cgroups without tasks can be removed.
+    let _ = std::fs::write(path.join("cgroup.kill"), "1");
+    let below = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.for_each(|folder| remove_cgroup(&folder.path(), until));
+    // A killed task stays in its cgroup until it has ended.
+    while std::fs::remove_dir(path).is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+        && Instant::now() < until
+    {
+        std::thread::sleep(TICK);
+    }
+}
+
+/// A folder or a cgroup. It is removed when this is dropped, or when a signal ends the process.
+#[derive(Debug)]
+pub(crate) struct TemporaryGuard(Temporary);
+
+impl TemporaryGuard {
+    pub(crate) fn folder(path: PathBuf) -> TemporaryGuard {
+        TemporaryGuard::new(Temporary::Folder(path))
+    }
+
+    pub(crate) fn cgroup(path: PathBuf) -> TemporaryGuard {
+        TemporaryGuard::new(Temporary::Cgroup(path))
+    }
+
+    fn new(made: Temporary) -> TemporaryGuard {
+        let all = MADE.lock();
+        all.unwrap_or_else(PoisonError::into_inner)
+            .push(made.clone());
+        TemporaryGuard(made)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match &self.0 {
+            Temporary::Folder(path) | Temporary::Cgroup(path) => path,
+        }
+    }
+}
+
+impl Drop for TemporaryGuard {
+    fn drop(&mut self) {
+        self.0.remove();
+        let all = MADE.lock();
+        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        all.retain(|made| *made != self.0);
+    }
+}
+
+/// From now on a signal that ends the process also ends its children, and removes its folders and cgroups.
+pub fn clean_up_on_signals() -> io::Result<()> {
+    // Signals that are ignored, as below `nohup`, must stay so.
+    let status = Process::current().status().map_err(io::Error::other)?;
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let mut signals = Signals::new(signals.filter(|signal| !status.sig_ign.contains(*signal)))?;
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            end(signal);
+        }
+    })?;
+    Ok(())
+}
+
+/// Does not return if a signal is ending the process. The main thread must call this before it prints a failure,
+/// because a bench fails if its children are killed.
+pub fn stay_if_ending() {
+    // Acquire: pairs with the Release in `end`.
+    while IS_ENDING.load(Ordering::Acquire) {
+        std::thread::sleep(TICK);
+    }
+}
+
+fn end(signal: i32) -> ! {
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must see this flag.
+    IS_ENDING.store(true, Ordering::Release);
+    let until = Instant::now() + PATIENCE;
+    // Orphans become our children, and are found. If this fails they are left.
+    let _ = set_child_subreaper(Some(getpid()));
+    // The main thread, or a child, may start another one just now.
+    loop {
+        let living = descendants(std::process::id());
+        for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
+            // It fails only if it has ended.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        if living.is_empty() || Instant::now() > until {
+            break;
+        }
+        std::thread::sleep(TICK);
+    }
+    let made = MADE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    made.iter().rev().for_each(Temporary::remove);
+    std::process::exit(128 + signal)
+}
+
+/// Returns the living processes below one, the nearest first.
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut all = children(pid);
+    let mut next = 0;
+    while let Some(&pid) = all.get(next) {
+        all.extend(children(pid));
+        next += 1;
+    }
+    // A zombie has ended, and only waits for the main thread.
+    let lives = |pid: &u32| {
+        let status = Process::new(*pid).and_then(Process::status);
+        status.is_ok_and(|status| !matches!(status.state, 'Z' | 'X'))
+    };
+    all.retain(lives);
+    all
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let words = lists.iter().flat_map(|list| list.split_whitespace());
+    words.filter_map(|pid| pid.parse().ok()).collect()
+}

@@ -1,0 +1,243 @@
+//! Runs the same work in several threads at once, and measures it by the wall clock.
+//!
+//! Each thread stays on one CPU, a barrier starts all of them, and their rate is the work of all threads in the time
+//! from the first thread's start to the last one's end. CPU time would flatter: it does not contain waits, and threads
+//! that share a CPU would count as if each had its own.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Returns how many threads can run at once: the CPUs that this process may use, or fewer if its cgroup has a quota.
+pub(crate) fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
+}
+
+/// Returns the numbers of the CPUs that the calling thread may use.
+pub(crate) fn allowed() -> Vec<usize> {
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let cpus = 0..CpuSet::MAX_CPU;
+    cpus.filter(|&cpu| allowed.is_set(cpu)).collect()
+}
+
+/// Pins the calling thread to this CPU.
+pub(crate) fn stay_on(cpu: usize) {
+    let mut there = CpuSet::new();
+    there.set(cpu);
+    // If this fails two threads may share a CPU, and the rates are lower.
+    let _ = sched_setaffinity(None, &there);
+}
+
+/// Pins the calling thread to one of the CPUs that it may use, by its number among the threads.
+pub(crate) fn stay_apart(thread: u32) {
+    let allowed = allowed();
+    if let Some(turn) = (thread as usize).checked_rem(allowed.len()) {
+        stay_on(allowed[turn]);
+    }
+}
+
+/// A thread's part of the work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadShare {
+    /// The number of its operations.
+    pub(crate) done: u64,
+    start: Instant,
+    end: Instant,
+    /// Its CPU time.
+    cpu: Duration,
+    /// How long it was ready to run and had no CPU.
+    queued: Duration,
+}
+
+/// The work of all threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    /// The number of all operations.
+    pub(crate) done: u64,
+    /// The time from the first start to the last end.
+    wall: Duration,
+    /// The sums over threads of the time from start to end, of CPU time, and of time without a CPU.
+    lived: Duration,
+    cpu: Duration,
+    queued: Duration,
+}
+
+impl Work {
+    fn of(shares: &[ThreadShare]) -> Work {
+        let start = shares.iter().map(|share| share.start).min();
+        let end = shares.iter().map(|share| share.end).max();
+        let wall = start.zip(end).map(|(start, end)| end - start);
+        let sum = |part: fn(&ThreadShare) -> Duration| shares.iter().map(part).sum();
+        Work {
+            done: shares.iter().map(|share| share.done).sum(),
+            wall: wall.unwrap_or_default(),
+            lived: sum(|share| share.end - share.start),
+            cpu: sum(|share| share.cpu),
+            queued: sum(|share| share.queued),
+        }
+    }
+
+    /// Returns the operations of all threads in a second.
+    pub(crate) fn per_s(&self) -> f64 {
+        self.done as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Returns the wall time that an operation takes of its thread.
+    pub(crate) fn ns_each(&self) -> f64 {
+        self.lived_ns() / self.done.max(1) as f64
+    }
+
+    /// Returns the CPU time of an operation.
+    pub(crate) fn cpu_ns_each(&self) -> f64 {
+        self.cpu.as_nanos() as f64 / self.done.max(1) as f64
+    }
+
+    /// Returns the sum of all threads' wall time.
+    pub(crate) fn lived_ns(&self) -> f64 {
+        self.lived.as_nanos() as f64
+    }
+
+    /// Returns the share of their time in which threads slept. The time in which another program had their CPU is no
+    /// sleep.
+    pub(crate) fn asleep(&self) -> f64 {
+        let awake = self.cpu + self.queued;
+        self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)
+    }
+}
+
+/// Where each thread begins, and when it ends.
+pub(crate) struct Gate {
+    start: Barrier,
+    is_over: OwnLines<AtomicBool>,
+}
+
+/// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct OwnLines<A>(pub(crate) A);
+
+impl Gate {
+    /// Waits for all threads, then repeats `batch` until the measurement is over. `batch` returns how many operations
+    /// it did. Each thread must call this once.
+    pub(crate) fn repeat(&self, mut batch: impl FnMut() -> u64) -> ThreadShare {
+        self.start.wait();
+        let (cpu, queued, start) = (cpu_time(), queued(), Instant::now());
+        let mut done = 0;
+        while !self.is_over.0.load(Relaxed) {
+            done += batch();
+        }
+        ThreadShare {
+            done,
+            start,
+            end: Instant::now(),
+            cpu: cpu_time().saturating_sub(cpu),
+            queued: self::queued().saturating_sub(queued),
+        }
+    }
+}
+
+/// Runs `each` in this many pinned threads, with their numbers. `meanwhile` runs in the calling thread from their
+/// start on, and the measurement is over when it returns. Returns the work, and what each thread returned besides.
+pub(crate) fn together<A: Send>(
+    threads: u32,
+    meanwhile: impl FnOnce(),
+    each: impl Fn(u32, &Gate) -> (ThreadShare, A) + Sync,
+) -> (Work, Vec<A>) {
+    let gate = Gate {
+        start: Barrier::new(threads as usize + 1),
+        is_over: OwnLines::default(),
+    };
+    let joined = std::thread::scope(|scope| {
+        let (gate, each) = (&gate, &each);
+        let run = |thread| {
+            scope.spawn(move || {
+                stay_apart(thread);
+                each(thread, gate)
+            })
+        };
+        let started: Vec<_> = (0..threads).map(run).collect();
+        gate.start.wait();
+        meanwhile();
+        gate.is_over.0.store(true, Relaxed); // Relaxed: only ends the loops
+        let joined = started.into_iter().map(|thread| thread.join());
+        joined.flatten().collect::<Vec<_>>()
+    });
+    let (shares, others): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
+    (Work::of(&shares), others)
+}
+
+/// Returns the calling thread's CPU time.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Returns how long the calling thread was ready to run and had no CPU, 0 if the kernel does not say.
+fn queued() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat");
+    let text = text.unwrap_or_default();
+    let ns = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn share(start: Instant, cpu: Duration, queued: Duration) -> ThreadShare {
+        ThreadShare {
+            done: 100,
+            start,
+            end: start + SECOND,
+            cpu,
+            queued,
+        }
+    }
+
+    /// Regression: a rate was the sum of each thread's work in its own CPU time, so that eight threads on one CPU had
+    /// the rate of eight CPUs.
+    #[test]
+    fn threads_that_take_turns_have_the_rate_of_one() {
+        let now = Instant::now();
+        let turns = [now, now + SECOND].map(|start| share(start, SECOND, Duration::ZERO));
+        assert_eq!(Work::of(&turns).per_s(), 100.0);
+        let shared = [now, now].map(|start| share(start, SECOND / 2, SECOND / 2));
+        let shared = Work::of(&shared);
+        assert_eq!((shared.per_s(), shared.ns_each()), (200.0, 1e7));
+        assert_eq!((shared.cpu_ns_each(), shared.asleep()), (5e6, 0.0));
+    }
+
+    #[test]
+    fn time_asleep_is_neither_run_nor_queued() {
+        let now = Instant::now();
+        let work = Work::of(&[
+            share(now, SECOND / 2, SECOND / 4),
+            share(now, SECOND, Duration::ZERO),
+        ]);
+        assert_eq!(work.asleep(), 0.125);
+        assert_eq!(Work::of(&[]), Work::default());
+    }
+
+    #[test]
+    fn each_thread_stays_on_one_cpu() {
+        let seen = |thread, gate: &Gate| {
+            let share = gate.repeat(|| 1);
+            (share, (thread, allowed()))
+        };
+        let (_, mut seen) = together(4, || (), seen);
+        seen.sort();
+        let all = allowed();
+        for (thread, cpus) in &seen {
+            assert_eq!(cpus[..], [all[*thread as usize % all.len()]]);
+        }
+        assert_eq!(seen.len(), 4);
+    }
+}

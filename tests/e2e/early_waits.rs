@@ -77,3 +77,17 @@ fn a_program_that_was_deadlocked_before_is_said_to_be() {
         false => skipped("--via kernel", "needs root"),
     }
 }
+
+/// A command that ended before tiptoe read its libraries had no row, and nothing said so.
+#[test]
+fn a_swift_command_had_no_row() {
+    for _ in 0..10 {
+        let run = Probe::lock().run(&target("swift"), &[]);
+        let rows = rows(run.good());
+        let row = rows.iter().find(|row| row["lock"] == "swift:swift_lock");
+        let row = row.unwrap_or_else(|| panic!("{:#}", run.good().value));
+        assert_eq!(row["slept"], 1, "{row:#}");
+        let site = row["callsite"].as_str().unwrap_or_default();
+        assert!(site.starts_with("swift:swift_wait+"), "{row:#}");
+    }
+}

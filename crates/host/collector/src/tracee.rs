@@ -296,6 +296,10 @@ impl Tracee {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
         self.later.waiting = waiting;
+        if plan.locks {
+            // The command may have ended before tiptoe runs again, and then nothing could name its locks.
+            self.look_for_names(cache)?;
+        }
         plan.go_on(self.counted())?;
         if let Some(link) = &self.link {
             self.since = Instant::now();

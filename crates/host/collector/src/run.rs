@@ -109,14 +109,14 @@ impl<'a> Run<'a> {
             RequestTarget::Command(_) => self.request.delay,
             RequestTarget::Pids(_) => None,
         };
-        let end = self
-            .request
-            .duration
-            .map(|d| self.start + d + delay.unwrap_or_default());
         self.begin = delay.map(|delay| self.start + delay);
-        self.last_interval_end = delay.unwrap_or_default();
-        let first = self.start + self.last_interval_end;
+        if self.tracees.len() > 1 && !self.plan.locks && !self.plan.scopes {
+            // They were attached to one after another, but are counted from the same moment on.
+            self.begin = Some(Instant::now());
+        }
+        let first = self.begin.unwrap_or(self.start);
         let mut next = self.request.interval.map(|interval| first + interval);
+        let end = self.request.duration.map(|duration| first + duration);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
@@ -206,9 +206,13 @@ impl<'a> Run<'a> {
         observer.calls(&calls);
     }
 
-    /// Excludes what was counted until now.
+    /// Excludes what was counted until now, and starts all clocks.
     fn begin(&mut self) -> Result<(), Error> {
         self.begin = None;
+        self.start = Instant::now();
+        let start = self.start;
+        let tracees = self.tracees.iter_mut();
+        tracees.for_each(|tracee| tracee.start_clock(start));
         self.baseline = self.events()?;
         let tracees = self.tracees.iter();
         tracees.for_each(|tracee| {
@@ -358,7 +362,8 @@ impl<'a> Run<'a> {
             target.address_space = tracee.address_space();
         }
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
-        let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
+        let cpu = self.tracees.iter().map(Tracee::reported_cpu_time);
+        let cpu: Duration = cpu.sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.add_scopes()?;
         self.session.slower_ns = self.request.slower_ns;

@@ -118,6 +118,8 @@ pub struct Tracee {
     pub since: Instant,
     cpu_at_start: Duration,
     cpu_last: Cell<Duration>,
+    /// Its CPU time before the start of what is reported.
+    early_cpu: Duration,
     link: Option<Link>,
     kernel: Option<UprobeSet>,
     /// Keeps the cost of the kernel's probes within the budget.
@@ -186,6 +188,7 @@ impl Tracee {
             since: Instant::now(),
             cpu_at_start: cpu,
             cpu_last: Cell::new(cpu),
+            early_cpu: Duration::ZERO,
             link: None,
             kernel: None,
             throttle: None,
@@ -375,6 +378,7 @@ impl Tracee {
         self.notes.extend(notes);
         self.purse = budget::Purse::of(plan);
         self.thinning = thinned::Thinning::of(plan);
+        let before = Instant::now();
         self.open_rings(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
         match self.link.take() {
@@ -403,10 +407,22 @@ impl Tracee {
         if plan.locks && self.link.is_none() {
             self.watch_in_kernel(plan, modules)?;
         }
-        self.since = Instant::now();
+        // Calls are recorded while others are still being patched. None may be earlier than the start.
+        self.since = if plan.record { before } else { Instant::now() };
         self.cpu_at_start = self.process.cpu_time().unwrap_or(self.cpu_at_start);
         self.cpu_last.set(self.cpu_at_start);
         Ok(())
+    }
+
+    /// Starts the time and the CPU time of what is reported, which may be later than those of the budget.
+    pub fn start_clock(&mut self, since: Instant) {
+        self.since = since;
+        self.early_cpu = self.cpu_time();
+    }
+
+    /// Returns the CPU time that the process used since the start of what is reported.
+    pub fn reported_cpu_time(&self) -> Duration {
+        self.cpu_time().saturating_sub(self.early_cpu)
     }
 
     /// Before the last reading, makes the agent count the open calls of ended threads as left.

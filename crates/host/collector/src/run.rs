@@ -435,6 +435,10 @@ impl<'a> Run<'a> {
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
         }
+        let part = prices.payable_part(sum);
+        for event in &mut self.session.events {
+            event.cost_ns *= part;
+        }
         if self.scope_visits > 0 {
             sum = sum.plus(scope_visit(&kept).times(self.scope_visits));
             hits += self.scope_visits;

@@ -1,7 +1,7 @@
 //! Resolves specs to probes: which functions of which mapped files.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -267,7 +267,8 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-type SeenAddresses = BTreeSet<u64>;
+/// The places that have a probe, with the kind of its event.
+type SeenAddresses = BTreeMap<u64, Kind>;
 
 /// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
@@ -324,9 +325,13 @@ fn add(
             offset,
             follow,
         };
-        if !seen.insert(probe.address()) {
+        if let Some(kind) = seen.get(&probe.address()) {
+            if *kind != spec.kind {
+                resolved.refused.push((probe.event, twice(*kind)));
+            }
             continue;
         }
+        seen.insert(probe.address(), spec.kind);
         probe.follow = resolved.within_room(probe.follow, &probe.event);
         match probe.function.is_ifunc {
             true => resolved.ifuncs.push(probe),
@@ -347,6 +352,14 @@ fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<String> 
         1 => Some("1 inlined place is not counted".to_owned()),
         places => Some(format!("{places} inlined places are not counted")),
     }
+}
+
+/// Returns why a function has only one of its two events; `kind` is that of the other.
+fn twice(kind: Kind) -> String {
+    format!(
+        "`{kind}:` counts the same function, which has one event (`uretprobe:` alone also reports how many calls \
+         began: the sum of its ends)"
+    )
 }
 
 fn unsuitable(function: &Function) -> Option<&'static str> {

@@ -8,7 +8,8 @@
 //! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
 //!
 //! A value is searched in [`RUN`] entries from its hash on. If none of them has it and none is
-//! free, the hit counts only in [`ALL`]. Only the thread's own trampolines write. They must take an
+//! free, the hit counts only in [`ALL`]. The table has twice as many entries as values are promised
+//! room (256), because in a fuller one some of them would find no free entry in reach. Only the thread's own trampolines write. They must take an
 //! entry by a single instruction, so that a signal handler finds it free or taken.
 
 /// All hits.
@@ -18,9 +19,9 @@ pub const ZERO: u32 = 1;
 /// The first entry.
 pub const ENTRIES: u32 = 2;
 /// The number of hashes, as a power of two.
-pub const BITS: u8 = 8;
+pub const BITS: u8 = 9;
 /// How many entries are probed, from the hash on.
-pub const RUN: u32 = 8;
+pub const RUN: u32 = 16;
 /// The number of entries.
 pub const ROOM: u32 = (1 << BITS) + RUN;
 /// The number of words.

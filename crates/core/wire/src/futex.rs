@@ -11,6 +11,7 @@
 //! | the [`board`] | the last wake at each address |
 //! | [`frames`] | how to leave the functions of the runtime's libraries |
 //! | [`segment`] | where the slabs of this session are |
+//! | [`RELEASED`] | when the lock of `--hold` was last released |
 //! | [`UNSEEN`] | calls of threads without a slab |
 //!
 //! Only a thread and its signal handlers write its words, so each must be changed by a single
@@ -25,6 +26,9 @@ pub const ENTRY_WORDS: u32 = 512;
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
 /// In slab 0: futex calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
+/// In slab 0: when the lock whose hold times are measured was last released, in ticks. Not of a rwlock, which several
+/// threads may hold.
+pub const RELEASED: u32 = UNSEEN - 1;
 
 /// In slab 0: where the slabs of this session are in the target. Each hook reads these and some of
 /// [`frames`], so they share one cache line.
@@ -65,6 +69,10 @@ pub mod hold {
     pub const GIVES: i32 = 3 << 26;
     /// Releases it until a condition holds. The lock is the second argument.
     pub const LEAVES: i32 = 4 << 26;
+    /// Takes it by spinning, and may come back to the function's entry for each try.
+    pub const SPINS: i32 = 5 << 26;
+    /// Releases a lock that only one thread can hold.
+    pub const FREES: i32 = 6 << 26;
 }
 
 /// The first words of a thread.
@@ -269,7 +277,7 @@ pub mod frames {
     /// From here on: rows as `tiptoe_stack::find` reads them, library by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
     /// Most rows.
-    pub const MOST_ROWS: u32 = super::UNSEEN - ROWS;
+    pub const MOST_ROWS: u32 = super::RELEASED - ROWS;
 
     /// A library.
     pub mod library {
@@ -299,5 +307,5 @@ const _: () = {
     assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= entry::NAME);
     assert!(entry::NAME + 1 + entry::NAME_WORDS <= ENTRY_WORDS);
     assert!(activity::WITHIN < activity::WORDS);
-    assert!(frames::COUNT < frames::FIRST && frames::ROWS < UNSEEN);
+    assert!(frames::COUNT < frames::FIRST && frames::ROWS < RELEASED);
 };

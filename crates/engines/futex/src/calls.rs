@@ -260,7 +260,18 @@ impl<'a> Thread<'a> {
         now: u64,
         ns: impl Fn(u64) -> u64,
     ) {
-        let Some(held) = Holds::new(self.own).record(operation, lock, caller, now) else {
+        let holds = Holds::new(self.own);
+        let is_exclusive = matches!(operation, LockOperation::Frees | LockOperation::Leaves);
+        let released = if is_exclusive {
+            self.board.released()
+        } else {
+            0
+        };
+        let held = holds.record(operation, lock, caller, now, released);
+        if operation == LockOperation::Leaves || is_exclusive && !holds.is_held_on(lock) {
+            self.board.note_release(now);
+        }
+        let Some(held) = held else {
             return;
         };
         let key = Key {

@@ -304,6 +304,7 @@ fn holds_are_timed() {
     assert!(count > 0);
     for (name, why) in [
         ("no_such", "no variable"),
+        ("cache_lock+0xffffffffffffffff", "beyond the last address"),
         ("0x10", "no memory is writable"),
     ] {
         let run = Probe::lock()

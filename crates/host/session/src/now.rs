@@ -40,7 +40,10 @@ pub struct Waiting {
     /// How many threads hold the lock for reading, for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<u32>,
-    /// The thread that holds the lock, if the lock records it.
+    /// The thread that holds the lock, if the lock records it; for a join, the thread whose end is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,
+    /// That thread's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder_comm: Option<String>,
 }

@@ -41,6 +41,32 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
+/// The wait of a cancelled thread had no row, and was said not to be over.
+#[test]
+fn a_cancelled_wait_was_not_over() {
+    let mut program = Process::waiting(&target("cancelled"), &[]);
+    let ours = Probe::lock().attach(&[program.pid()]);
+    ours.wait_ready();
+    program.go();
+    assert_eq!(program.line(), "cancelled");
+    let report = ours.interrupt();
+    let locks = &report.value["locks"];
+    assert_eq!(locks["unfinished"], 0, "{locks:#}");
+    let row = rows(&report)
+        .iter()
+        .find(|row| row["lock"] == "cancelled:cancel_never");
+    let row = row.unwrap_or_else(|| panic!("{locks:#}"));
+    assert_eq!(
+        (&row["left"], &row["slept"]),
+        (&1.into(), &1.into()),
+        "{row:#}"
+    );
+    let site = row["callsite"].as_str().unwrap_or_default();
+    assert!(site.starts_with("cancelled:wait_in_vain+"), "{row:#}");
+    program.close();
+    assert!(program.finish().1.success());
+}
+
 /// A lock that was held during the whole trace had no hold at all.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {

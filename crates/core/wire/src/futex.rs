@@ -213,6 +213,8 @@ pub mod entry {
     pub const WAKER_WORDS: u32 = 3;
     /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
+    /// Waits that never returned, because their thread was cancelled or jumped out of them. Their time is unknown here.
+    pub const LEFT: u32 = TIMED_OUT + 1;
     /// Waits that did not return at once, by duration: without measurable time, then the
     /// histogram's buckets.
     pub const DURATIONS: u32 = 64;
@@ -303,7 +305,7 @@ const _: () = {
     assert!(path::PATHS + ((1 << path::BITS) + path::LOOKS) * path::WORDS <= ENTRY_WORDS);
     assert!(path::OTHERS + path::MOST <= path::WORDS);
     assert!((path::MOST + 1) * path::DISTANCE_BITS <= u64::BITS);
-    assert!(entry::WAKERS + entry::WAKER_COUNT * entry::WAKER_WORDS <= entry::DURATIONS);
+    assert!(entry::LEFT < entry::DURATIONS);
     assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= entry::NAME);
     assert!(entry::NAME + 1 + entry::NAME_WORDS <= ENTRY_WORDS);
     assert!(activity::WITHIN < activity::WORDS);

@@ -15,6 +15,7 @@
 //! - [`operation`]: whether a call waits or wakes, and how a wait ended.
 //! - [`paths`]: a cache of walks.
 //! - [`calls`]: a wait, a wake, an episode; composes the others.
+//! - `left`: waits that never return.
 //! - [`reported`]: waits that a library of the program reports itself.
 //!
 //! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller provides. It takes no
@@ -30,6 +31,7 @@ pub mod calls;
 pub mod entries;
 pub mod gaps;
 pub mod holds;
+mod left;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 #[cfg(all(test, tiptoe_loom))]

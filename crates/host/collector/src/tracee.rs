@@ -42,6 +42,7 @@ mod process_kind;
 mod reads;
 mod records;
 mod scope_ports;
+mod seen_waits;
 mod space;
 mod thinned;
 mod throttle;

@@ -45,8 +45,9 @@
 //!
 //! ```text
 //! LOCKS  {"by": WHAT, "via": "agent"|"kernel", "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
-//!          "episodes", "slept", "at_once", "timed_out", "interrupted", "total_ns",
-//!          "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
+//!          "episodes", "slept", "at_once", "timed_out", "interrupted", "left"?, "total_ns",
+//!          "timed"?,
+//!          "readers"?: {"average", "most"}, "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
 //!          "early"?: {"waits", "unfinished", "before_ns", "total_ns"}}…],
 //!         "holds"?: [{"lock", "callsite", "count", "total_ns", "histogram", "is_at_least"?}…],
 //!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…],

@@ -14,6 +14,7 @@ use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
 
+mod bystanders;
 mod command;
 mod gate_report;
 mod loading;
@@ -21,6 +22,7 @@ mod lock_report;
 mod pace;
 mod scope_report;
 
+use bystanders::Bystanders;
 pub use command::wait_for_end;
 use pace::{Pace, TURN};
 
@@ -48,6 +50,7 @@ pub struct Run<'a> {
     last_interval_end: Duration,
     /// How often threads entered scopes and left them.
     scope_visits: u64,
+    bystanders: Bystanders,
     pace: Pace,
 }
 
@@ -99,6 +102,7 @@ impl<'a> Run<'a> {
             begin: None,
             last_interval_end: Duration::ZERO,
             scope_visits: 0,
+            bystanders: Bystanders::default(),
             pace: Pace::new(start),
         }
     }
@@ -147,6 +151,7 @@ impl<'a> Run<'a> {
                 next_foreign_look = now + FOREIGN_TICK;
                 self.look_for_foreign();
                 self.look_for_names();
+                self.look_for_children();
             }
             if now >= next_trap_look {
                 next_trap_look = now + TRAP_WINDOW;
@@ -291,21 +296,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes events that another tracer probes as well.
-    pub fn look_for_foreign(&mut self) {
-        for tracee in &self.tracees {
-            for event in tracee.foreign() {
-                let note = format!(
-                    "another tracer probed {event} too: during that time its hits were counted through a \
-                     trap, or not at all"
-                );
-                if !self.session.notes.contains(&note) {
-                    self.session.notes.push(note);
-                }
-            }
-        }
-    }
-
     fn events(&self) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &self.tracees {
@@ -354,6 +344,7 @@ impl<'a> Run<'a> {
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
         self.look_for_names();
+        self.look_for_children();
         self.add_locks()?;
         let without = self.tracees.iter();
         let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
@@ -375,6 +366,7 @@ impl<'a> Run<'a> {
 
     /// Computes the cost of the last counts and adds them to the session.
     pub fn finish(&mut self, events: &Events) {
+        self.note_bystanders();
         if !self.price_locks() {
             self.price_events(events);
         }

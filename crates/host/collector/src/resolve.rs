@@ -50,7 +50,12 @@ pub struct Probe {
 impl Probe {
     /// Returns the run-time address of the probed instruction.
     pub fn address(&self) -> u64 {
-        (self.function.address + self.offset).wrapping_add(self.bias)
+        self.place_in_file().wrapping_add(self.bias)
+    }
+
+    /// Returns the link-time address of the probed instruction.
+    fn place_in_file(&self) -> u64 {
+        self.function.address + self.offset
     }
 
     /// Returns the probe if only its entries are counted, which may be at a later instruction.
@@ -325,6 +330,9 @@ fn add(
             offset,
             follow,
         };
+        if is_mapped_elsewhere(&probe, module, modules) {
+            continue;
+        }
         if let Some(kind) = seen.get(&probe.address()) {
             if *kind != spec.kind {
                 resolved.refused.push((probe.event, twice(*kind)));
@@ -339,6 +347,19 @@ fn add(
         }
     }
     note_stripped(resolved, spec, module);
+}
+
+/// Returns whether a mapping lacks the probe's place, which another mapping of its file has. Node.js
+/// maps some pages of its text a second time, at addresses of their own.
+fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
+    let has = |module: &Module| {
+        let place = probe.place_in_file().wrapping_add(module.bias);
+        module.text.iter().any(|text| text.contains(&place))
+    };
+    let mut others = modules
+        .iter()
+        .filter(|other| other.bias != module.bias && other.object.key == module.object.key);
+    others.any(has) && !has(module)
 }
 
 /// Returns a remark that some calls were inlined and are not counted, if the function was requested

@@ -41,6 +41,32 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
+/// The wait of a cancelled thread had no row, and was said not to be over.
+#[test]
+fn a_cancelled_wait_was_not_over() {
+    let mut program = Process::waiting(&target("cancelled"), &[]);
+    let ours = Probe::lock().attach(&[program.pid()]);
+    ours.wait_ready();
+    program.go();
+    assert_eq!(program.line(), "cancelled");
+    let report = ours.interrupt();
+    let locks = &report.value["locks"];
+    assert_eq!(locks["unfinished"], 0, "{locks:#}");
+    let row = rows(&report)
+        .iter()
+        .find(|row| row["lock"] == "cancelled:cancel_never");
+    let row = row.unwrap_or_else(|| panic!("{locks:#}"));
+    assert_eq!(
+        (&row["left"], &row["slept"]),
+        (&1.into(), &1.into()),
+        "{row:#}"
+    );
+    let site = row["callsite"].as_str().unwrap_or_default();
+    assert!(site.starts_with("cancelled:wait_in_vain+"), "{row:#}");
+    program.close();
+    assert!(program.finish().1.success());
+}
+
 /// A lock that was held during the whole trace had no hold at all.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {
@@ -75,5 +101,19 @@ fn a_program_that_was_deadlocked_before_is_said_to_be() {
     match is_root() {
         true => check(&Probe::lock().with(&["--duration", "0.2", "--via", "kernel"])),
         false => skipped("--via kernel", "needs root"),
+    }
+}
+
+/// A command that ended before tiptoe read its libraries had no row, and nothing said so.
+#[test]
+fn a_swift_command_had_no_row() {
+    for _ in 0..10 {
+        let run = Probe::lock().run(&target("swift"), &[]);
+        let rows = rows(run.good());
+        let row = rows.iter().find(|row| row["lock"] == "swift:swift_lock");
+        let row = row.unwrap_or_else(|| panic!("{:#}", run.good().value));
+        assert_eq!(row["slept"], 1, "{row:#}");
+        let site = row["callsite"].as_str().unwrap_or_default();
+        assert!(site.starts_with("swift:swift_wait+"), "{row:#}");
     }
 }

@@ -259,3 +259,26 @@ fn nothing_is_counted_before_the_delay_is_over() {
     let notes = notes(run.good());
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
+
+/// The count was extrapolated from the time until then, as if the rest had been like it.
+#[test]
+fn the_count_of_a_switched_off_trap_was_scaled() {
+    let report = within_budget("tiny", "1000000");
+    let event = report.event("tiny").expect("the event");
+    assert_eq!(event["at_least"], true, "{event:#}");
+    let output = command()
+        .args(["probe", "tiny", "-o", "-", "--"])
+        .arg(target("storm"))
+        .arg("1000000")
+        .output()
+        .expect("the command runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let row = text
+        .lines()
+        .find(|line| line.contains("trap: no jump fits"));
+    let row = row.unwrap_or_else(|| panic!("no row: {text}"));
+    assert!(
+        row.trim_start().starts_with(">=") && !row.contains("scaled"),
+        "{row}"
+    );
+}

@@ -177,3 +177,17 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("thread-local storage"), "{notes}");
 }
+
+/// A report that lacks the calls of a server's forked workers did not say so.
+#[test]
+fn nothing_said_that_children_are_not_traced() {
+    let mut server = Process::start(&mut Command::new(target("workers")));
+    assert_eq!(server.line(), "ready");
+    let run = Probe::new(&["work"]).with(&["--duration", "0.1"]);
+    let run = run.attach_and_wait(&[server.pid()]);
+    let notes = run.good().value["notes"].to_string();
+    let want = "3 children run the same program and are not traced: `--comm workers`";
+    assert!(notes.contains(want), "{notes}");
+    server.close();
+    assert!(server.finish().1.success());
+}

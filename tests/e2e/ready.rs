@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
-use tiptoe_tests::{Expected, Probe, Process, command, is_root, skipped, target};
+use tiptoe_tests::{Expected, Probe, Process, Waiting, command, is_root, skipped, target};
 
 /// Each instrument, with an event that any program has.
 const INSTRUMENTS: [&[&str]; 8] = [
@@ -95,4 +95,28 @@ fn json_on_stderr_stays_json() {
         output(command().args(["probe", "libc.so.6:malloc", "--json", "--", "sh", "-c", ":"]));
     let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&ran.stderr);
     assert!(parsed.is_ok(), "{ran:?}");
+}
+
+/// The clock and the counts of several processes began with the first one, however long the others took.
+#[test]
+fn counting_began_with_the_first_process() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let first = Waiting::through(&["env"], &target("hot"), &["1", "1000"]);
+    let site = first.site("add");
+    // The agent cannot enter the second one for seconds, and leaves it to the kernel then.
+    let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
+    assert_eq!(second.line(), "locked");
+    let attached = Probe::new(&["add"]).attach(&[first.pid, second.pid()]);
+    site.wait_probed();
+    assert_eq!(first.end().0["add"], 1000);
+    attached.wait_ready();
+    assert!(second.finish().1.success());
+    let report = attached.finish();
+    assert_eq!(report.count("add"), 0, "{:#}", report.value);
+    let event = report.event("add").expect("the event");
+    let [enabled, duration] =
+        [&event["time_enabled_ns"], &report.value["duration_ns"]].map(|time| time.as_u64());
+    assert!(enabled <= duration, "{:#}", report.value);
 }

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
+use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, target_with};
 
 /// The records that fit into a thread's ring if nothing reads it. The ring's first word is its
@@ -300,4 +302,40 @@ fn the_kernel_records_nothing() {
     for words in ["statically linked", "cannot record calls", "`--record`"] {
         assert!(said.contains(words), "no `{words}` in: {said}");
     }
+}
+
+/// Calls that were recorded while tiptoe still attached had the time 0.
+#[test]
+fn calls_before_the_start_were_at_zero() {
+    let mut process = Process::waiting(&target("hot"), &["4", "0"]);
+    process.go();
+    let (mut command, lines) = recording("add", &["-p", &process.pid().to_string()]);
+    command.args(["--duration", "0.2"]);
+    assert!(command.output().expect("it runs").status.success());
+    process.close();
+    assert!(process.finish().1.success());
+    let recorded = Recorded::read(lines);
+    assert!(!recorded.calls.is_empty());
+    assert!(recorded.calls.iter().all(|call| call.at_ns > 0));
+}
+
+/// The file of `-o` appeared when the trace ended, so that a killed tiptoe left nothing of it.
+#[test]
+fn a_killed_tiptoe_took_its_records_along() {
+    let mut process = Process::waiting(&target("recorded"), &["told", "0"]);
+    let (mut command, (path, _)) = attaching(process.pid());
+    let tiptoe = Process::start(&mut command);
+    process.go();
+    let text = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("a line in the file", Duration::from_secs(20), || {
+        text().contains('\n')
+    });
+    tiptoe.signal(libc::SIGKILL);
+    assert!(!tiptoe.finish().1.success());
+    process.go();
+    assert!(process.finish().1.success());
+    let text = text();
+    std::fs::remove_file(&path).expect("it is there");
+    let line: Value = serde_json::from_str(text.lines().next().expect("a line")).expect(&text);
+    assert!(line["at_ns"].is_u64(), "{line}");
 }

@@ -288,3 +288,26 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
         report.value
     );
 }
+
+/// Of `uprobe:F uretprobe:F` only the first counted, and nothing said so.
+#[test]
+fn the_second_event_of_a_function_was_dropped_silently() {
+    for [first, second] in [
+        ["uprobe:add", "uretprobe:add"],
+        ["uretprobe:add", "uprobe:add"],
+    ] {
+        let run = Probe::new(&[first, second]).run(&target("hot"), &["1", "1000"]);
+        let report = run.good();
+        assert_eq!(report.count("add"), 1000, "{:#}", report.value);
+        let refusals = report.value["refusals"].as_array();
+        let [refusal] = &refusals.expect("a refusal")[..] else {
+            panic!("{refusals:#?}");
+        };
+        let (kind, _) = second.split_once(':').expect("a kind");
+        assert_eq!(refusal["event"], format!("{kind}:hot:add"));
+    }
+    // One event that is requested twice is one event.
+    let run = Probe::new(&["add", "uprobe:add", "ad?"]).run(&target("hot"), &["1", "1000"]);
+    assert_eq!(run.good().count("add"), 1000);
+    assert!(run.good().value["refusals"].is_null());
+}

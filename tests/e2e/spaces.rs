@@ -77,3 +77,21 @@ fn a_trap_in_what_was_mapped_anew_is_the_programs() {
 fn a_probe_that_was_copied_along_still_counts() {
     replaced("copy");
 }
+
+/// A second mapping of one page made a second module of the program. Its other functions, which it
+/// does not have, were counted a second time by kernel uprobes, which the agent then reported as
+/// another tracer's.
+#[test]
+fn functions_that_a_second_mapping_lacks_were_probed_there() {
+    let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);
+    let attached = Probe::new(&["mapped_twice:page_*"]).attach(&[process.pid()]);
+    attached.wait_ready();
+    process.go();
+    let (counted, _) = process.finish();
+    let report = attached.finish();
+    report.assert_exact(&Expected::parse(&counted));
+    let said = format!("{:#}", report.value);
+    assert!(!said.contains("another tracer"), "{said}");
+    assert!(!said.contains("differs from its file"), "{said}");
+    assert_eq!(report.via("kernel"), 0, "{said}");
+}

@@ -48,8 +48,15 @@ fn waits_in_templates_are_the_programs_own() {
             "future",
         ] {
             for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
-                let run = way.run(&program, &[kind]);
-                let rows = rows(&run);
+                // Attached to, because a command's waits may all be over before tiptoe has read its
+                // libraries for the kernel's programs.
+                let mut waiting = Process::waiting(&program, &[kind]);
+                let ours = way.attach(&[waiting.pid()]);
+                ours.wait_ready();
+                waiting.go();
+                assert!(waiting.finish().1.success(), "{kind}");
+                let rows = ours.finish().value["locks"]["rows"].clone();
+                let rows = rows.as_array().expect("the locks");
                 let own = format!("{name}:wait_{kind}+");
                 let mut sites = rows.iter().map(|row| text(row, "callsite"));
                 assert!(sites.any(|site| site.starts_with(&own)), "{own}: {rows:#?}");

@@ -24,6 +24,7 @@ static volatile uint64_t counted;
 pthread_mutex_t hot_mutex;
 pthread_rwlock_t hot_rwlock = PTHREAD_RWLOCK_INITIALIZER;
 pthread_cond_t hot_cond = PTHREAD_COND_INITIALIZER;
+pthread_spinlock_t hot_spin;
 sem_t hot_sems[THREADS];
 pthread_once_t hot_once[1 << 16];
 static FILE *hot_file;
@@ -53,6 +54,13 @@ PROBED void plain(int me) {
     CHECK(taken == 0);
     hold();
     CHECK(pthread_mutex_unlock(&hot_mutex) == 0);
+}
+
+PROBED void spin(int me) {
+    (void)me;
+    CHECK(pthread_spin_lock(&hot_spin) == 0);
+    hold();
+    CHECK(pthread_spin_unlock(&hot_spin) == 0);
 }
 
 PROBED void timed(int me) {
@@ -212,6 +220,7 @@ static const struct {
     {"robust", plain, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, 0, 0},
     {"inheriting", plain, PTHREAD_MUTEX_NORMAL, 0, PTHREAD_PRIO_INHERIT, 0},
     {"shared", plain, PTHREAD_MUTEX_NORMAL, 0, 0, PTHREAD_PROCESS_SHARED},
+    {"spin", spin, 0, 0, 0, 0},
     {"timed", timed, PTHREAD_MUTEX_NORMAL, 0, 0, 0},
     {"rwlock", rwlock, 0, 0, 0, 0},
     {"rwtimed", rwtimed, 0, 0, 0, 0},
@@ -274,6 +283,7 @@ int main(int argc, char **argv) {
     }
     CHECK(call != NULL);
     CHECK(pthread_mutex_init(&hot_mutex, &attributes) == 0);
+    CHECK(pthread_spin_init(&hot_spin, PTHREAD_PROCESS_PRIVATE) == 0);
     for (int i = 0; i < THREADS; i++) CHECK(sem_init(&hot_sems[i], 0, i == 0) == 0);
     CHECK(pthread_barrier_init(&hot_barrier, NULL, THREADS) == 0);
     for (int i = 0; i < THREADS; i++)

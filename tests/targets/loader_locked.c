@@ -10,6 +10,8 @@ static volatile int over;
 static volatile long calls;
 
 PROBED int loader_work(int x) { KEEP(); return x + 1; }
+// Never called; a function that other targets have, too.
+PROBED int add(int a, int b) { KEEP(); return a + b; }
 
 static void *work(void *unused) {
     while (!over) {

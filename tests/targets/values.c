@@ -10,6 +10,7 @@ static uint64_t handled;
 PROBED long few(long value, long other) { KEEP(); return value + other; }
 PROBED long many(long value) { KEEP(); return value; }
 PROBED long signs(long value) { KEEP(); return value; }
+PROBED long full(long value) { KEEP(); return value; }
 
 static void handler(int signal) {
     __atomic_fetch_add(&handled, 1, __ATOMIC_RELAXED);
@@ -32,8 +33,10 @@ int main(int argc, char **argv) {
     for (intptr_t i = 0; i < 4; i++) CHECK(pthread_join(ids[i], NULL) == 0);
     for (long i = 0; i < MANY; i++) CHECK(many(i * 4096) == i * 4096);
     for (long i = 0; i < 3; i++) signs(-1), signs(0), signs(0x7fff12345678);
+    for (long i = 0; i < 512; i++) full(i % 256);
     expect("few", 4 * ROUNDS + handled);
     expect("many", MANY);
     expect("signs", 9);
+    expect("full", 512);
     return 0;
 }

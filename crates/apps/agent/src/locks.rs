@@ -209,12 +209,14 @@ fn readers(registers: &FutexRegisters) -> u32 {
     rwlock::readers(word)
 }
 
-/// Forgets the waits of the slab's last thread, because another thread takes the slab.
+/// Counts the waits of the slab's last thread as left, and forgets them, because that thread has ended and another one
+/// takes the slab.
 pub fn forget(state: &Shared, data: &Data, slab: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, WIDTH)) else {
         return;
     };
+    Thread::new(words, words).leaves_all();
     for index in 0..activity::DEPTH {
         words.store((head::SPS + index) as usize, 0);
     }

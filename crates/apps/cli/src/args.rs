@@ -210,8 +210,9 @@ pub struct Common {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub ready_fd: Option<i32>,
 
-    /// What counts: code in the target (agent), the kernel, or the agent where it can (auto)
-    #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
+    /// What counts: code in the target (agent), the kernel, or the agent where it can (auto);
+    /// kernel-task, only with `watch`: breakpoints of each thread
+    #[arg(long, value_name = "agent|kernel|kernel-task|auto", default_value_t = Via::Auto)]
     pub via: Via,
 
     /// The share of the target's CPU time that tracing may take. Beyond it, calls and waits

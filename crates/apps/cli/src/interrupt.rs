@@ -26,6 +26,7 @@ use tiptoe_collector::{Phase, RequestTarget, end_command, has_no_command};
 use tiptoe_sys::host::Process;
 
 use crate::failure::Failure;
+use crate::terminal;
 
 /// The size of the thread's stack. It is small because it counts against `ulimit -d`.
 const STACK: usize = 64 << 10;
@@ -60,6 +61,12 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
     let is_wanted = |signal: &i32| !is_ignored(*signal);
+    if is_ignored(SIGINT) {
+        // A shell starts background jobs of a script so.
+        terminal::say(
+            "note: Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace",
+        );
+    }
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP]
         .into_iter()
         .filter(is_wanted)

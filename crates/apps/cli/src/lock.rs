@@ -88,8 +88,8 @@ thread waits (the rarer, the colder the caches). If the lock is free after the w
 of the walk is not counted. --every costs more: it uses mmap_lock:*, so every acquisition \
 costs 1 to 3 us, also of a free lock. It reports attempts that failed (trylock) and downgrades \
 from write to read separately. The cost at the end of the report is measured: the programs' \
-time in the traced process, and in all others, whose waits run them too. --budget has no \
-effect, because each wait is timed.
+time in the traced process, and in all others, whose waits run them too. --budget is refused, \
+because each wait is timed.
 Needs root, or cap_bpf and cap_perfmon (cap_syslog for names of call sites, cap_sys_admin for \
 the cost in all processes); Linux 5.19, and BTF.";
 
@@ -214,6 +214,10 @@ mod tests {
             ("--every -a", "--every without --kernel"),
             ("-a", "-a"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
+            (
+                "--kernel -a --budget 0.5%",
+                "--budget does not go with --kernel",
+            ),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);
             assert!(format!("{failure:?}").contains(said), "{failure:?}");

@@ -1,4 +1,5 @@
-//! The output of a report: stdout, stderr, or a file that appears only when it is complete.
+//! The output of a report: stdout, stderr, or a file that appears only when it is complete, or has
+//! its first line if lines of calls or accesses precede the report.
 //!
 //! The file must be opened before the trace begins. Otherwise a folder that does not exist would
 //! be reported only after the trace, whose result would be lost.
@@ -6,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
@@ -26,7 +28,7 @@ pub enum Output {
     /// Standard error: the default with `-- CMD`, because the command shares tiptoe's stdout.
     Stderr,
     /// A file that gets its name once it is complete.
-    Whole(WholeFile, PathBuf),
+    Whole(Rc<WholeFile>, PathBuf),
     /// A device, a pipe, or a descriptor.
     Direct(File, PathBuf),
 }
@@ -37,7 +39,7 @@ impl Output {
     pub fn file(path: &Path, has_values: bool) -> Result<Output, Failure> {
         let opened = Destination::open(path, has_values).map_err(|why| refused(path, &why))?;
         Ok(match opened {
-            Destination::Whole(file) => Output::Whole(file, path.to_owned()),
+            Destination::Whole(file) => Output::Whole(Rc::new(file), path.to_owned()),
             Destination::Direct(file) => Output::Direct(file, path.to_owned()),
         })
     }
@@ -51,7 +53,7 @@ impl Output {
                 "standard error".into(),
             ),
             Output::Direct(file, path) => (write_all(file, report), path),
-            Output::Whole(file, path) => (write_and_place(file, report), path),
+            Output::Whole(file, path) => (write_and_place(&file, report), path),
         };
         written.map_err(|error| cannot_write(&path, &explain_file_size(error)))
     }
@@ -62,7 +64,7 @@ impl Output {
             Output::Stdout => return Ok(Box::new(io::stdout())),
             Output::Stderr => return Ok(Box::new(terminal::for_reports())),
             Output::Direct(file, path) => (file, path),
-            Output::Whole(file, path) => (file.file(), path),
+            Output::Whole(file, _) => return Ok(Box::new(GrowingFile(Rc::clone(file)))),
         };
         let file = file.try_clone();
         let file = file.map_err(|error| cannot_write(path, &error))?;
@@ -99,7 +101,22 @@ fn is_always_colored() -> bool {
     ColorChoice::global() == ColorChoice::Always
 }
 
-fn write_and_place(file: WholeFile, report: &str) -> io::Result<()> {
+/// A file that has its name from the first line on, so that no line is lost when the disk is full or
+/// tiptoe is killed.
+struct GrowingFile(Rc<WholeFile>);
+
+impl Write for GrowingFile {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        self.0.appear()?;
+        self.0.file().write(lines)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.file().flush()
+    }
+}
+
+fn write_and_place(file: &WholeFile, report: &str) -> io::Result<()> {
     write_all(file.file(), report)?;
     file.place()
 }

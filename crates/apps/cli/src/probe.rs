@@ -166,7 +166,18 @@ pub fn report(
     common: &Common,
     besides: Besides,
 ) -> Result<(), Failure> {
-    let report = match common.json {
+    let report = rendered(session, &output, common, besides)?;
+    output.write(&report)
+}
+
+/// Returns the report of a session, in the form for an output.
+pub fn rendered(
+    session: &Session,
+    output: &Output,
+    common: &Common,
+    besides: Besides,
+) -> Result<String, Failure> {
+    Ok(match common.json {
         true => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         false => {
@@ -181,8 +192,7 @@ pub fn report(
                 report
             }
         }
-    };
-    output.write(&report)
+    })
 }
 
 /// Returns the command's own status. If that is 0 and the report was lost, returns [`FAILED`],

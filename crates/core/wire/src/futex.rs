@@ -3,8 +3,16 @@
 //! A thread's slab has its [`head`], cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of
 //! [`entry`]. Slab 0 has the [`board`], [`segment`], [`frames`] and [`UNSEEN`].
 //!
-//! Only a thread and its signal handlers write its words, so one instruction must change each.
-//! Cells of the board have many writers and a checksum.
+//! | in slab 0 | words |
+//! |---|---|
+//! | the [`board`] | the last wake at each address |
+//! | [`frames`] | how to leave the functions of the runtime's libraries |
+//! | [`segment`] | where the slabs of this session are |
+//! | [`RELEASED`] | when the lock of `--hold` was last released |
+//! | [`UNSEEN`] | calls of threads without a slab |
+//!
+//! Only a thread and its signal handlers write its words, so each must be changed by a single
+//! instruction. Cells of the board have many writers and a checksum.
 
 /// Entries per thread: one page each, touched on first use. Few in models, where each word is
 /// costly.
@@ -15,6 +23,9 @@ pub const ENTRY_WORDS: u32 = 512;
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
 /// In slab 0: futex calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
+/// In slab 0: when the lock whose hold times are measured was last released, in ticks. Not of a rwlock, which several
+/// threads may hold.
+pub const RELEASED: u32 = UNSEEN - 1;
 
 /// In slab 0: where this session's slabs are in the target. Each hook reads these and some of
 /// [`frames`], so they share a cache line.
@@ -55,6 +66,10 @@ pub mod hold {
     pub const GIVES: i32 = 3 << 26;
     /// Releases it until a condition holds. The lock is the second argument.
     pub const LEAVES: i32 = 4 << 26;
+    /// Takes it by spinning, and may come back to the function's entry for each try.
+    pub const SPINS: i32 = 5 << 26;
+    /// Releases a lock that only one thread can hold.
+    pub const FREES: i32 = 6 << 26;
 }
 
 /// The first words of a thread.
@@ -192,8 +207,10 @@ pub mod entry {
     pub const WAKER_WORDS: u32 = 3;
     /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// Waits that did not return at once, by duration: without measurable time, then histogram
-    /// buckets.
+    /// Waits that never returned, because their thread was cancelled or jumped out of them. Their time is unknown here.
+    pub const LEFT: u32 = TIMED_OUT + 1;
+    /// Waits that did not return at once, by duration: without measurable time, then the
+    /// histogram's buckets.
     pub const DURATIONS: u32 = 64;
     /// For a reported wait ([`super::REPORTED`]): the lock's name, after its length in bytes.
     pub const NAME: u32 = 416;
@@ -255,7 +272,7 @@ pub mod frames {
     /// From here on: rows as `tiptoe_stack::find` reads them, by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
     /// Most rows.
-    pub const MOST_ROWS: u32 = super::UNSEEN - ROWS;
+    pub const MOST_ROWS: u32 = super::RELEASED - ROWS;
 
     /// A library.
     pub mod library {
@@ -281,9 +298,9 @@ const _: () = {
     assert!(path::PATHS + ((1 << path::BITS) + path::LOOKS) * path::WORDS <= ENTRY_WORDS);
     assert!(path::OTHERS + path::MOST <= path::WORDS);
     assert!((path::MOST + 1) * path::DISTANCE_BITS <= u64::BITS);
-    assert!(entry::WAKERS + entry::WAKER_COUNT * entry::WAKER_WORDS <= entry::DURATIONS);
+    assert!(entry::LEFT < entry::DURATIONS);
     assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= entry::NAME);
     assert!(entry::NAME + 1 + entry::NAME_WORDS <= ENTRY_WORDS);
     assert!(activity::WITHIN < activity::WORDS);
-    assert!(frames::COUNT < frames::FIRST && frames::ROWS < UNSEEN);
+    assert!(frames::COUNT < frames::FIRST && frames::ROWS < RELEASED);
 };

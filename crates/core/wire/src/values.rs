@@ -1,10 +1,16 @@
 //! The layout of hits grouped by the value of an argument: words of a thread's slab, from the
 //! probe's slot on.
 //!
-//! After [`ALL`] and [`ZERO`] are [`ROOM`] entries: another value and its hits; 0 and 0 while they
-//! are free. A value is searched in [`RUN`] entries from its hash on. If none has it or is free,
-//! the hit counts only in [`ALL`]. Only the thread's trampolines write. They must take an entry by
-//! a single instruction, so that a signal handler finds it free or taken.
+//! | words | hold |
+//! |---|---|
+//! | [`ALL`] | all hits |
+//! | [`ZERO`] | those whose value was 0 |
+//! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
+//!
+//! A value is searched in [`RUN`] entries from its hash on. If none of them has it and none is
+//! free, the hit counts only in [`ALL`]. The table has twice as many entries as values are promised
+//! room (256), because in a fuller one some of them would find no free entry in reach. Only the thread's own trampolines write. They must take an
+//! entry by a single instruction, so that a signal handler finds it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -12,10 +18,10 @@ pub const ALL: u32 = 0;
 pub const ZERO: u32 = 1;
 /// The first entry.
 pub const ENTRIES: u32 = 2;
-/// Log2 of the hashes.
-pub const BITS: u8 = 8;
+/// The number of hashes, as a power of two.
+pub const BITS: u8 = 9;
 /// How many entries are probed, from the hash on.
-pub const RUN: u32 = 8;
+pub const RUN: u32 = 16;
 /// The number of entries.
 pub const ROOM: u32 = (1 << BITS) + RUN;
 /// The number of words.

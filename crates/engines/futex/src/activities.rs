@@ -62,7 +62,28 @@ impl<'a> Activities<'a> {
         self.0.load(place(index))
     }
 
-    /// Returns whether this slot's wait can be in progress at stack pointer `sp`.
+    /// Returns whether there is no wait.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.sp(0) == 0
+    }
+
+    /// Takes out a wait that its thread has left without a return, if there is one: it is not in progress when the
+    /// stack pointer is `sp`, or is inside such a wait. The innermost comes first.
+    #[cold]
+    #[inline(never)]
+    pub fn pop_left(&self, sp: u64) -> Option<Activity> {
+        let noted = || (0..activity::DEPTH).take_while(|index| self.sp(*index) != 0);
+        noted().find(|index| !self.may_be_on(*index, sp))?;
+        let innermost = noted().last()?;
+        let wait = self.get(innermost, self.sp(innermost));
+        self.0.store(place(innermost), 0);
+        // A slot without an address was interrupted while it was filled, and its wait never began.
+        wait.or_else(|| self.pop_left(sp))
+    }
+
+    /// Returns whether the wait in this slot can still be in progress when the stack pointer is
+    /// `sp`.
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
@@ -264,6 +285,24 @@ mod tests {
         assert_eq!(on(&waits), [0; 0]);
         waits.push(&wait(1000));
         assert_eq!(on(&waits), [1000], "the inner waits have ended");
+    }
+
+    /// A wait that was cancelled, or that a handler jumped out of, was forgotten.
+    #[test]
+    fn waits_that_were_left_are_taken_out_innermost_first() {
+        let room = room();
+        let waits = Activities::new(Words::new(&room));
+        assert!(waits.is_empty());
+        for sp in [1000, 900, 800] {
+            waits.push(&wait(sp));
+        }
+        assert_eq!(waits.pop_left(700), None, "a handler below all of them");
+        assert_eq!(waits.pop_left(850), Some(wait(800)));
+        assert_eq!(waits.pop_left(850), None);
+        assert_eq!(on(&waits), [1000, 900]);
+        assert_eq!(waits.pop_left(1000), Some(wait(900)));
+        assert_eq!(waits.pop_left(1000), Some(wait(1000)));
+        assert!(waits.is_empty() && waits.pop_left(1000).is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! mix matches by chance once in 2^64.
 
 use tiptoe_wire::Words;
+use tiptoe_wire::futex::RELEASED;
 use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
@@ -53,7 +54,20 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns `address`'s current checksum.
+    /// Returns when the lock whose hold times are measured was last released, in ticks; 0 if it was
+    /// not. Only the thread that holds the lock may ask, because then no other thread releases it.
+    #[inline]
+    pub fn released(&self) -> u64 {
+        self.0.load(RELEASED as usize)
+    }
+
+    /// Records that the calling thread is about to release that lock.
+    #[inline]
+    pub fn note_release(&self, now: u64) {
+        self.0.store(RELEASED as usize, now);
+    }
+
+    /// Returns the checksum that `address` has now.
     #[inline]
     pub fn seen(&self, address: u64) -> u64 {
         self.0.load(cell(address) + SUM as usize)

@@ -16,9 +16,9 @@ use crate::holds::{Holds, LockOperation};
 use crate::operation::{End, Kind};
 use crate::walk::Caller;
 
-/// In [`Activity::operation`]: the wait begins an episode.
-const FIRST: u64 = 1 << 32;
-/// Position in [`Activity::operation`] of the number of the rwlock's readers.
+/// Set in [`Activity::operation`] if the wait begins an episode.
+pub(crate) const FIRST: u64 = 1 << 32;
+/// Position in [`Activity::operation`] of the number of threads that hold the rwlock to read.
 const READERS_SHIFT: u32 = 33;
 const READERS: u64 = (1 << (STANDS_FOR_SHIFT - READERS_SHIFT)) - 1;
 /// Position in [`Activity::operation`] of the wait's weight; 0 if skipped.
@@ -94,8 +94,8 @@ impl<'a> Thread<'a> {
 
     #[inline(always)]
     fn waits(&self, call: &Call, readers: u32, clock: impl FnOnce() -> u64) {
-        let seen = || self.board.seen(call.address);
-        if Activities::new(self.own).is_within_reported(call.sp, call.address, seen) {
+        let activities = Activities::new(self.own);
+        if !activities.is_empty() && self.is_inside(call) {
             return;
         }
         let number = self.own.count_own(head::WAITS as usize);
@@ -124,9 +124,25 @@ impl<'a> Thread<'a> {
             seen,
             within: 0,
         };
-        if !call.timed || !Activities::new(self.own).push(&wait) {
+        if !call.timed || !activities.push(&wait) {
             self.counted(&wait, End::Other);
         }
+    }
+
+    /// Returns whether the call is inside a wait that a library reported. Counts waits that the thread has left without
+    /// a return: then it could not be here.
+    #[cold]
+    #[inline(never)]
+    fn is_inside(&self, call: &Call) -> bool {
+        let activities = Activities::new(self.own);
+        let seen = || self.board.seen(call.address);
+        if activities.is_within_reported(call.sp, call.address, seen) {
+            return true;
+        }
+        while let Some(wait) = activities.pop_left(call.sp) {
+            self.counts_left(&wait);
+        }
+        false
     }
 
     /// Returns [`FIRST`] if the call begins an episode, else 0.
@@ -173,13 +189,18 @@ impl<'a> Thread<'a> {
     }
 
     #[inline(always)]
-    fn counted(&self, wait: &Activity, end: End) -> Option<Entry<'a>> {
-        let entry = self.entry(&Key {
+    pub(crate) fn entry_of(&self, wait: &Activity) -> Option<Entry<'a>> {
+        self.entry(&Key {
             address: wait.address,
             site: wait.site,
             via: wait.via,
             scope: self.scope,
-        })?;
+        })
+    }
+
+    #[inline(always)]
+    fn counted(&self, wait: &Activity, end: End) -> Option<Entry<'a>> {
+        let entry = self.entry_of(wait)?;
         entry.add(entry::CALLS, 1);
         entry.add(end.word(), 1);
         if wait.operation & FIRST != 0 {
@@ -256,7 +277,18 @@ impl<'a> Thread<'a> {
         now: u64,
         ns: impl Fn(u64) -> u64,
     ) {
-        let Some(held) = Holds::new(self.own).record(operation, lock, caller, now) else {
+        let holds = Holds::new(self.own);
+        let is_exclusive = matches!(operation, LockOperation::Frees | LockOperation::Leaves);
+        let released = if is_exclusive {
+            self.board.released()
+        } else {
+            0
+        };
+        let held = holds.record(operation, lock, caller, now, released);
+        if operation == LockOperation::Leaves || is_exclusive && !holds.is_held_on(lock) {
+            self.board.note_release(now);
+        }
+        let Some(held) = held else {
             return;
         };
         let key = Key {
@@ -353,6 +385,23 @@ mod tests {
         thread.begins(&call(WAKE, 6), || 0, no_clock);
         wait(-11);
         assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn waits_that_were_left_are_counted() {
+        let (own, shared) = (slab(), slab());
+        let thread = Thread::new(Words::new(&own), Words::new(&shared));
+        // The first one never returns; the second one begins where the first one was.
+        thread.begins(&call(WAIT, 5), || 0, || 100);
+        thread.begins(&call(WAIT, 6), || 0, || 300);
+        let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];
+        assert_eq!(words(&own, 5, &of_left), [1, 1, 1, 0]);
+        thread.ends(0x7000, 0, || 400, |ticks| ticks);
+        assert_eq!(words(&own, 6, &of_left), [1, 0, 1, 100]);
+        thread.begins(&call(WAIT, 6), || 0, || 500);
+        thread.leaves_all();
+        assert_eq!(words(&own, 6, &of_left), [2, 1, 1, 100]);
     }
 
     #[test]

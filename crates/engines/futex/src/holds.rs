@@ -1,10 +1,16 @@
 //! How long a thread holds the one lock that the user named.
 //!
-//! The hooks see calls of libc's functions that take and release it, but not their returns. A hold
-//! begins with the call, or with the end of the last wait inside it, and ends with the releasing
-//! call. Whether a call that may fail ([`LockOperation::Tries`]) took the lock is known only at the
-//! release. A condition wait releases the lock, which libc may also report through an unlock
-//! function; from the wait's end on the thread holds it again.
+//! The hooks see the calls of libc's functions that take and release the lock, but not their
+//! returns. A hold begins with the call, or with the end of the last wait inside the call. It ends
+//! with the call that releases the lock. Whether a call that may fail ([`LockOperation::Tries`])
+//! took the lock is known only when the lock is released. A condition wait releases the lock; libc
+//! may report that through an unlock function, too. The thread holds the lock again from the end
+//! of that wait.
+//!
+//! A call may spin before it has the lock, which no hook sees. But if only one thread can hold the
+//! lock, a hold cannot begin before the last release by any other thread, whose time all threads
+//! share. A spin lock's function may even come back to its entry for each try; the last try is the
+//! one that took the lock.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::HELD;
@@ -29,6 +35,10 @@ pub enum LockOperation {
     Gives,
     /// Releases it until a condition holds, then takes it again.
     Leaves,
+    /// Takes it by spinning: entered again for each try.
+    Spins,
+    /// Releases a lock that only one thread can hold.
+    Frees,
 }
 
 impl LockOperation {
@@ -40,6 +50,8 @@ impl LockOperation {
             hold::TRIES => Some(LockOperation::Tries),
             hold::GIVES => Some(LockOperation::Gives),
             hold::LEAVES => Some(LockOperation::Leaves),
+            hold::SPINS => Some(LockOperation::Spins),
+            hold::FREES => Some(LockOperation::Frees),
             _ => None,
         }
     }
@@ -64,13 +76,16 @@ impl<'a> Holds<'a> {
         Holds(words)
     }
 
-    /// Records a call that does `operation` with `lock`. Returns the hold that it ends.
+    /// Records a call to a function that does `operation` with `lock`, which any thread released
+    /// last at `released` (0 if unknown, or if several threads can hold it). Returns the hold that
+    /// it ends, if any.
     pub fn record(
         &self,
         operation: LockOperation,
         lock: u64,
         caller: &Caller,
         now: u64,
+        released: u64,
     ) -> Option<EndedHold> {
         let holds = self.0.load(LOCK) == lock;
         let timed = holds && self.0.load(SINCE) != 0;
@@ -79,16 +94,18 @@ impl<'a> Holds<'a> {
             // A recursive lock: only the outermost calls count.
             LockOperation::Takes if times > 0 => self.0.store(TIMES, times + 1),
             LockOperation::Tries if times > 0 => {}
-            LockOperation::Takes => self.begins(lock, caller, now, 1),
+            LockOperation::Takes | LockOperation::Spins => self.begins(lock, caller, now, 1),
             LockOperation::Tries => self.begins(lock, caller, now, 0),
-            LockOperation::Gives if times > 1 => self.0.store(TIMES, times - 1),
-            LockOperation::Gives if timed => {
-                self.0.store(LOCK, 0);
-                return self.ends(now);
+            LockOperation::Gives | LockOperation::Frees if times > 1 => {
+                self.0.store(TIMES, times - 1);
             }
-            LockOperation::Gives => {}
+            LockOperation::Gives | LockOperation::Frees if timed => {
+                self.0.store(LOCK, 0);
+                return self.ends(now, released);
+            }
+            LockOperation::Gives | LockOperation::Frees => {}
             LockOperation::Leaves => {
-                let held = timed.then(|| self.ends(now)).flatten();
+                let held = timed.then(|| self.ends(now, released)).flatten();
                 self.begins(lock, caller, 0, 1);
                 return held;
             }
@@ -104,17 +121,22 @@ impl<'a> Holds<'a> {
         self.0.store(LOCK, lock);
     }
 
-    fn ends(&self, now: u64) -> Option<EndedHold> {
+    fn ends(&self, now: u64, released: u64) -> Option<EndedHold> {
         let since = self.0.load(SINCE);
         self.0.store(SINCE, 0);
         (since != 0).then(|| EndedHold {
             site: self.0.load(SITE),
-            ticks: now.saturating_sub(since),
+            ticks: now.saturating_sub(since.max(released)),
         })
     }
 
-    /// Restarts the hold when a wait ends inside the taking call, because the thread holds the lock
-    /// only from then on.
+    /// Returns whether the thread still holds a recursive lock after a call that releases it.
+    pub fn is_held_on(&self, lock: u64) -> bool {
+        self.0.load(LOCK) == lock && self.0.load(TIMES) > 0
+    }
+
+    /// Restarts the hold when a wait ends inside the call that takes the lock, because the thread
+    /// holds the lock only from then on.
     #[inline]
     pub fn waited(&self, site: u64, frame: u64, clock: impl FnOnce() -> u64) {
         if self.0.load(LOCK) != 0 && self.0.load(SITE) == site && self.0.load(FRAME) == frame {
@@ -147,12 +169,12 @@ mod tests {
         let holds = Holds::new(Words::new(&words));
         let each = operations.iter();
         let ended = each.filter_map(|(operation, lock, site, now)| {
-            holds.record(*operation, *lock, &from(*site), *now)
+            holds.record(*operation, *lock, &from(*site), *now, 0)
         });
         ended.map(|held| (held.site, held.ticks)).collect()
     }
 
-    use LockOperation::{Gives, Leaves, Takes, Tries};
+    use LockOperation::{Frees, Gives, Leaves, Spins, Takes, Tries};
 
     #[test]
     fn from_the_call_that_takes_to_the_one_that_gives() {
@@ -186,31 +208,64 @@ mod tests {
         assert_eq!(holds(&got), [(1, 50)]);
     }
 
+    /// Each try of a spin lock was taken for a recursion, so that its hold never ended.
+    #[test]
+    fn the_last_try_of_a_spin_lock_begins_its_hold() {
+        let spun = [
+            (Spins, LOCK, 1, 10),
+            (Spins, LOCK, 1, 20),
+            (Spins, LOCK, 1, 30),
+            (Frees, LOCK, 2, 45),
+            (Spins, LOCK, 1, 50),
+            (Frees, LOCK, 2, 51),
+        ];
+        assert_eq!(holds(&spun), [(1, 15), (1, 1)]);
+    }
+
+    /// Spinning inside the call was counted as holding.
+    #[test]
+    fn a_hold_begins_after_the_last_release() {
+        let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
+        let holds = Holds::new(Words::new(&words));
+        for (operation, released, ticks) in [(Frees, 40, 60), (Frees, 5, 90), (Leaves, 70, 30)] {
+            assert_eq!(holds.record(Takes, LOCK, &from(1), 10, released), None);
+            let held = holds.record(operation, LOCK, &from(2), 100, released);
+            assert_eq!(held, Some(EndedHold { site: 1, ticks }));
+        }
+        // The inner release of a recursive lock is none.
+        let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
+        let holds = Holds::new(Words::new(&words));
+        for (operation, is_held) in [(Takes, true), (Takes, true), (Frees, true), (Frees, false)] {
+            holds.record(operation, LOCK, &from(1), 10, 0);
+            assert_eq!(holds.is_held_on(LOCK), is_held);
+        }
+    }
+
     #[test]
     fn waiting_is_not_holding() {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
         let waited = |site: u64, now| holds.waited(site, from(site).frame, || now);
         waited(0, 5);
-        holds.record(Takes, LOCK, &from(1), 10);
+        holds.record(Takes, LOCK, &from(1), 10, 0);
         waited(1, 40);
         waited(9, 45); // for another lock
         let held = holds
-            .record(Leaves, LOCK, &from(2), 50)
+            .record(Leaves, LOCK, &from(2), 50, 0)
             .expect("first hold");
         assert_eq!((held.site, held.ticks), (1, 10));
-        assert_eq!(holds.record(Gives, LOCK, &from(2), 51), None);
+        assert_eq!(holds.record(Gives, LOCK, &from(2), 51, 0), None);
         waited(2, 90);
         let held = holds
-            .record(Gives, LOCK, &from(3), 95)
+            .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // The condition held at once, so the new hold's beginning is unknown.
-        holds.record(Leaves, LOCK, &from(2), 100);
-        assert_eq!(holds.record(Gives, LOCK, &from(3), 110), None);
-        holds.record(Takes, LOCK, &from(1), 120);
+        // The condition held at once, so the beginning of the new hold is unknown.
+        holds.record(Leaves, LOCK, &from(2), 100, 0);
+        assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
+        holds.record(Takes, LOCK, &from(1), 120, 0);
         let held = holds
-            .record(Gives, LOCK, &from(3), 130)
+            .record(Gives, LOCK, &from(3), 130, 0)
             .expect("third hold");
         assert_eq!((held.site, held.ticks), (1, 10));
     }

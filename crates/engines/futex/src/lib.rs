@@ -5,8 +5,22 @@
 //! is unchanged. Hooks run only around a futex system call, which itself costs 100 ns or more.
 //! [`calls`] composes the other modules.
 //!
-//! All of it works on the caller's words of slabs ([`tiptoe_wire::futex`]), takes no lock and calls
-//! nothing outside this crate. A signal handler may interrupt it anywhere and run it again.
+//! - [`activities`]: the waits that a thread is in.
+//! - [`entries`]: a thread's sums, by lock and call site.
+//! - [`board`]: the last wake at each address, the only shared data here.
+//! - [`gaps`]: which waits are timed when not all can be.
+//! - [`holds`]: hold times of one lock, on request.
+//! - [`rwlock`]: how many readers hold a rwlock while others wait.
+//! - [`walk`]: the user's call site above libc's frames.
+//! - [`operation`]: whether a call waits or wakes, and how a wait ended.
+//! - [`paths`]: a cache of walks.
+//! - [`calls`]: a wait, a wake, an episode; composes the others.
+//! - `left`: waits that never return.
+//! - [`reported`]: waits that a library of the program reports itself.
+//!
+//! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller provides. It takes no
+//! lock and makes no call outside of this crate. A signal handler may interrupt it anywhere and run
+//! it again.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -17,6 +31,7 @@ pub mod calls;
 pub mod entries;
 pub mod gaps;
 pub mod holds;
+mod left;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 #[cfg(all(test, tiptoe_loom))]

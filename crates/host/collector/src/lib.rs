@@ -49,4 +49,4 @@ pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, Request
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};
-pub use words::{few, few_processes};
+pub use words::few;

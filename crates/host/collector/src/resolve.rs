@@ -1,7 +1,7 @@
 //! Resolves specs to probes: which functions of which mapped files.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -50,7 +50,12 @@ pub struct Probe {
 impl Probe {
     /// Returns the run-time address of the probed instruction.
     pub fn address(&self) -> u64 {
-        (self.function.address + self.offset).wrapping_add(self.bias)
+        self.place_in_file().wrapping_add(self.bias)
+    }
+
+    /// Returns the link-time address of the probed instruction.
+    fn place_in_file(&self) -> u64 {
+        self.function.address + self.offset
     }
 
     /// Returns the probe if only its entries are counted, which may be at a later instruction.
@@ -267,7 +272,8 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-type SeenAddresses = BTreeSet<u64>;
+/// The places that have a probe, with the kind of its event.
+type SeenAddresses = BTreeMap<u64, Kind>;
 
 /// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
@@ -324,9 +330,16 @@ fn add(
             offset,
             follow,
         };
-        if !seen.insert(probe.address()) {
+        if is_mapped_elsewhere(&probe, module, modules) {
             continue;
         }
+        if let Some(kind) = seen.get(&probe.address()) {
+            if *kind != spec.kind {
+                resolved.refused.push((probe.event, twice(*kind)));
+            }
+            continue;
+        }
+        seen.insert(probe.address(), spec.kind);
         probe.follow = resolved.within_room(probe.follow, &probe.event);
         match probe.function.is_ifunc {
             true => resolved.ifuncs.push(probe),
@@ -334,6 +347,19 @@ fn add(
         }
     }
     note_stripped(resolved, spec, module);
+}
+
+/// Returns whether a mapping lacks the probe's place, which another mapping of its file has. Node.js
+/// maps some pages of its text a second time, at addresses of their own.
+fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
+    let has = |module: &Module| {
+        let place = probe.place_in_file().wrapping_add(module.bias);
+        module.text.iter().any(|text| text.contains(&place))
+    };
+    let mut others = modules
+        .iter()
+        .filter(|other| other.bias != module.bias && other.object.key == module.object.key);
+    others.any(has) && !has(module)
 }
 
 /// Returns a remark that some calls were inlined and are not counted, if the function was requested
@@ -347,6 +373,14 @@ fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<String> 
         1 => Some("1 inlined place is not counted".to_owned()),
         places => Some(format!("{places} inlined places are not counted")),
     }
+}
+
+/// Returns why a function has only one of its two events; `kind` is that of the other.
+fn twice(kind: Kind) -> String {
+    format!(
+        "`{kind}:` counts the same function, which has one event (`uretprobe:` alone also reports how many calls \
+         began: the sum of its ends)"
+    )
 }
 
 fn unsuitable(function: &Function) -> Option<&'static str> {

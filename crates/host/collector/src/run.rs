@@ -14,6 +14,7 @@ use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
 
+mod bystanders;
 mod command;
 mod gate_report;
 mod loading;
@@ -21,6 +22,7 @@ mod lock_report;
 mod pace;
 mod scope_report;
 
+use bystanders::Bystanders;
 pub use command::wait_for_end;
 use pace::{Pace, TURN};
 
@@ -57,6 +59,7 @@ pub struct Run<'a> {
     last_interval_end: Duration,
     /// How often threads entered scopes and left them.
     scope_visits: u64,
+    bystanders: Bystanders,
     pace: Pace,
 }
 
@@ -92,6 +95,7 @@ impl<'a> Run<'a> {
             begin: None,
             last_interval_end: Duration::ZERO,
             scope_visits: 0,
+            bystanders: Bystanders::default(),
             pace: Pace::new(start),
         }
     }
@@ -102,14 +106,14 @@ impl<'a> Run<'a> {
             RequestTarget::Command(_) => self.request.delay,
             RequestTarget::Pids(_) => None,
         };
-        let end = self
-            .request
-            .duration
-            .map(|d| self.start + d + delay.unwrap_or_default());
         self.begin = delay.map(|delay| self.start + delay);
-        self.last_interval_end = delay.unwrap_or_default();
-        let first = self.start + self.last_interval_end;
+        if self.tracees.len() > 1 && !self.plan.locks && !self.plan.scopes {
+            // They were attached to one after another, but are counted from the same moment on.
+            self.begin = Some(Instant::now());
+        }
+        let first = self.begin.unwrap_or(self.start);
         let mut next = self.request.interval.map(|interval| first + interval);
+        let end = self.request.duration.map(|duration| first + duration);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
@@ -140,6 +144,7 @@ impl<'a> Run<'a> {
                 next_foreign_look = now + FOREIGN_TICK;
                 self.look_for_foreign();
                 self.look_for_names();
+                self.look_for_children();
             }
             if now >= next_trap_look {
                 next_trap_look = now + TRAP_WINDOW;
@@ -200,9 +205,13 @@ impl<'a> Run<'a> {
         observer.calls(&calls);
     }
 
-    /// Excludes what was counted until now.
+    /// Excludes what was counted until now, and starts all clocks.
     fn begin(&mut self) -> Result<(), Error> {
         self.begin = None;
+        self.start = Instant::now();
+        let start = self.start;
+        let tracees = self.tracees.iter_mut();
+        tracees.for_each(|tracee| tracee.start_clock(start));
         self.baseline = self.events()?;
         let tracees = self.tracees.iter();
         tracees.for_each(|tracee| {
@@ -279,21 +288,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes events that another tracer probes as well.
-    pub fn look_for_foreign(&mut self) {
-        for tracee in &self.tracees {
-            for event in tracee.foreign() {
-                let note = format!(
-                    "another tracer probed {event} too: during that time its hits were counted through a \
-                     trap, or not at all"
-                );
-                if !self.session.notes.contains(&note) {
-                    self.session.notes.push(note);
-                }
-            }
-        }
-    }
-
     fn events(&self) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &self.tracees {
@@ -342,6 +336,7 @@ impl<'a> Run<'a> {
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
         self.look_for_names();
+        self.look_for_children();
         self.add_locks()?;
         let without = self.tracees.iter();
         let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
@@ -350,8 +345,8 @@ impl<'a> Run<'a> {
             target.address_space = tracee.address_space();
         }
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
-        let tracees = self.tracees.iter();
-        let cpu: Duration = tracees.map(|one| one.target.fetch_cpu_time()).sum();
+        let cpu = self.tracees.iter().map(Tracee::reported_cpu_time);
+        let cpu: Duration = cpu.sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.add_scopes()?;
         self.session.slower_ns = self.request.slower_ns;
@@ -363,6 +358,7 @@ impl<'a> Run<'a> {
 
     /// Computes the cost of the last counts and adds them to the session.
     pub fn finish(&mut self, events: &Events) {
+        self.note_bystanders();
         if !self.price_locks() {
             self.price_events(events);
         }
@@ -422,6 +418,10 @@ impl<'a> Run<'a> {
             event.by = parts.map(|(key, part)| part.part(key)).collect();
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
+        }
+        let part = prices.payable_part(sum);
+        for event in &mut self.session.events {
+            event.cost_ns *= part;
         }
         if self.scope_visits > 0 {
             sum = sum.plus(scope_visit(&kept).times(self.scope_visits));

@@ -195,6 +195,14 @@ impl Prices {
         }
     }
 
+    /// Returns the part of a sum of costs that is not more than all CPU time: 1, if all of it is.
+    pub fn payable_part(&self, costs: Cost) -> f64 {
+        match costs.ns > 0.0 {
+            true => self.sum(costs).ns / costs.ns,
+            false => 1.0,
+        }
+    }
+
     /// Returns the sum of costs, which is never more than all CPU time.
     pub fn sum(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
@@ -249,6 +257,19 @@ mod tests {
         let all = one.times(100);
         assert!(PRICES.sum(all).share_of(PRICES.cpu_ns).high <= 1.0);
         assert_eq!(PRICES.sum(one), one);
+    }
+
+    #[test]
+    fn rows_added_up_to_more_than_all_time() {
+        let one = PRICES.of(&total(50_000_000, Via::Agent, Step::Single));
+        let all = one.times(100);
+        assert!(all.ns > PRICES.cpu_ns as f64);
+        let rows = all.ns * PRICES.payable_part(all);
+        assert!((rows - PRICES.cpu_ns as f64).abs() < 1.0, "{rows}");
+        assert_eq!(
+            [one, Cost::default()].map(|cost| PRICES.payable_part(cost)),
+            [1.0; 2]
+        );
     }
 
     #[test]

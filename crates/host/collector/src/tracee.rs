@@ -40,6 +40,7 @@ mod process_kind;
 mod reads;
 mod records;
 mod scope_ports;
+mod seen_waits;
 mod space;
 mod thinned;
 mod throttle;
@@ -110,6 +111,8 @@ pub struct Tracee {
     left_out: Option<String>,
     /// When counting began.
     pub since: Instant,
+    /// Its CPU time before the start of what is reported.
+    early_cpu: Duration,
     kernel: Option<UprobeSet>,
     /// Keeps the cost of the kernel's probes within the budget.
     throttle: Option<throttle::Throttle>,
@@ -168,6 +171,7 @@ impl Tracee {
             notes: Vec::new(),
             left_out: None,
             since: Instant::now(),
+            early_cpu: Duration::ZERO,
             kernel: None,
             throttle: None,
             is_throttled: false,
@@ -256,6 +260,10 @@ impl Tracee {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
         tracee.later.waiting = waiting;
+        if plan.locks {
+            // The command may have ended before tiptoe runs again, and then nothing could name its locks.
+            tracee.look_for_names(cache)?;
+        }
         plan.go_on(tracee.target.counted())?;
         tracee.since = Instant::now();
         // With breakpoints the command must not run yet, because the variables are not found yet.
@@ -308,6 +316,7 @@ impl Tracee {
         self.notes.extend(notes);
         self.purse = budget::Purse::of(plan);
         self.thinning = thinned::Thinning::of(plan);
+        let before = Instant::now();
         self.open_rings(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
         match self.target.link.take() {
@@ -336,9 +345,21 @@ impl Tracee {
         if plan.locks && self.target.link.is_none() {
             self.watch_in_kernel(plan, modules)?;
         }
-        self.since = Instant::now();
+        // Calls are recorded while others are still being patched. None may be earlier than the start.
+        self.since = if plan.record { before } else { Instant::now() };
         self.target.mark();
         Ok(())
+    }
+
+    /// Starts the time and the CPU time of what is reported, which may be later than those of the budget.
+    pub fn start_clock(&mut self, since: Instant) {
+        self.since = since;
+        self.early_cpu = self.target.fetch_cpu_time();
+    }
+
+    /// Returns the CPU time that the process used since the start of what is reported.
+    pub fn reported_cpu_time(&self) -> Duration {
+        self.target.fetch_cpu_time().saturating_sub(self.early_cpu)
     }
 
     /// Before the last reading, makes the agent count the open calls of ended threads as left.

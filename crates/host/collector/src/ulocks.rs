@@ -49,6 +49,7 @@ struct Waits {
     timed_out: u64,
     interrupted: u64,
     other: u64,
+    left: u64,
     episodes: u64,
     slept_ns: u64,
     /// The number of those that slept and were timed.
@@ -77,6 +78,7 @@ impl Waits {
             timed_out: word(e::TIMED_OUT),
             interrupted: word(e::INTERRUPTED),
             other: word(e::OTHER),
+            left: word(e::LEFT),
             episodes: word(e::EPISODES),
             slept_ns: word(e::SLEPT_NS),
             timed: word(e::TIMED),
@@ -98,6 +100,7 @@ impl Waits {
             timed_out: row.timed_out,
             interrupted: row.interrupted,
             other: row.other,
+            left: 0,
             episodes: row.episodes,
             slept_ns: row.slept_ns,
             timed: slept(row.calls, row.at_once, row.other),
@@ -119,6 +122,7 @@ impl Waits {
             (&mut self.timed_out, other.timed_out),
             (&mut self.interrupted, other.interrupted),
             (&mut self.other, other.other),
+            (&mut self.left, other.left),
             (&mut self.episodes, other.episodes),
             (&mut self.slept_ns, other.slept_ns),
             (&mut self.timed, other.timed),
@@ -160,8 +164,15 @@ pub struct WaitRecords {
 }
 
 impl WaitRecords {
-    /// Adds what a thread has in its words, by scope if `scopes` are given.
-    pub fn add_thread(&mut self, thread: &str, words: &[u64], scopes: Option<&Tree>) {
+    /// Adds what a thread has in its words, by scope if `scopes` are given. A thread that has ended is in none of its
+    /// waits any more; `last_seen` returns for how long it was seen in one, by the wait's number.
+    pub fn add_thread(
+        &mut self,
+        thread: &str,
+        words: &[u64],
+        scopes: Option<&Tree>,
+        last_seen: Option<&dyn Fn(u32) -> u64>,
+    ) {
         let mut blocks = words.chunks_exact(ENTRY_WORDS as usize);
         let first = blocks.next().unwrap_or_default();
         let word = |word: u32| first.get(word as usize).copied().unwrap_or(0);
@@ -170,9 +181,28 @@ impl WaitRecords {
         self.all_waits = self.all_waits.saturating_add(word(head::WAITS));
         self.all_wakes = self.all_wakes.saturating_add(word(head::WAKES));
         let on = (0..activity::DEPTH).take_while(|index| word(head::SPS + index) != 0);
-        let addresses = on.map(|index| head::ACTIVITIES + index * activity::WORDS);
-        let addresses = addresses.map(|activity| word(activity + activity::ADDRESS));
-        self.unfinished += addresses.filter(|address| *address != 0).count() as u64;
+        for index in on {
+            let at = |part| word(head::ACTIVITIES + index * activity::WORDS + part);
+            let [address, site, via] = [activity::ADDRESS, activity::SITE, activity::VIA].map(at);
+            match last_seen {
+                _ if address == 0 => {}
+                None => self.unfinished += 1,
+                Some(ns) => {
+                    let who = match scopes {
+                        Some(_) => UNKNOWN_SCOPE.to_owned(),
+                        None => thread.to_owned(),
+                    };
+                    let left = Waits {
+                        calls: 1,
+                        left: 1,
+                        slept_ns: ns(index),
+                        ..Waits::default()
+                    };
+                    let key = Key { address, site, via };
+                    self.waits.entry((key, who)).or_default().add(&left);
+                }
+            }
+        }
         for block in blocks {
             let [address, site, via] = [e::ADDRESS, e::SITE, e::VIA].map(|at| block[at as usize]);
             if address == 0 || site == 0 && via == 0 {
@@ -431,8 +461,9 @@ impl Rows {
             at_once: all.at_once,
             timed_out: all.timed_out,
             interrupted: all.interrupted,
+            left: all.left,
             total_ns: all.slept_ns,
-            timed: (all.timed < slept).then_some(all.timed),
+            timed: (all.timed.saturating_add(all.left) < slept).then_some(all.timed),
             readers: (all.most_readers > 0).then(|| Readers {
                 average: all.readers as f64 / all.calls.max(1) as f64,
                 most: all.most_readers,

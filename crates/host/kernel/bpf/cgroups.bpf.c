@@ -165,6 +165,21 @@ INLINE u32 moves_for(u32 slot)
 	return slot == OTHERS ? 0 : moves + 1;
 }
 
+/*
+ * Keeps the cgroup of a task that is scheduled out, if the task moved itself since it was scheduled in. Otherwise the
+ * next switch to it would look the cgroup up again, and if the kernel hides that switch, only this tells where the
+ * task's events belong.
+ */
+INLINE void keep_cgroup(struct tiptoe_task *kept, const struct tiptoe_cpu *own, struct task_struct *task)
+{
+	if (own->task != (u64)task || kept->set == own->set || own->set != (u64)task->cgroups)
+		return;
+	kept->set = own->set;
+	kept->id = own->id;
+	kept->slot = own->slot;
+	kept->moves = moves_for(own->slot);
+}
+
 GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *before,
 			 const struct tiptoe_fields *now, u64 id)
 {
@@ -228,6 +243,7 @@ int switched(u64 *args)
 		own->moved += (u64)task->cgroups != own->set && cgroup_of(task) != own->id;
 	}
 	if (kept) {
+		keep_cgroup(kept, own, task);
 		kept->task = (u64)task;
 		kept->fields = now;
 	}
@@ -367,6 +383,8 @@ int attached(u64 *args)
 	u32 cpu = bpf_get_smp_processor_id(), is_all = args[3] & 1;
 	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
 	int is_own = task == current || (is_all && current->group_leader == task);
+	struct tiptoe_task *kept;
+	u64 left;
 
 	if (!own || !is_unified(cgroup))
 		return 0;
@@ -374,7 +392,12 @@ int attached(u64 *args)
 	if (is_own) {
 		own->busy = 1;
 		asm volatile("" ::: "memory");
-		charge_running(own, cpu, current, own->id);
+		/* If the switch to this task was hidden, the CPU's cgroup is that of the task before. */
+		kept = kept_of(current);
+		left = own->id;
+		if (own->task != (u64)current && kept && kept->task == (u64)current && kept->id)
+			left = kept->id;
+		charge_running(own, cpu, current, left);
 		asm volatile("" ::: "memory");
 		own->busy = 0;
 	}

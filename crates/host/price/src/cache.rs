@@ -4,13 +4,17 @@
 //! folder that only this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same
 //! CPUs until the next boot.
 //!
-//! A file is ignored unless it is exactly what would be written for this key, with numbers that a
-//! measurement may give. A price may also be outdated, because the host of a virtual machine or
-//! clock rates change, or other threads share the core. So each file has the [`yardstick`] beside
-//! its price: a short loop's time for each call. If it now differs by more than [`FAMILY`], the
-//! price is measured again. A busy machine changes between a few such states from run to run, and
-//! each measurement takes 0.1 s of a CPU, so there is one file for each state. A cache that cannot
-//! be used is no error.
+//! What is read is checked. A file is ignored unless it is exactly what would be written for this
+//! key, with numbers that a measurement may give. A price may also be outdated, because the host of
+//! a virtual machine or clock rates change, or other threads share the core. So each file has the
+//! [`yardstick`] beside its price: a short loop's time for each call. If the loop's time now
+//! differs by more than [`FAMILY`], the price is measured again. A busy machine changes between a
+//! few such states from run to run, and each measurement takes 0.1 s of a CPU, so there is one file
+//! for each state. A cache that cannot be used is no error.
+//!
+//! The state may also change while a price is measured. So the yardstick is measured before and after; if its two times
+//! differ by more than [`FAMILY`], the price is measured once more, at most [`TRIES`] times. A price of a state that
+//! did not last is not kept.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -27,8 +31,10 @@ use super::price::{Price, decode, encode};
 
 /// The factor within which the yardstick must be for a price to hold.
 const FAMILY: f64 = 1.25;
-/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: 0.1 ps to
-/// 7.5 us.
+/// How often a price is measured until the CPUs stay in one state meanwhile.
+const TRIES: usize = 3;
+/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: from 0.1
+/// ps to 7.5 us.
 const LAST_STATE: f64 = 40.0;
 /// 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
@@ -39,7 +45,13 @@ pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
     yardstick: OnceCell<Option<f64>>,
+    /// Measures the yardstick.
+    measure_yardstick: fn() -> Option<f64>,
     calibrated: Cell<Option<Calibration>>,
+}
+
+fn measured_yardstick() -> Option<f64> {
+    yardstick().ok()
 }
 
 impl PriceCache {
@@ -53,6 +65,7 @@ impl PriceCache {
             folder: key.as_ref().and(folder(xdg, home, is_root)),
             key: key.unwrap_or_default(),
             yardstick: OnceCell::new(),
+            measure_yardstick: measured_yardstick,
             calibrated: Cell::new(None),
         }
     }
@@ -63,6 +76,7 @@ impl PriceCache {
             folder: None,
             key: String::new(),
             yardstick: OnceCell::new(),
+            measure_yardstick: measured_yardstick,
             calibrated: Cell::new(None),
         }
     }
@@ -72,19 +86,43 @@ impl PriceCache {
         self.calibrated.get()
     }
 
-    /// Returns the kept price, or else measures and keeps it. `None` if it cannot be measured.
-    pub(super) fn take<P: Price>(&self, measure: impl FnOnce() -> Option<P>) -> Option<P> {
+    /// Returns the kept price, or else the measured one, which is kept from now on. `None` if it
+    /// cannot be measured.
+    pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
                 .set(self.calibrated.get().or(Some(Calibration::Cached)));
             return Some(price);
         }
-        let price = measure()?;
+        let (price, is_steady) = self.measure(measure)?;
         self.calibrated.set(Some(Calibration::Now));
-        self.keep(&price);
+        if is_steady {
+            self.keep(&price);
+        }
         Some(price)
     }
 
+    /// Measures a price until the CPUs stay in one state meanwhile. Returns the last one, and whether they did.
+    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, bool)> {
+        let mut before = (self.measure_yardstick)();
+        let mut price = measure()?;
+        for turn in 1.. {
+            let after = (self.measure_yardstick)();
+            let is_steady = match (before, after) {
+                (Some(before), Some(after)) => is_in_family(before, after),
+                // Nothing is known of the state, and nothing is kept.
+                _ => true,
+            };
+            if is_steady || turn == TRIES {
+                return Some((price, is_steady));
+            }
+            before = after;
+            price = measure()?;
+        }
+        None
+    }
+
+    /// Returns the kept price of a kind, if it still holds.
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
@@ -114,7 +152,7 @@ impl PriceCache {
     }
 
     fn yardstick(&self) -> Option<f64> {
-        *self.yardstick.get_or_init(|| yardstick().ok())
+        *self.yardstick.get_or_init(self.measure_yardstick)
     }
 }
 

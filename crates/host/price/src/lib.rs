@@ -53,6 +53,7 @@ mod trap;
 mod uprobe;
 
 use std::array::from_fn;
+use std::time::Instant;
 
 use tiptoe_event::Cost;
 use tiptoe_kernel::Step;
@@ -221,6 +222,20 @@ fn about(ns: f64) -> Cost {
     Cost::between(low, ns, high)
 }
 
+/// Returns the nanoseconds of one of many turns: the median of several blocks of turns, because other load may
+/// interrupt some blocks for longer than all the others take.
+fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
+    const BLOCK: u64 = 400;
+    const BLOCKS: u64 = 50;
+    let mut block = |number: u64| {
+        let first = number * BLOCK;
+        let begun = Instant::now();
+        (first..first + BLOCK).for_each(&mut turn);
+        begun.elapsed().as_nanos() as f64 / BLOCK as f64
+    };
+    median((0..BLOCKS).map(&mut block).collect())
+}
+
 /// Returns the median of several measurements.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
@@ -277,6 +292,19 @@ mod tests {
         let curve = curve(&shown, |shown| shown.count);
         let lap = LOOPS[3] as f64 * (2.0 + LOOPS[3] as f64 / 100.0);
         assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
+    }
+
+    /// One long interruption made a wait for a lock seem to cost 24 us.
+    #[test]
+    fn an_interruption_raised_the_price() {
+        let interruption = std::time::Duration::from_millis(200);
+        let mean_ns = interruption.as_nanos() as f64 / 20_000.0;
+        let ns = each_turn(|turn| {
+            if turn == 100 {
+                std::thread::sleep(interruption);
+            }
+        });
+        assert!(ns < mean_ns, "{ns}");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use tiptoe_event::Cost;
 use tiptoe_futex::calls::{Call, Thread};
@@ -17,10 +16,10 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, head};
 
 use super::cache::PriceCache;
+use super::each_turn;
 use super::price::{self, Price};
 use crate::clock;
 
-const TURNS: u64 = 20_000;
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
 /// A wait's result if it did not wait.
@@ -80,11 +79,7 @@ fn measure() -> Calls {
     let added = noted.frames.add(&LIBC, &[row(0, rule())]);
     debug_assert!(added, "it is the only one");
     let each = |locks: u64, operation, result| {
-        let begun = Instant::now();
-        for turn in 0..TURNS {
-            noted.call(0x1000 + 64 * (turn % locks), operation, result);
-        }
-        begun.elapsed().as_nanos() as f64 / TURNS as f64
+        each_turn(|turn| noted.call(0x1000 + 64 * (turn % locks), operation, result))
     };
     let cost = |operation| {
         let _warm = each(1, operation, AT_ONCE);

@@ -5,7 +5,6 @@
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use tiptoe_event::Cost;
 use tiptoe_label::switch::Thread;
@@ -13,10 +12,10 @@ use tiptoe_wire::scopes::{STAMP, WIDTH};
 use tiptoe_wire::{Geometry, Words};
 
 use super::cache::PriceCache;
+use super::each_turn;
 use super::price::{self, Price};
 use crate::clock;
 
-const TURNS: u64 = 20_000;
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
 
@@ -50,13 +49,11 @@ fn measure() -> Cost {
     shared.store(STAMP as usize, 1);
     let thread = Thread::new(slab, own, shared);
     let each = |scopes: u64| {
-        let begun = Instant::now();
-        for turn in 0..TURNS {
+        each_turn(|turn| {
             let label = black_box(0x1000 + 64 * (turn % scopes));
             let token = thread.enters(label, false, clock::ticks(), || b"scope");
             thread.leaves(token, clock::ticks());
-        }
-        begun.elapsed().as_nanos() as f64 / TURNS as f64
+        })
     };
     let _warm = each(1);
     let (one, many) = (each(1), each(100));

@@ -69,6 +69,15 @@ pub(crate) fn notes(session: &Session) -> Vec<String> {
         let waits = count(locks.unfinished, "wait");
         format!("{waits} {was} not over when the trace ended, and {was} not counted")
     });
+    let left = locks.rows.iter().map(|row| row.left);
+    let left = left.fold(0, u64::saturating_add);
+    let left = (left > 0).then(|| {
+        let waits = count(left, "wait");
+        format!(
+            "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
+             last saw the thread there counts, twice a second (>=)"
+        )
+    });
     let others = (locks.others > 0).then(|| {
         let calls = count(locks.others, "call");
         format!(
@@ -81,7 +90,13 @@ pub(crate) fn notes(session: &Session) -> Vec<String> {
         format!("{events} not counted: {}", dropped.reason)
     });
     let mut notes: Vec<String> = thinned(locks, session.budget).into_iter().collect();
-    notes.extend(unfinished.into_iter().chain(others).chain(drops));
+    notes.extend(
+        unfinished
+            .into_iter()
+            .chain(left)
+            .chain(others)
+            .chain(drops),
+    );
     notes
 }
 
@@ -118,7 +133,7 @@ fn total(row: &Lock) -> String {
     let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
     let total = time(row.total_ns.saturating_add(early_ns) as f64);
     match row.timed {
-        _ if row.early.is_some() => format!(">={total}"),
+        _ if row.early.is_some() || row.left > 0 => format!(">={total}"),
         None => total,
         Some(0) if row.total_ns == 0 => "-".to_owned(),
         Some(_) => format!("~{total}"),

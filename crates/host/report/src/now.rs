@@ -13,10 +13,10 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     let (idle, held): (Vec<&Waiting>, Vec<&Waiting>) = now.waits.iter().partition(|w| w.idle);
     let mut blocks = vec![match held.is_empty() {
         true => vec!["no thread waits for a lock".to_owned()],
-        false => table(now, &held, "waits for", options),
+        false => table(&held, "waits for", options),
     }];
     if !idle.is_empty() {
-        blocks.push(table(now, &idle, "waits at", options));
+        blocks.push(table(&idle, "waits at", options));
     }
     let wait = |tid: &u32| now.waits.iter().find(|wait| wait.tid == *tid);
     let rings = now.deadlocks.iter();
@@ -31,20 +31,17 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns a thread's number, and its name if the thread waits, because [`Now`] names no others.
-fn thread(now: &Now, tid: u32) -> String {
-    let wait = now.waits.iter().find(|wait| wait.tid == tid);
-    wait.map_or_else(|| tid.to_string(), waiter)
-}
-
 fn waiter(wait: &Waiting) -> String {
     format!("{} {}", wait.tid, printable(&wait.comm))
 }
 
 /// Returns the holder, the number of readers, or `-` if neither is known.
-fn holders(now: &Now, wait: &Waiting) -> String {
+fn holders(wait: &Waiting) -> String {
     match (wait.holder, wait.readers) {
-        (Some(tid), _) => thread(now, tid),
+        (Some(tid), _) => {
+            let comm = wait.holder_comm.as_deref().unwrap_or_default();
+            format!("{tid} {}", printable(comm)).trim_end().to_owned()
+        }
         (None, Some(1)) => "1 reader".to_owned(),
         (None, Some(readers)) => format!("{readers} readers"),
         (None, None) => "-".to_owned(),
@@ -55,7 +52,7 @@ fn lock(wait: &Waiting) -> String {
     with_mode(&wait.lock, wait.mode.as_deref())
 }
 
-fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
+fn table(waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
     let shown = options.shown(waits.len());
     let mut grid = Grid::new(&[], heading.to_owned())
         .with_words(&["thread", "waits", "type", "held by"])
@@ -66,7 +63,7 @@ fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec
         let asleep = asleep.map_or("-".to_owned(), |ns| format!(">={}", time(ns as f64)));
         let kind = printable(&wait.kind);
         grid.add_row(Cells {
-            cells: vec![thread(now, wait.tid), asleep, kind, holders(now, wait)],
+            cells: vec![waiter(wait), asleep, kind, holders(wait)],
             name: lock(wait),
             tail: printable(&wait.callsite),
             ..Cells::default()
@@ -80,17 +77,18 @@ fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec
     lines
 }
 
-/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds.
+/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds, or for its end.
 pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));
         let (what, next) = (joined(&what), joined(&next));
-        match at {
-            0 => format!(
-                "{} waits for {what}, which {next} holds",
-                joined(&waiter(wait))
-            ),
-            _ => format!("who waits for {what}, which {next} holds"),
+        let who = match at {
+            0 => joined(&waiter(wait)),
+            _ => "who".to_owned(),
+        };
+        match &*wait.kind {
+            "join" => format!("{who} waits for the end of {next}"),
+            _ => format!("{who} waits for {what}, which {next} holds"),
         }
     });
     format!("deadlock: {}", parts.collect::<Vec<_>>().join(", "))
@@ -110,6 +108,7 @@ mod tests {
             callsite: "p:f+0x9".into(),
             asleep_ns: Some(1_500_000_000),
             holder,
+            holder_comm: holder.map(|tid| if tid == 7 { "one" } else { "t\two" }.into()),
             ..Waiting::default()
         };
         let now = Now {
@@ -134,6 +133,15 @@ mod tests {
             "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time",
         ];
         assert_eq!(text, want);
+        let join = Waiting {
+            kind: "join".into(),
+            ..wait(5, "main", "0x7000", Some(7))
+        };
+        let ring = [&join, &wait(7, "one", "p:a", Some(5))];
+        assert_eq!(
+            deadlock(&ring).replace('\u{a0}', " "),
+            "deadlock: 5 main waits for the end of 7 one, who waits for p:a, which 5 main holds"
+        );
         let none = blocks(&Now::default(), &Options::default()).concat();
         assert_eq!(none, ["no thread waits for a lock"]);
     }

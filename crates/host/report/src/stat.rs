@@ -221,9 +221,10 @@ fn running_percent(count: &Count) -> f64 {
 /// `[CPU,]value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let has_spread = stat.counts.iter().any(|count| count.spread.is_some());
     let counts = stat.counts.iter();
     counts
-        .map(|count| fields(None, count, &shared, separator))
+        .map(|count| fields(None, has_spread, count, &shared, separator))
         .collect()
 }
 
@@ -232,11 +233,18 @@ pub fn counts_fields(counts: &Counts, separator: &str) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
     let at_ns = Some(counts.at_ns as f64);
     let rows = counts.counts.iter();
-    rows.map(|count| fields(at_ns, count, &shared, separator))
+    rows.map(|count| fields(at_ns, false, count, &shared, separator))
         .collect()
 }
 
-fn fields(at_ns: Option<f64>, count: &Count, shared: &Shared, separator: &str) -> String {
+/// Returns the fields of a count. All counts of several runs have a field for the spread, also those without one.
+fn fields(
+    at_ns: Option<f64>,
+    has_spread: bool,
+    count: &Count,
+    shared: &Shared,
+    separator: &str,
+) -> String {
     let (value, unit) = shown(
         count,
         |value| format!("{value:.0}"),
@@ -258,7 +266,11 @@ fn fields(at_ns: Option<f64>, count: &Count, shared: &Shared, separator: &str) -
     all.extend([value, unit.to_owned(), count.event.clone()]);
     let cgroup = || count.cgroup.clone().unwrap_or_default();
     all.extend(shared.cgroup(count).map(|_| cgroup()));
-    all.extend(count.spread.map(|spread| format!("{:.2}%", spread * 100.0)));
+    let spread = || {
+        let spread = count.spread.map(|spread| format!("{:.2}%", spread * 100.0));
+        spread.unwrap_or_default()
+    };
+    all.extend(has_spread.then(spread));
     all.extend([
         count.time_running_ns.to_string(),
         format!("{percent:.2}"),

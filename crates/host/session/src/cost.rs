@@ -96,8 +96,13 @@ pub struct Programs {
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns`.
+    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time. No
+    /// figure is more than all of that time.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
+        let total = match cpu_ns {
+            0 => total,
+            cpu_ns => total.at_most(cpu_ns as f64),
+        };
         let share = total.share_of(cpu_ns);
         let each = |ns: f64| if hits == 0 { 0.0 } else { ns / hits as f64 };
         Cost {
@@ -137,5 +142,20 @@ impl Cost {
             programs: Some(programs),
             ..Cost::estimated(programs.runs, cost, cpu_ns)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prices of a busy machine's calibration gave `2440% (18 to 9724)` for waits.
+    #[test]
+    fn a_cost_was_more_than_all_time() {
+        let unit = tiptoe_event::Cost::between(180.0, 24_400.0, 97_240.0);
+        let cost = Cost::estimated(1_000, unit.times(1_000), 1_000_000);
+        assert_eq!((cost.fraction, cost.high), (1.0, 1.0), "{cost:?}");
+        assert!((cost.low - 0.18).abs() < 1e-9, "{cost:?}");
+        assert!((cost.unit_ns - 1_000.0).abs() < 1e-9, "{cost:?}");
     }
 }

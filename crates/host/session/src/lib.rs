@@ -33,20 +33,23 @@
 //! ```
 //!
 //! RECORDS are "recorded", "records_lost" and "only_counted", with `--record`; they add up to the "count". Each
-//! recorded call is a line of its own before the report: the keys of [`Call`].
+//! recorded call is a line of its own before the report: the keys of [`Call`], `{"at_ns", "tid", "comm", "event",
+//! "arg0", "arg1"}`.
 //!
 //! The four of ENDS add up to all entered calls. That sum is the "count" of a timed event; the "count" of a
 //! `uretprobe:` is its "returns".
 //!
-//! SPACE are the keys of [`AddressSpace`], for a process with an agent.
+//! SPACE are the keys of [`AddressSpace`], for a process with an agent: `{"speculative", "locked", "missed", "changes",
+//! "readings", "corrected", "mappings", "bytes"}`.
 //!
 //! LOCKS are the keys of [`Locks`], of `tiptoe lock` without `--kernel`: its table's rows, with the histogram of
 //! TIMES for the waits that slept.
 //!
 //! ```text
 //! LOCKS  {"by": WHAT, "via": "agent"|"kernel", "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
-//!          "episodes", "slept", "at_once", "timed_out", "interrupted", "total_ns",
-//!          "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
+//!          "episodes", "slept", "at_once", "timed_out", "interrupted", "left"?, "total_ns",
+//!          "timed"?,
+//!          "readers"?: {"average", "most"}, "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
 //!          "early"?: {"waits", "unfinished", "before_ns", "total_ns"}}…],
 //!         "holds"?: [{"lock", "callsite", "count", "total_ns", "histogram", "is_at_least"?}…],
 //!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…],
@@ -54,7 +57,8 @@
 //! ```
 //!
 //! NOW are the keys of [`Now`], of `tiptoe lock --now`: `{"waits": [{"tid", "comm", "lock", "type",
-//! "mode"?, "idle", "callsite", "holder"?}…], "deadlocks"?: [[TID…]…]}`.
+//! "mode"?, "idle", "callsite", "asleep_ns"?, "readers"?, "holder"?,
+//! "holder_comm"?}…], "deadlocks"?: [[TID…]…]}`.
 //!
 //! WAITS are the keys of [`Waits`], of `tiptoe lock --kernel`: the rows of its table, with the histogram of TIMES.
 //! The session then has one event for all waits, such as `klock:mmap_lock`; its "lost" is the sum of the drops.
@@ -67,16 +71,17 @@
 //! ```
 //!
 //! WATCH are the keys of [`Watch`], of `tiptoe watch`. Each variable is also an event, such as
-//! `mem:redis-server:server/8,w/`.
+//! `mem:redis-server:server.clients:8:w`. With `--trace` each access is a line of its own: the keys of [`Access`],
+//! `{"at_ns", "tid", "comm", "variable", "at", "in_kernel", "old", "new", "racy"}`.
 //!
 //! ```text
 //! WATCH  {"by": "comm"|"thread",
 //!         "variables": [{"name", "address", "len", "access": "w"|"rw"|"x", "hits", "count", "at_least",
 //!          "watched_ns"?}…],
-//!         "rows": [{"variable", "at", "in_kernel", "comm", "tid"?, "count", "changed", "racy", "first_ns", "last_ns",
-//!          "last_old", "last_new", "values"?: [{"value", "count"}…], "other_values",
+//!         "rows": [{"variable", "at", "in_kernel", "comm", "tid"?, "count", "changed", "old_unknown", "racy", "first_ns",
+//!          "last_ns", "last_old", "last_new", "values"?: [{"value", "count"}…], "other_values",
 //!          "stacks"?: [{"callers": […], "is_partial", "count"}…]}…],
-//!         "form": {"by": "cpu"|"thread", "why"?, "attached"?: {"threads", "again", "without", "took_ns"}},
+//!         "form": {"by": "cpu"|"thread"|"agent", "why"?, "attached"?: {"threads", "again", "without", "took_ns"}},
 //!         "reservations"?: [{"side": "thread"|"cpu", "reservations", "holds", "waited", "waited_ns"}…],
 //!         "foreign", "sees_kernel", "allowance"?: {"hits", "window_ns", "windows", "used_up"},
 //!         "drops"?: [{"reason", "count"}…]}
@@ -88,8 +93,9 @@
 //!
 //! ```text
 //! STAT   {"whom", "runs", "counts": [COUNT…], "elapsed_ns", "elapsed_spread"?, "user_ns"?, "sys_ns"?, "intervals"?,
-//!         "switches", "switch_ns", "tracepoint_hits", "tracepoint_ns"}
-//! COUNT  {"event", "cpu"?, "state": "counted"|"not-counted"|"not-supported", "value", "unit", "time_enabled_ns",
+//!         "switches", "switch_ns", "cgroup_switches", "cgroup_switch_ns", "lives", "life_ns", "rounds", "round_ns",
+//!         "tracepoint_hits", "tracepoint_ns"}
+//! COUNT  {"event", "cgroup"?, "is_removed"?: true, "cpu"?, "state": "counted"|"not-counted"|"not-supported", "value", "unit", "time_enabled_ns",
 //!          "time_running_ns", "spread"?}
 //! ```
 //!

@@ -72,6 +72,10 @@ pub struct Lock {
     pub timed_out: u64,
     /// Sleeping waits that a signal ended.
     pub interrupted: u64,
+    /// Sleeping waits that never returned, because their thread was cancelled or jumped out of them. They are in no
+    /// histogram, and "total_ns" has only the time until tiptoe last saw their thread in them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left: u64,
     /// Nanoseconds asleep.
     pub total_ns: u64,
     /// The number of timed waits, if the budget did not allow timing all that slept: a random sample, from which the
@@ -89,6 +93,10 @@ pub struct Lock {
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Waits that began before the trace.

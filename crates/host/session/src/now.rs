@@ -40,7 +40,10 @@ pub struct Waiting {
     /// A rwlock's number of readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<u32>,
-    /// The lock's holder, if the lock records it.
+    /// The thread that holds the lock, if the lock records it; for a join, the thread whose end is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,
+    /// That thread's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder_comm: Option<String>,
 }

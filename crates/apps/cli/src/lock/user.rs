@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget, few_processes};
+use tiptoe_collector::{ByLock, Request, RequestTarget};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -58,7 +58,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(probe::print_outcome(&outcome, output, &common, besides))
 }
 
-/// Prints what the threads of one process wait for at this moment.
+/// Prints what the threads of each process wait for at this moment.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let target = probe::target(common, NO_TARGET_HINT)?;
@@ -66,13 +66,19 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
         let what = "--now needs a running process, not a command to start";
         return Err(Failure::new(what).hint("-p PID or --comm NAME"));
     };
-    let [pid] = pids[..] else {
-        let what = "--now reads one process at a time";
-        return Err(Failure::new(what).hint(format!("-p PID: {}", few_processes(pids))));
-    };
     let output = probe::open_output(common, &target, false)?;
-    let session = tiptoe_collector::lock_waits_now(pid)?;
-    probe::report(&session, output, common, Besides::default())?;
+    let mut reports = Vec::new();
+    for pid in pids {
+        let session = tiptoe_collector::lock_waits_now(*pid)?;
+        reports.push(probe::rendered(
+            &session,
+            &output,
+            common,
+            Besides::default(),
+        )?);
+    }
+    // A report in JSON is a line; others are separated by an empty one.
+    output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }
 

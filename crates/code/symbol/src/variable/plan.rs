@@ -84,7 +84,7 @@ impl Plan {
     pub fn locate(&self, place: &LoadedFile, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let mut address = match self.start {
             Start::Absolute(address) => address,
-            Start::Module(address) => address.wrapping_add(place.bias),
+            Start::Module(address) => self.moved(address, place.bias)?,
             Start::ThreadLocal(offset) => {
                 let name = self.expression.clone();
                 let block = place.thread_block;
@@ -102,6 +102,16 @@ impl Plan {
             4 => address & u64::from(u32::MAX),
             _ => address,
         })
+    }
+
+    /// Returns a file's address where it is loaded: lower than in the file if the bias is negative.
+    fn moved(&self, address: u64, bias: u64) -> Result<u64, VariableError> {
+        let sum = match bias.cast_signed() < 0 {
+            true => Some(address.wrapping_add(bias)),
+            false => address.checked_add(bias),
+        };
+        let name = &self.expression;
+        sum.ok_or_else(|| VariableError::BeyondMemory { name: name.clone() })
     }
 
     fn load(&self, pointer: &str, address: u64, read: &mut Read<'_>) -> Result<u64, VariableError> {
@@ -179,6 +189,10 @@ mod tests {
         check(Start::Module(0x10), &[], Ok(0x5010));
         check(Start::Module(0x10), &[load(), Step::Add(-8)], Ok(0x5010));
         check(Start::Absolute(0x10), &[Step::Add(4)], Ok(0x14));
+        let beyond = VariableError::BeyondMemory {
+            name: "p->x".into(),
+        };
+        check(Start::Module(u64::MAX - 7), &[], Err(beyond));
         check(Start::ThreadLocal(0x10), &[], Err(thread_less));
         let null = VariableError::NullPointer {
             pointer: "p".into(),

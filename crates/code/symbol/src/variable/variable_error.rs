@@ -212,6 +212,12 @@ pub enum VariableError {
         /// Its address.
         address: u64,
     },
+    /// An address of a file that is larger than any address in memory once the file is loaded.
+    #[error("`{name}` is beyond the memory of any process")]
+    BeyondMemory {
+        /// The requested address.
+        name: String,
+    },
     /// A thread-local variable without a thread.
     #[error("each thread has its own `{name}`: name the thread")]
     WhichThread {

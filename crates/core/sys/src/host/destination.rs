@@ -24,6 +24,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -52,6 +54,8 @@ pub struct WholeFile {
     folder: OwnedFd,
     temporary: OsString,
     name: OsString,
+    /// Whether it has its own name already.
+    has_name: AtomicBool,
 }
 
 /// Why a file is not written.
@@ -137,6 +141,7 @@ impl WholeFile {
                         folder,
                         temporary,
                         name,
+                        has_name: AtomicBool::new(false),
                     });
                 }
             }
@@ -149,28 +154,35 @@ impl WholeFile {
         &self.file
     }
 
-    /// Gives the file its name, replacing an existing one.
-    pub fn place(self) -> io::Result<()> {
+    /// Gives the file its name, replacing an existing file.
+    pub fn place(&self) -> io::Result<()> {
         // A full disk may be reported only now.
         self.file.sync_data()?;
-        self.rename()
+        self.appear()
+    }
+
+    /// Gives the file its name now, although it is not complete. It then stays whatever happens.
+    pub fn appear(&self) -> io::Result<()> {
+        // Relaxed: only one thread writes a report.
+        if self.has_name.load(Relaxed) {
+            return Ok(());
+        }
+        fs::renameat(&self.folder, &self.temporary, &self.folder, &self.name)?;
+        self.has_name.store(true, Relaxed);
+        Ok(())
     }
 
     /// Places a file that a crash may lose.
     pub(super) fn rename(self) -> io::Result<()> {
-        Ok(fs::renameat(
-            &self.folder,
-            &self.temporary,
-            &self.folder,
-            &self.name,
-        )?)
+        self.appear()
     }
 }
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        // After `place` no file has this name.
-        let _ = fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
+        if !self.has_name.load(Relaxed) {
+            let _ = fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, Strategy, shape, transfers};
 use tiptoe_stack::{Base, Rule};
 use tiptoe_symbol::Function;
-use tiptoe_wire::futex::hold::{GIVES, LEAVES, TAKES, TRIES};
+use tiptoe_wire::futex::hold::{FREES, GIVES, LEAVES, SPINS, TAKES, TRIES};
 
 use super::{Draft, Locks, PlannedSite, body_hash, is_libc, planned};
 use crate::module::Module;
@@ -16,7 +16,7 @@ const FUNCTIONS: [(&str, i32); 22] = [
     ("pthread_mutex_trylock", TRIES),
     ("pthread_mutex_timedlock", TRIES),
     ("pthread_mutex_clocklock", TRIES),
-    ("pthread_mutex_unlock", GIVES),
+    ("pthread_mutex_unlock", FREES),
     ("pthread_rwlock_rdlock", TAKES),
     ("pthread_rwlock_tryrdlock", TRIES),
     ("pthread_rwlock_timedrdlock", TRIES),
@@ -26,9 +26,9 @@ const FUNCTIONS: [(&str, i32); 22] = [
     ("pthread_rwlock_timedwrlock", TRIES),
     ("pthread_rwlock_clockwrlock", TRIES),
     ("pthread_rwlock_unlock", GIVES),
-    ("pthread_spin_lock", TAKES),
+    ("pthread_spin_lock", SPINS),
     ("pthread_spin_trylock", TRIES),
-    ("pthread_spin_unlock", GIVES),
+    ("pthread_spin_unlock", FREES),
     ("pthread_cond_wait", LEAVES),
     ("pthread_cond_timedwait", LEAVES),
     ("pthread_cond_clockwait", LEAVES),

@@ -35,7 +35,7 @@ impl Tracee {
     /// Maps arenas, callers' arenas too, and returns the bases of those that could not be mapped.
     pub(super) fn map_arenas(&self, link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
         // The gaps between arenas would be a part of an address space that is limited.
-        let outcomes = match address_space(self.process) {
+        let outcomes = match address_space(self.target.process) {
             Some(_) => vec![false; plan.ranges.len()],
             None => link.map_code(&plan.ranges)?,
         };

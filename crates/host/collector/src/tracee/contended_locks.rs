@@ -12,6 +12,7 @@ use tiptoe_wire::futex::{UNSEEN, WIDTH};
 use super::futexes::InKernel;
 use super::guards::install;
 use super::loaded_libraries::library;
+use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
 use crate::counts;
 use crate::module::{Cache, Module};
@@ -31,6 +32,7 @@ pub struct LockWatch {
     runtime: HashSet<u64>,
     names: Option<Names>,
     early: EarlyWaits,
+    seen: SeenWaits,
 }
 
 /// Makes the agent skip the standard library's functions that were compiled into a module. Those
@@ -187,6 +189,9 @@ impl Tracee {
             return Ok(());
         }
         let threads = self.target.process.threads()?;
+        if let Some(link) = &self.target.link {
+            self.watched_locks.seen.look(link, &threads);
+        }
         if let Some(names) = &mut self.watched_locks.names
             && names.maps == maps
         {
@@ -232,8 +237,15 @@ impl Tracee {
         let scopes = (by == ByLock::Scope).then(|| self.scope_names());
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
+        let seen = &self.watched_locks.seen;
         let each = |owner: Option<String>, words: &[u64]| match owner {
-            Some(thread) => noted.add_thread(&thread, words, scopes.as_ref()),
+            Some(thread) => {
+                let tid = thread.split(' ').next().and_then(|tid| tid.parse().ok());
+                let ended = tid.filter(|tid| seen.has_ended(*tid));
+                let seen_ns = |index| seen.seen_ns(ended.unwrap_or(0), index, words);
+                let seen_ns: &dyn Fn(u32) -> u64 = &seen_ns;
+                noted.add_thread(&thread, words, scopes.as_ref(), ended.map(|_| seen_ns));
+            }
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),
         };
         let failed = |error: std::io::Error| Error::new(format!("cannot read the waits: {error}"));

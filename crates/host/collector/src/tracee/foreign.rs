@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use tiptoe_wire::Site;
+use tiptoe_attach::link::Link;
+use tiptoe_wire::{Site, State};
 
 use super::Tracee;
 use crate::module::{FileKey, key_of};
@@ -22,7 +23,7 @@ impl Tracee {
 
     fn look_for_foreign(&self) -> Vec<&str> {
         let memory = File::open(format!("/proc/{}/mem", self.target.process.pid()));
-        let Some(memory) = memory.ok().filter(|_| self.left.get().is_none()) else {
+        let Some(memory) = memory.ok().filter(|_| !self.agent_leaves()) else {
             return Vec::new();
         };
         let differs = |site: &Site, bytes: &[u8; 8]| {
@@ -43,6 +44,10 @@ impl Tracee {
             let first = Site { len: 1, ..*site };
             site.len > 1 && !differs(&first, &site.patched)
         };
+        if self.agent_leaves() {
+            // It restored the code meanwhile, which no other tracer did.
+            return Vec::new();
+        }
         let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
         let lost = others.iter().filter(|site| !differs(site, &site.original));
         let lost: Vec<u64> = lost.map(|site| site.address).collect();
@@ -55,6 +60,13 @@ impl Tracee {
             let _ = link.arm_again(&lost);
         }
         events
+    }
+
+    /// Returns whether the agent has left, or begins to.
+    fn agent_leaves(&self) -> bool {
+        let leaves =
+            |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
+        self.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
     }
 
     /// Returns the slots of functions whose library is now closed.

@@ -49,11 +49,17 @@ impl Tracee {
         let enabled = self.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
         let reading = |counter: &Counter| match counter.source {
-            Source::Agent { slot, follow, .. } => Reading {
-                time_enabled_ns: enabled,
-                time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
-                ..self.as_seen(slot, calls::reading(&counts.totals, slot, follow))
-            },
+            Source::Agent { slot, follow, .. } => {
+                let ran = meters.ran_ns(slot);
+                Reading {
+                    // A trap was switched off because it was hit so often, so that its time says
+                    // nothing about the rest.
+                    at_least: ran.is_some(),
+                    time_enabled_ns: enabled,
+                    time_running_ns: ran.unwrap_or(enabled),
+                    ..self.as_seen(slot, calls::reading(&counts.totals, slot, follow))
+                }
+            }
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
         let over = self.follows() && (self.target.has_ended() || self.has_execed());

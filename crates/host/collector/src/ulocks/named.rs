@@ -47,11 +47,15 @@ fn of_variable(word: &str, modules: &[Module]) -> Result<u64, String> {
             Some(linked) => vec![linked],
             None => module.object.image.variables_named(name),
         };
-        let here = linked.into_iter().map(|linked| linked + module.bias);
+        let here = linked
+            .into_iter()
+            .map(|linked| linked.wrapping_add(module.bias));
         found.extend(here.map(|address| (module, address)));
     }
     match found[..] {
-        [(_, address)] => Ok(address.wrapping_add(offset)),
+        [(_, address)] => address
+            .checked_add(offset)
+            .ok_or_else(|| format!("`{word}` would be beyond the last address")),
         [] => Err(format!("there is no variable `{word}`")),
         _ => {
             let all = found.iter().map(|(m, at)| format!("{at:#x} ({})", m.name));

@@ -178,6 +178,8 @@ impl<'n> WaitReader<'n> {
         let kind = self
             .names
             .kind(via | asleep.operation_bits(), via == asleep.pc);
+        let holder = self.holder(asleep, &kind);
+        let comm = |tid| self.process.thread_comm(tid).ok();
         Some(Waiting {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
@@ -191,7 +193,8 @@ impl<'n> WaitReader<'n> {
             callsite: self.names.code(site),
             asleep_ns: slept.and_then(|time| time.as_nanos().try_into().ok()),
             readers: self.readers(asleep, &kind),
-            holder: self.holder(asleep, &kind),
+            holder,
+            holder_comm: holder.and_then(comm),
         })
     }
 
@@ -243,10 +246,13 @@ impl<'n> WaitReader<'n> {
 
     fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
+        let owner_at = asleep.address.wrapping_add(MUTEX_OWNER);
         let owner = match (kind.name, asleep.operation & 0x7f) {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
-            ("mutex", _) => number(asleep.address + MUTEX_OWNER)? as u32,
+            ("mutex", _) => number(owner_at)? as u32,
             ("rwlock", _) => number(rwlock::beginning(asleep.address) + rwlock::WRITER)? as u32,
+            // The kernel clears the word when that thread ends.
+            ("join", _) => number(asleep.address)? as u32,
             _ => 0,
         };
         (owner != 0).then_some(owner)
@@ -260,9 +266,11 @@ impl<'n> WaitReader<'n> {
     }
 }
 
-/// Returns cycles of threads each of which waits for what the next one holds.
+/// Returns cycles of threads each of which waits for what the next one holds, or for its end.
 fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
-    let held = waits.iter().filter(|wait| !wait.idle);
+    let held = waits
+        .iter()
+        .filter(|wait| !wait.idle || wait.kind == "join");
     let next: BTreeMap<u32, u32> = held
         .filter_map(|wait| Some((wait.tid, wait.holder?)))
         .collect();

@@ -49,8 +49,8 @@ fn thread(episodes: u64) -> Vec<u64> {
 #[test]
 fn the_records_of_threads_are_summed_up() {
     let mut noted = WaitRecords::default();
-    noted.add_thread("1 a", &thread(2), None);
-    noted.add_thread("2 b", &thread(1), None);
+    noted.add_thread("1 a", &thread(2), None, None);
+    noted.add_thread("2 b", &thread(1), None, None);
     noted.add_unseen(4);
     let locks = noted.locks(&names(), ByLock::Lock);
     let sums = [locks.waits, locks.wakes, locks.unfinished, locks.others];
@@ -83,8 +83,8 @@ fn rows_whose_waits_were_not_all_timed_say_so() {
     let mut thinned = thread(1);
     thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
     let mut noted = WaitRecords::default();
-    noted.add_thread("1 a", &thinned, None);
-    noted.add_thread("2 b", &thread(1), None);
+    noted.add_thread("1 a", &thinned, None, None);
+    noted.add_thread("2 b", &thread(1), None, None);
     let locks = noted.locks(&names(), ByLock::Lock);
     assert_eq!((locks.rows[0].slept, locks.rows[0].timed), (6, Some(4)));
     let by_thread = noted.locks(&names(), ByLock::Thread);
@@ -95,14 +95,32 @@ fn rows_whose_waits_were_not_all_timed_say_so() {
 #[test]
 fn hostile_words_of_a_target_are_only_reported() {
     let mut noted = WaitRecords::default();
-    noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
-    noted.add_thread("2 b", &[u64::MAX; 5], None);
+    noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None, None);
+    noted.add_thread("2 b", &[u64::MAX; 5], None, None);
     let locks = noted.locks(&names(), ByLock::Type);
     assert_eq!(locks.wakes, u64::MAX);
     let mut hostile = thread(1);
     hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
     hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
-    noted.add_thread("3 c", &hostile, None);
-    noted.add_thread("4 d", &hostile, None);
+    noted.add_thread("3 c", &hostile, None, None);
+    noted.add_thread("4 d", &hostile, None, None);
     assert_eq!(noted.locks(&names(), ByLock::Callsite).rows.len(), 2);
+}
+
+/// A thread that was cancelled in a wait had no row, and the wait was said not to be over.
+#[test]
+fn a_wait_that_was_left_was_not_over() {
+    let mut noted = WaitRecords::default();
+    let seen: &dyn Fn(u32) -> u64 = &|index| 1_000 + u64::from(index);
+    noted.add_thread("1 a", &thread(1), None, Some(seen));
+    let locks = noted.locks(&names(), ByLock::Lock);
+    assert_eq!(locks.unfinished, 0);
+    let sums = |sum: fn(&Lock) -> u64| locks.rows.iter().map(sum).sum::<u64>();
+    assert_eq!(sums(|row| row.left), 1);
+    assert_eq!(sums(|row| row.total_ns), 300 + 1_000);
+    assert!(
+        locks.rows.iter().all(|row| row.timed.is_none()),
+        "{:?}",
+        locks.rows
+    );
 }

@@ -32,6 +32,7 @@ impl Scratch {
             folder: Some(self.0.join("tiptoe")),
             key: key.to_owned(),
             yardstick: OnceCell::from(Some(yardstick)),
+            measure_yardstick: || Some(2.0),
             calibrated: Cell::new(None),
         }
     }
@@ -79,6 +80,41 @@ fn a_second_run_does_not_measure() {
     let kept: Option<Steps> = run.take(|| None);
     assert_eq!(kept.map(|steps| steps.push), Some(2.0));
     assert_eq!(run.calibrated(), Some(Calibration::Cached));
+}
+
+/// The price of a busy machine was kept, and used until the next boot.
+#[test]
+fn a_price_of_a_state_that_did_not_last_was_kept() {
+    thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
+    /// Two measurements are disturbed; the third is not.
+    fn disturbed() -> Option<f64> {
+        let times = TIMES.replace(TIMES.get() + 1);
+        Some([2.0, 3.0, 2.0, 2.0][times.min(3) as usize])
+    }
+    let scratch = Scratch::new("disturbed");
+    let run = PriceCache {
+        measure_yardstick: disturbed,
+        ..scratch.run(KEY, 2.0)
+    };
+    let mut prices = [9_000.0, 5_000.0, 100.0].into_iter();
+    let price = run.take(|| prices.next().map(Trap));
+    assert_eq!(price.map(|trap| trap.0), Some(100.0));
+    assert_eq!(trap(&scratch.run(KEY, 2.0), 7.0), (100.0, false));
+    fn never_the_same() -> Option<f64> {
+        Some(f64::from(1 << TIMES.replace(TIMES.get() + 1)))
+    }
+    let scratch = Scratch::new("never");
+    let run = PriceCache {
+        measure_yardstick: never_the_same,
+        ..scratch.run(KEY, 2.0)
+    };
+    let mut count = 0;
+    let price = run.take(|| {
+        count += 1;
+        Some(Trap(9_000.0))
+    });
+    assert_eq!((price.map(|trap| trap.0), count), (Some(9_000.0), TRIES));
+    assert_eq!(trap(&scratch.run(KEY, 2.0), 7.0), (7.0, true));
 }
 
 #[test]

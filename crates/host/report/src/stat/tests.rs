@@ -88,15 +88,13 @@ fn runs_have_their_spread() {
 
 #[test]
 fn fields_are_in_perfs_order() {
-    let mut stat = stat();
-    stat.counts[1].spread = Some(0.0044);
-    let text = stat_fields(&stat, ",");
+    let text = stat_fields(&stat(), ",");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..7],
         [
             "1000.00,msec,task-clock,1000000,100.00,0.500,CPUs utilized",
-            "1234567,,page-faults,0.44%,1000000,100.00,1.235,M/sec",
+            "1234567,,page-faults,1000000,100.00,1.235,M/sec",
             "2000000000,,cycles,1000000,100.00,2.000,GHz",
             "3000000000,,instructions,1000000,100.00,1.50,insn per cycle",
             "500000000,,branches,1000000,100.00,500.000,M/sec",
@@ -120,6 +118,25 @@ fn fields_are_in_perfs_order() {
         counts(&interval, &Options::default()),
         "     0.100193130 CPU1             3      cs\n"
     );
+}
+
+/// With `-r`, the lines of events that are not supported lacked the column of the spread.
+#[test]
+fn lines_of_several_runs_lacked_a_column() {
+    let mut stat = stat();
+    stat.runs = 3;
+    stat.counts[1].spread = Some(0.0044);
+    let text = stat_fields(&stat, ",");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        [lines[1], lines[6]],
+        [
+            "1234567,,page-faults,0.44%,1000000,100.00,1.235,M/sec",
+            "<not supported>,,cache-misses,,1000000,100.00,,",
+        ]
+    );
+    let columns = |line: &&str| line.split(',').count();
+    assert!(lines.iter().map(columns).all(|count| count == 8), "{text}");
 }
 
 /// A separator in a cgroup's name would split the name into several fields.

@@ -1,0 +1,104 @@
+//! Looks for what else counts or runs the probed functions: other tracers, and children of traced processes that run
+//! the same program and are not traced.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use tiptoe_event::ShellWord;
+use tiptoe_sys::host::procfs::Process;
+
+use super::Run;
+use crate::tracee::Tracee;
+use crate::words::few;
+
+/// The most threads of a process whose children are looked for, because each has a file to read.
+const THREADS: usize = 64;
+
+/// What was found at any look.
+#[derive(Default)]
+pub(super) struct Bystanders {
+    /// The events that another tracer probed as well.
+    foreign: BTreeSet<String>,
+    /// The most such children.
+    children: usize,
+}
+
+impl Run<'_> {
+    /// Looks for events that another tracer probes as well.
+    pub fn look_for_foreign(&mut self) {
+        for tracee in &self.tracees {
+            let events = tracee.foreign().into_iter().map(str::to_owned);
+            self.bystanders.foreign.extend(events);
+        }
+    }
+
+    /// Notes those events in one sentence.
+    fn note_foreign(&mut self) {
+        let events: Vec<String> = self.bystanders.foreign.iter().cloned().collect();
+        let its = match events.len() {
+            0 => return,
+            1 => "its",
+            _ => "their",
+        };
+        self.session.notes.push(format!(
+            "another tracer probed {} too: during that time {its} hits were counted through a trap, or not \
+             at all",
+            few(&events)
+        ));
+    }
+
+    /// Notes what was found.
+    pub(super) fn note_bystanders(&mut self) {
+        self.note_foreign();
+        self.note_children();
+    }
+
+    /// Looks how many children that run the same program are not traced now.
+    pub(super) fn look_for_children(&mut self) {
+        let traced: Vec<u32> = self.tracees.iter().map(|one| one.process.pid()).collect();
+        let all = self.tracees.iter().map(|one| untraced(one, &traced)).sum();
+        self.bystanders.children = self.bystanders.children.max(all);
+    }
+
+    /// Notes them, and how they can be traced.
+    fn note_children(&mut self) {
+        let children = self.bystanders.children;
+        let Some(first) = self.tracees.first().filter(|_| children > 0) else {
+            return;
+        };
+        let who = match children {
+            1 => "1 child runs the same program and is not traced".to_owned(),
+            some => format!("{some} children run the same program and are not traced"),
+        };
+        // The program chose its name.
+        let comm = ShellWord(first.comm.as_bytes());
+        let note = format!("{who}: `--comm {comm}` traces all running processes of that name");
+        self.session.notes.push(note);
+    }
+}
+
+/// Returns how many children of a process run its program and are not in `traced`.
+fn untraced(tracee: &Tracee, traced: &[u32]) -> usize {
+    let process = tracee.process;
+    let Ok(program) = process.exe() else {
+        return 0;
+    };
+    let threads = process.threads().unwrap_or_default();
+    let children = threads.into_iter().take(THREADS).flat_map(|tid| {
+        let path = format!("/proc/{}/task/{tid}/children", process.pid());
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let pids: Vec<u32> = text
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect();
+        pids
+    });
+    let is_like_it = |pid: &u32| {
+        let exe = Process::new(*pid).and_then(Process::exe);
+        exe.is_ok_and(|exe| exe == program)
+    };
+    children
+        .filter(|pid| !traced.contains(pid))
+        .filter(is_like_it)
+        .count()
+}

@@ -1,0 +1,67 @@
+//! Which threads were seen in which wait. A thread that is cancelled in a wait, or jumps out of it and ends, passes no
+//! hook after it. So its wait counts up to the last look that found the thread still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tiptoe_attach::link::Link;
+use tiptoe_futex::activities::Activities;
+use tiptoe_futex::gaps::Beginning;
+use tiptoe_price::clock;
+use tiptoe_wire::futex::{WIDTH, activity, head};
+
+/// The looks at the threads of one process.
+#[derive(Default)]
+pub(super) struct SeenWaits {
+    /// The threads that had ended at the last look.
+    ended: BTreeSet<u32>,
+    /// By thread and the wait's number: the wait's beginning, and when it was seen last, in ticks.
+    seen: BTreeMap<(u32, u32), (u64, u64)>,
+}
+
+impl SeenWaits {
+    /// Looks at all threads that have words; `threads` are those that live.
+    pub(super) fn look(&mut self, link: &Link, threads: &[u32]) {
+        let data = link.data();
+        let now = clock::ticks();
+        self.ended.retain(|tid| !threads.contains(tid));
+        for slab in data.entered() {
+            let Some((tid, _)) = data.slab_owner(slab) else {
+                continue;
+            };
+            if !threads.contains(&tid) {
+                self.ended.insert(tid);
+                continue;
+            }
+            let Some(words) = data.slab_words(slab, link.lock_slot, WIDTH) else {
+                continue;
+            };
+            let beginnings = Activities::new(words).beginnings();
+            for (index, beginning) in (0..).zip(beginnings) {
+                match beginning {
+                    Some(beginning) => self.seen.insert((tid, index), (beginning, now)),
+                    None => self.seen.remove(&(tid, index)),
+                };
+            }
+        }
+    }
+
+    /// Returns whether a thread had ended at the last look.
+    pub(super) fn has_ended(&self, tid: u32) -> bool {
+        self.ended.contains(&tid)
+    }
+
+    /// Returns for how many nanoseconds a thread was seen in one of the waits in its words.
+    pub(super) fn seen_ns(&self, tid: u32, index: u32, words: &[u64]) -> u64 {
+        let at = head::ACTIVITIES + index * activity::WORDS + activity::SINCE;
+        let beginning = words.get(at as usize).copied().unwrap_or(0);
+        let since = match Beginning::of(beginning) {
+            Beginning::At(since) | Beginning::LongAgo(since) => since,
+            Beginning::Unknown => return 0,
+        };
+        let seen = self.seen.get(&(tid, index));
+        let seen = seen.filter(|(then, _)| *then == beginning);
+        let ticks = seen.map_or(0, |(_, at)| at.saturating_sub(since));
+        let ns = (u128::from(ticks) * u128::from(clock::ns_per_tick())) >> 32;
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}

@@ -65,6 +65,7 @@ mod signals;
 mod spaces;
 mod standard_waits;
 mod stat;
+mod status_line;
 mod stays;
 mod thinned;
 mod traced_children;

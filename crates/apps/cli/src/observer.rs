@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tiptoe_collector::Observer;
+use tiptoe_collector::{Observer, Progress};
 use tiptoe_report::Options;
 use tiptoe_session::{Access, Call, Interval};
 
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::status::{self, Above};
 use crate::terminal;
 
 /// The observer that prints lines while the trace runs.
@@ -91,7 +92,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn interval(&mut self, interval: &Interval) {
         let written = self.line(interval).and_then(|line| match self.to_stdout {
-            true => io::stdout().write_all(line.as_bytes()),
+            true => Above(io::stdout()).write_all(line.as_bytes()),
             false => terminal::for_reports().write_all(line.as_bytes()),
         });
         self.stop_if_lost(written);
@@ -103,6 +104,14 @@ impl Observer for Terminal {
 
     fn accesses(&mut self, accesses: &[Access<'_>]) {
         self.write(self.lines(accesses, tiptoe_report::access_json, tiptoe_report::access));
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        status::wants_progress()
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        status::put(progress);
     }
 
     fn note(&mut self, note: &str) {

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 use crate::terminal;
 use crate::{probe, values};
 
@@ -210,6 +211,18 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         Form::Fields(_) | Form::Csv => Talk::Comment,
         Form::Text | Form::Json => Talk::beside(&output, args.json),
     };
+    let about = About {
+        whom: match &whom {
+            StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
+            StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
+            StatWhom::Command => ready::whom(&shape),
+        },
+        noun: "hit",
+        delay: None,
+        duration: args.duration,
+        is_for_programs: form != Form::Text,
+    };
+    status::begin(about, &shape, &output);
     let ready = ready::ready(args.ready_fd, talk)?;
     let mut printer = Printer {
         to: output.stream()?,

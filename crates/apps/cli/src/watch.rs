@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::observer::Terminal;
 use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 use crate::values;
 
 pub const WATCH_HELP: &str = "\
@@ -132,6 +133,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, true)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
+    status::begin(About::new(&target, "hit", &common), &target, &output);
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {

@@ -5,6 +5,7 @@
 //! tiptoe's own pid namespace. Files of a target are opened through `/proc/PID`, so a target in
 //! another mount namespace needs no special care.
 
+pub mod attaching;
 pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
@@ -19,6 +20,7 @@ pub mod own_folder;
 pub mod perf;
 pub mod procfs;
 pub mod random;
+pub mod terminal;
 pub mod tracefs;
 pub mod tracers;
 

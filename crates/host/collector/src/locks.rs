@@ -20,7 +20,7 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
-use crate::request::{Error, Observer, Outcome, RequestTarget};
+use crate::request::{Error, Observer, Outcome, Progress, RequestTarget};
 use crate::run::wait_for_end;
 use crate::words;
 
@@ -252,6 +252,9 @@ impl Run<'_> {
                 next = Some(at + interval);
                 last = self.report_interval(last, now, observer)?;
             }
+            if observer.wants_progress() {
+                observer.progress(&self.progress()?);
+            }
             let gone = self.look() == 0 && !self.targets.is_empty();
             let ended = match &self.child {
                 Some(child) => has_exited(child.id()),
@@ -272,6 +275,16 @@ impl Run<'_> {
     fn look(&mut self) -> usize {
         let targets = self.targets.iter_mut();
         targets.map(|target| usize::from(target.look())).sum()
+    }
+
+    /// Returns what was counted so far.
+    fn progress(&self) -> Result<Progress, Error> {
+        let mut session = Session::default();
+        self.describe(&mut session, self.start.elapsed().as_nanos() as u64);
+        Ok(Progress {
+            hits: self.waits.count()?,
+            cost: Some(self.cost(session.cpu_ns)?),
+        })
     }
 
     fn report_interval(

@@ -25,6 +25,7 @@ mod number;
 mod refusals;
 mod scopes;
 mod stat;
+mod status;
 mod style;
 mod table;
 mod text;
@@ -44,6 +45,7 @@ pub use stat::{
     counts, counts_csv, counts_fields, counts_heading, counts_json, csv_heading, stat_cost,
     stat_csv, stat_fields,
 };
+pub use status::{RunState, RunStatus, status_line};
 pub use text::text;
 pub use watch::{access, access_json};
 

@@ -16,6 +16,7 @@ use crate::observer::Terminal;
 use crate::output::Output;
 use crate::probe;
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 
 /// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
@@ -47,6 +48,14 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     // Checked here because this error has a hint with the nearest names; the driver parses again.
     counters::groups(&events)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let about = About {
+        whom: ready::whom(&target),
+        noun: "scope",
+        delay: None,
+        duration: args.duration,
+        is_for_programs: args.json,
+    };
+    status::begin(about, &target, &output);
     let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
     let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
     let request = Request {

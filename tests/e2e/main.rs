@@ -42,6 +42,7 @@ mod manners;
 mod musl;
 mod names;
 mod namespaces;
+mod notes;
 mod outputs;
 mod parts;
 mod patcher;

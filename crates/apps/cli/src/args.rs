@@ -198,6 +198,10 @@ pub struct Common {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
+    /// Print all notes, also many similar ones
+    #[arg(short = 'v', long = "verbose")]
+    pub all_notes: bool,
+
     /// Print the report as one line of JSON
     #[arg(long)]
     pub json: bool,

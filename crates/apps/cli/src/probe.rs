@@ -174,6 +174,7 @@ pub fn report(
         false => {
             let options = Options {
                 histograms: besides.histograms,
+                all_notes: common.all_notes,
                 ..output.options(common.top)
             };
             let report = tiptoe_report::text(session, &options);

@@ -144,6 +144,10 @@ pub struct StatArgs {
     )]
     pub separator: Option<String>,
 
+    /// Print all notes, also many similar ones
+    #[arg(short = 'v', long = "verbose")]
+    pub all_notes: bool,
+
     /// Print the report as one line of JSON; with -I, also one line after each interval
     #[arg(long)]
     pub json: bool,
@@ -247,16 +251,24 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::stat(&request, &mut printer)?;
-    let written = report(&outcome.session, output, &form);
+    let options = Options {
+        all_notes: args.all_notes,
+        ..output.options(None)
+    };
+    let written = report(&outcome.session, output, (&form, &options));
     Ok(probe::exit_code(&outcome, written))
 }
 
-fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure> {
+fn report(
+    session: &Session,
+    output: Output,
+    (form, options): (&Form, &Options),
+) -> Result<(), Failure> {
     let Some(stat) = &session.stat else {
         return Ok(());
     };
     let text = match form {
-        Form::Text => tiptoe_report::text(session, &output.options(None)),
+        Form::Text => tiptoe_report::text(session, options),
         Form::Json => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         Form::Fields(separator) if stat.intervals.is_none() => {

@@ -19,7 +19,8 @@ pub(crate) const LEAST_NAME: usize = 12;
 const INDENT: usize = 2;
 
 /// The beginnings of sentences below which further lines are indented.
-const LABELS: [(&str, Option<Tone>); 5] = [
+const LABELS: [(&str, Option<Tone>); 6] = [
+    ("warning: ", Some(Tone::Warning)),
     ("note: ", Some(Tone::Warning)),
     ("hint: ", None),
     ("error: ", Some(Tone::Error)),

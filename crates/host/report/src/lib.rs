@@ -20,6 +20,7 @@ mod holds;
 mod interval;
 mod latency;
 mod locks;
+mod notes;
 mod now;
 mod number;
 mod refusals;
@@ -65,6 +66,8 @@ pub struct Options {
     pub width: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
+    /// Whether all notes are printed. Otherwise of many similar ones only the first few are.
+    pub all_notes: bool,
     /// Whether the text has colours. It must mean the same without.
     pub color: bool,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tiptoe_collector::{Budget, Request, RequestTarget};
 use tiptoe_event::Via;
+use tiptoe_report::Options;
 
 use super::StatArgs;
 use crate::counters;
@@ -85,7 +86,13 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let report = match args.json {
         true => tiptoe_report::json(&outcome.session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        false => tiptoe_report::text(&outcome.session, &output.options(None)),
+        false => {
+            let options = Options {
+                all_notes: args.all_notes,
+                ..output.options(None)
+            };
+            tiptoe_report::text(&outcome.session, &options)
+        }
     };
     let written = output.write(&report);
     Ok(probe::exit_code(&outcome, written))

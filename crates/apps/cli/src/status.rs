@@ -22,7 +22,6 @@ use tiptoe_collector::{Phase, Progress, RequestTarget};
 use tiptoe_report::{RunState, RunStatus, status_line};
 use tiptoe_session::Cost;
 use tiptoe_sys::host::attaching;
-use tiptoe_sys::host::terminal::takes_a_line;
 
 use crate::args::Common;
 use crate::output::Output;
@@ -247,7 +246,7 @@ impl Line {
         let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
         let is_over = !matches!(Phase::now(), Phase::Preparing | Phase::Counting);
         // Asked last, because it makes system calls.
-        if !(is_due || is_over && !self.shown.is_empty()) || !takes_a_line() {
+        if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
             return;
         }
         if is_over {

@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
 use tiptoe_report::Options;
+use tiptoe_sys::host::terminal::takes_a_line as takes;
 
 use crate::output;
 use crate::status::{self, Above};
@@ -38,6 +39,11 @@ pub fn write_raw(text: &str) {
 /// Returns whether stderr is a terminal.
 pub fn is_there() -> bool {
     io::stderr().is_terminal()
+}
+
+/// Returns whether stderr, which must be a terminal, shows a line at once.
+pub fn takes_a_line() -> bool {
+    takes(io::stderr())
 }
 
 /// Returns the form of text here.

@@ -47,6 +47,7 @@ pub use stat::{
     stat_csv, stat_fields,
 };
 pub use status::{RunState, RunStatus, status_line};
+pub use style::Tone;
 pub use text::text;
 pub use watch::{access, access_json};
 

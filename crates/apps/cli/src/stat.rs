@@ -124,7 +124,7 @@ pub struct StatArgs {
 
     /// Print counts at this interval (1, 500ms, 2m)
     #[arg(long, value_name = "TIME", value_parser = values::time, conflicts_with = "repeat",
-          allow_negative_numbers = true)]
+          allow_hyphen_values = true)]
     pub interval: Option<Duration>,
 
     /// Print the counts of each CPU, with -a
@@ -157,7 +157,7 @@ pub struct StatArgs {
     pub csv: bool,
 
     /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
     /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
@@ -292,7 +292,7 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     let of_all = args.all || !args.for_each_cgroup.is_empty();
     if args.per_cpu && !of_all {
         let what = "--per-cpu without -a: a process is not counted by CPU";
-        return Err(Failure::new(what).hint("tiptoe stat -a --per-cpu"));
+        return Err(Failure::new(what).hint("-a --per-cpu counts the whole system, by CPU"));
     }
     if args.repeat.is_some() && !has_command {
         let what = "-r without -- CMD: there is nothing to run again";

@@ -96,7 +96,7 @@ pub struct WatchArgs {
 
     /// Let more variables than debug registers take turns of this length, such as 100ms;
     /// those with /pinned/ after them keep their registers
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub rotate: Option<Duration>,
 
     /// Report how debug registers were reserved, and how long reservations waited

@@ -122,8 +122,9 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
         Some((_, option)) => {
             let what =
                 format!("{option} does not go with --by scope, which counts one program's threads");
-            Err(Failure::new(what)
-                .hint("`tiptoe stat --by scope -e EVENTS -p PID` or `-- CMD`; --json for scripts"))
+            Err(Failure::new(what).hint(
+                "leave it out; -p PID or -- CMD chooses the program, and --json is for scripts",
+            ))
         }
         None => Ok(()),
     }

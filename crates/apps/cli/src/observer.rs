@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_collector::{Observer, Progress};
-use tiptoe_report::Options;
+use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Access, Call, Interval};
 
 use crate::failure::Failure;
@@ -23,6 +23,7 @@ pub struct Terminal {
     calls_options: Options,
     /// Recorded calls and accesses are written here, before the report.
     calls: Box<dyn Write>,
+    notes: LiveNotes,
     /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
     /// or the disk is full.
     stop: Arc<AtomicBool>,
@@ -43,6 +44,7 @@ impl Terminal {
             options,
             calls_options: output.options(None),
             calls: output.stream()?,
+            notes: LiveNotes::default(),
             stop,
         })
     }
@@ -115,6 +117,8 @@ impl Observer for Terminal {
     }
 
     fn note(&mut self, note: &str) {
-        terminal::say(&format!("note: {note}"));
+        if let Some(line) = self.notes.line(note) {
+            terminal::say(&line);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
-use tiptoe_report::Options;
+use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Call, Counts, Interval, Session};
 
 use crate::counters;
@@ -234,6 +234,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         form: form.clone(),
         per_cpu: args.per_cpu,
         has_heading: false,
+        notes: LiveNotes::default(),
         stop: Arc::clone(&stop),
     };
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
@@ -351,6 +352,7 @@ struct Printer {
     per_cpu: bool,
     /// Whether the heading, which only the first interval has, was printed.
     has_heading: bool,
+    notes: LiveNotes,
     /// Set to end the counting when a line cannot be written, because its reader has closed the
     /// pipe or the disk is full.
     stop: Arc<AtomicBool>,
@@ -396,7 +398,9 @@ impl Observer for Printer {
     }
 
     fn note(&mut self, note: &str) {
-        terminal::say(&format!("note: {note}"));
+        if let Some(line) = self.notes.line(note) {
+            terminal::say(&line);
+        }
     }
 }
 

@@ -42,6 +42,7 @@ pub use calls::{call, call_json};
 pub use columns::message;
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
+pub use notes::LiveNotes;
 pub use stat::{
     counts, counts_csv, counts_fields, counts_heading, counts_json, csv_heading, stat_cost,
     stat_csv, stat_fields,

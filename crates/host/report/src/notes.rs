@@ -40,15 +40,40 @@ const WARNINGS: [&str; 25] = [
 /// What every report says of the waits at its end, so that it is no warning.
 const USUAL: &str = "not over when the trace ended";
 
+/// The notes of a run while it counts. The report has all of them again, so of similar ones only the first few are
+/// printed at once.
+#[derive(Debug, Default)]
+pub struct LiveNotes(Vec<(String, usize)>);
+
+impl LiveNotes {
+    /// Returns the line for a note; `None` if many similar ones were printed.
+    pub fn line(&mut self, note: &str) -> Option<String> {
+        let all = &mut self.0;
+        let alike = |known: &(String, usize)| is_alike(&words(&known.0), &words(note));
+        let at = all.iter().position(alike).unwrap_or_else(|| {
+            all.push((note.to_owned(), 0));
+            all.len() - 1
+        });
+        let count = &mut all[at].1;
+        *count += 1;
+        let label = label(note);
+        match *count {
+            ..=SHOWN => Some(format!("{label}{note}")),
+            count if count == SHOWN + 1 => Some(format!(
+                "{label}… more like these are not printed one by one"
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// Returns the lines of the notes.
 pub(crate) fn lines(notes: &[String], options: &Options) -> Vec<String> {
     let (warnings, others): (Vec<&String>, Vec<&String>) =
         notes.iter().partition(|note| is_warning(note));
-    let warnings = by_kind(&warnings)
-        .into_iter()
-        .map(|kind| ("warning: ", kind));
-    let others = by_kind(&others).into_iter().map(|kind| ("note: ", kind));
-    let lines = warnings.chain(others).flat_map(|(label, notes)| {
+    let kinds = by_kind(&warnings).into_iter().chain(by_kind(&others));
+    let lines = kinds.flat_map(|notes| {
+        let label = label(notes[0]);
         let shown = match notes.len() {
             len if options.all_notes || len == SHOWN + 1 => len,
             len => len.min(SHOWN),
@@ -63,6 +88,13 @@ pub(crate) fn lines(notes: &[String], options: &Options) -> Vec<String> {
         printed.chain(more).collect::<Vec<_>>()
     });
     lines.flat_map(|line| options.sentence(&line)).collect()
+}
+
+fn label(note: &str) -> &'static str {
+    match is_warning(note) {
+        true => "warning: ",
+        false => "note: ",
+    }
 }
 
 fn is_warning(note: &str) -> bool {
@@ -147,6 +179,25 @@ mod tests {
             lines(&notes[1..5], &options).len(),
             4,
             "one more is no shorter"
+        );
+    }
+
+    #[test]
+    fn many_similar_notes_of_a_run_are_printed_once() {
+        let mut live = LiveNotes::default();
+        let lines: Vec<String> = (1..=20)
+            .filter_map(|pid| live.line(&format!("process {pid} (a) exited after {pid}.1 s")))
+            .collect();
+        assert_eq!(lines.len(), SHOWN + 1);
+        assert_eq!(lines[0], "note: process 1 (a) exited after 1.1 s");
+        assert_eq!(
+            lines[SHOWN],
+            "note: … more like these are not printed one by one"
+        );
+        let other = live.line("f was switched off after 9 hits");
+        assert_eq!(
+            other.as_deref(),
+            Some("warning: f was switched off after 9 hits")
         );
     }
 

@@ -36,7 +36,7 @@ fn each_instrument_shows_where_it_is_and_leaves_nothing_on_the_screen() {
     for (line, shown) in [
         ("probe called", "hits, cost ~"),
         ("probe called --via kernel --budget off", "hits, cost ~"),
-        ("lock", "waits"),
+        ("lock", "waits, cost ~"),
         ("lock --via kernel", "waits, cost 0"),
         ("lock --kernel", "waits, cost 0"),
         ("watch made:8", "hits, cost ~"),

@@ -8,7 +8,7 @@ use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
-use tiptoe_wire::futex::{UNSEEN, WIDTH, head};
+use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
 use super::futexes::InKernel;
 use super::guards::install;
@@ -18,7 +18,7 @@ use crate::counts;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords};
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
@@ -228,20 +228,10 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns how many waits were counted so far; those that cannot be read are left out.
-    pub fn waits_so_far(&self) -> u64 {
-        let mut waits = self.calls_in_kernel().waits;
-        let Some(link) = &self.link else {
-            return waits;
-        };
-        let slot = link.lock_slot + head::WAITS;
-        // The first slab belongs to no thread, and has other words there.
-        let each = |owner: Option<String>, words: &[u64]| {
-            let own = words.first().filter(|_| owner.is_some());
-            waits = waits.saturating_add(own.copied().unwrap_or(0));
-        };
-        let _ = counts::each_slab(link.data_file(), link.geometry(), slot..slot + 1, each);
-        waits
+    /// Returns what was counted so far; nothing if locks are not watched.
+    pub fn waits_so_far(&self) -> Result<WaitTotals, Error> {
+        let noted = self.noted(ByLock::Lock)?;
+        Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
     /// Returns what its threads recorded, for rows of this kind; `None` if locks are not watched.

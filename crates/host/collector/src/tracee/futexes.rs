@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tiptoe_attach::resident::agent_thread_of_another;
-use tiptoe_kernel::futexes::{Calls, Depth, Drops, Futexes, FutexesWanted};
+use tiptoe_kernel::futexes::{Depth, Drops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::Dropped;
 use tiptoe_symbol::Class;
@@ -189,13 +189,6 @@ impl Tracee {
         let watched = self.watched_locks.in_kernel.as_ref()?;
         let own = watched.futexes.times().unwrap_or_default();
         Some((own, watched.futexes.times_of_all()))
-    }
-
-    /// Returns the calls that the kernel counted so far.
-    pub(super) fn calls_in_kernel(&self) -> Calls {
-        let watched = self.watched_locks.in_kernel.as_ref();
-        let calls = watched.map(|watched| watched.futexes.calls());
-        calls.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Returns whether the process runs another program than the one that the kernel watched.

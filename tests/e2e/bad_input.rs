@@ -1,7 +1,8 @@
 //! Impossible requests are refused with one clear error and status 2.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
+use tiptoe_tests::process::output;
 use tiptoe_tests::{Probe, command, target};
 
 fn refused(arguments: &[&str], words: &[&str]) {
@@ -21,73 +22,155 @@ const WRONG: &[&str] = &[
     "probe main -p",
     "probe main -p 0",
     "probe main -p one",
+    "probe main -p 1,x",
     "probe main -p 4194303",
     "probe main -p redis-server",
     "probe main --comm nobody-has-this",
+    "probe main --comm a --comm b",
     "probe main -- /nonexistent/program",
     "probe chose -- HOT",
     "probe zzz* -- HOT",
     "probe choices -- HOT",
     "probe libc.so.6 -- HOT",
+    "probe mem:x -- HOT",
+    "probe main/latency/ -- HOT",
+    "probe uretprobe:main+8 -- HOT",
     "probe main --filter arg9> -- HOT",
     "probe main --by colour -- HOT",
     "probe main --via magic -- HOT",
+    "probe main --via kernel-task -- HOT",
     "probe main --budget 0 -- HOT",
     "probe main --budget 200% -- HOT",
     "probe main --latency --count -- HOT",
     "probe main --latency --slower 1 -- HOT",
+    "probe main --slower 1ms -- HOT",
+    "probe main --histograms -- HOT",
+    "probe main --latency --via kernel -- HOT",
+    "probe main --record --by arg1 -- HOT",
+    "probe main --under nothing_of_the_kind -- HOT",
     "probe main --duration -1s -- HOT",
     "probe main --top many -- HOT",
     "probe main --prometheus -- HOT",
+    "probe main --color pink -- HOT",
+    "probe main --ready-fd 2 -- HOT",
+    "probe main --ready-fd 1000 -- HOT",
     "probe main -o /nonexistent/folder/file -- HOT",
     "probe main --json=yes -- HOT",
+    "probe main -a",
     "probe answer+1 -- OFFSETS",
     "frobnicate",
     "--frobnicate",
+    "prob main -- HOT",
     "lock",
     "lock --by colour -- HOT",
+    "lock --by cgroup -- HOT",
+    "lock --by scope --kernel -- HOT",
     "lock --now",
+    "lock --now -- HOT",
+    "lock --mmap -- HOT",
+    "lock --every -- HOT",
+    "lock --interval 1 -- HOT",
     "lock --kernel --hold x -- HOT",
+    "lock --kernel --via agent -- HOT",
+    "lock --hold nothing_of_the_kind -- HOT",
     "watch",
     "watch hits",
     "watch nothing_of_the_kind -- HOT",
     "watch counts[0] --rotate 1 -- HOT",
+    "watch counts[0] --delay 1 -- HOT",
+    "watch counts[0] --when value -- HOT",
+    "watch 0xzz -- HOT",
     "stat",
     "stat -e no-such-event -- HOT",
+    "stat -e cylces -- HOT",
     "stat -a -p 1",
     "stat -I 0 -a",
+    "stat -x -- HOT",
+    "stat -r 0 -- HOT",
+    "stat -r 2 -a",
+    "stat --per-cpu -- HOT",
+    "stat --by scope -a",
+    "stat --csv --json -- HOT",
     "stat --for-each-cgroup nobody-has-this -e cs -- HOT",
-    "plan -e cycles --cpus 0",
-    "bench no-such-bench",
     "doctor prob",
+    "doctor --fix --json",
     "help frobnicate",
+    "--verbose",
 ];
 
-/// Each answer is one error line and at most one hint. If the hint is a tiptoe command, it must
-/// work as printed.
+/// Returns the hint's commands, which are the whole hint or a literal with arguments, and the rest of its text.
+fn commands(hint: &str) -> (Vec<&str>, String) {
+    if hint.starts_with("tiptoe ") {
+        return (vec![hint], String::new());
+    }
+    let parts = hint.split('`').enumerate();
+    let is_command = |(at, part): &(usize, &str)| {
+        let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
+        // `tiptoe lock` alone is a name.
+        at % 2 == 1 && is_program && part.split(' ').count() > 2
+    };
+    let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
+    let rest: Vec<&str> = rest.into_iter().map(|(_, part)| part).collect();
+    let commands = commands.into_iter().map(|(_, command)| command);
+    (commands.collect(), rest.join(" "))
+}
+
+/// Runs a hint's command as printed.
+fn type_in(line: &str) -> Output {
+    let mut words = line.split(' ');
+    let mut typed = match words.next() {
+        Some("tiptoe") => command(),
+        program => Command::new(program.expect("a program")),
+    };
+    output(typed.args(words))
+}
+
+/// Returns the options that a text names.
+fn options(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| c.is_whitespace() || ",;:()".contains(c));
+    words.filter(|word| {
+        let name = word.trim_start_matches('-');
+        name.len() < word.len() && name.starts_with(char::is_alphabetic)
+    })
+}
+
+/// Each answer is one error line and at most one hint. A command in the hint works as printed, and the command line
+/// has each option that the hint names.
 #[test]
 fn a_wrong_command_line_has_one_error_and_one_hint_that_works() {
+    assert!(WRONG.len() >= 40);
     let [hot, offsets] = ["hot", "offsets"].map(|name| target(name).display().to_string());
     for line in WRONG {
         let line = line.replace("HOT", &hot).replace("OFFSETS", &offsets);
-        let output = command().args(line.split(' ')).output().expect("it runs");
+        let output = output(command().args(line.split(' ')));
         let talk = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{line}: {talk}");
+        assert!(output.stdout.is_empty(), "{line}: data on stdout");
         let lines: Vec<&str> = talk.lines().collect();
         let (error, hints) = lines.split_first().expect(&line);
         assert!(error.starts_with("error: "), "{line}: {talk}");
+        assert!(!error.contains("invalid digit"), "{line}: {talk}");
         assert!(hints.len() <= 1, "{line}: {talk}");
-        for word in ["invalid digit", "<", "use '--"] {
-            let hint = hints.first().copied().unwrap_or_default();
+        let Some(hint) = hints.first() else { continue };
+        let hint = hint.strip_prefix("hint: ").expect(&talk);
+        let placeholder = hint
+            .split('<')
+            .skip(1)
+            .any(|rest| rest.starts_with(char::is_alphabetic));
+        assert!(!placeholder, "{line}: {talk}");
+        for word in ["invalid digit", "use '--"] {
             assert!(!hint.contains(word), "{line}: {talk}");
         }
-        assert!(!error.contains("invalid digit"), "{line}: {talk}");
-        let typed = hints
-            .iter()
-            .find_map(|hint| hint.strip_prefix("hint: tiptoe "));
-        if let Some(typed) = typed {
-            let output = command().args(typed.split(' ')).output().expect("it runs");
-            assert!(output.status.success(), "{line}: {talk}");
+        let (commands, rest) = commands(hint);
+        for typed in commands {
+            assert!(type_in(typed).status.success(), "{line}: {talk}");
+        }
+        let instrument = line.split(' ').next().unwrap_or_default();
+        let help = type_in(&format!("tiptoe {instrument} --help")).stdout;
+        let help = String::from_utf8_lossy(&help).into_owned();
+        for option in options(&rest) {
+            let is_listed = options(&help).any(|listed| listed == option);
+            assert!(is_listed, "{option} is no option: {line}: {talk}");
         }
     }
 }

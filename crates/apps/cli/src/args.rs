@@ -182,21 +182,25 @@ pub struct Common {
     pub comm: Option<String>,
 
     /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
     /// Wait this long before counting
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub delay: Option<Duration>,
 
     /// Print rates at this interval, one line each time; with --json, counts, one object
     /// each time, as in the report's `intervals`
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub interval: Option<Duration>,
 
     /// Show this many events and histograms; 0 shows all [default: 20, and 10 histograms]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
+
+    /// Print all notes, also many similar ones
+    #[arg(short = 'v', long = "verbose")]
+    pub all_notes: bool,
 
     /// Print the report as one line of JSON
     #[arg(long)]
@@ -219,7 +223,7 @@ pub struct Common {
     /// for locks are only counted, and the kernel's probes are closed for part of the time.
     /// A trap that is hit more than 10,000 times a second is disabled. off: no limit
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
-          allow_negative_numbers = true)]
+          allow_hyphen_values = true)]
     pub budget: Budget,
 
     /// Trace the whole system; only `lock --kernel` can

@@ -8,11 +8,13 @@ mod print;
 mod rows;
 mod verdict;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 use tiptoe_event::PrintableJson;
+use tiptoe_report::Options;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
@@ -20,7 +22,7 @@ use rows::{CheckRow, Instrument};
 use verdict::Verdict;
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
@@ -88,7 +90,10 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
                 json.map_err(|error| Failure::new(format!("the table has no JSON form: {error}")))?;
             PrintableJson(&json).to_string()
         }
-        false => tiptoe_report::printable_lines(&print::text(&report)),
+        false => {
+            let options = output::terminal_options(&io::stdout());
+            tiptoe_report::printable_lines(&print::text(&report, &options))
+        }
     };
     Output::Stdout.write(&(text.trim_end().to_owned() + "\n"))?;
     let has = |needed: &Instrument| report.verdict.can.contains(needed);
@@ -110,7 +115,7 @@ pub fn text_for_others() -> String {
             what: "names and process ids are left out".to_owned(),
         }],
     };
-    tiptoe_report::printable_lines(&print::text(&report))
+    tiptoe_report::printable_lines(&print::text(&report, &Options::default()))
 }
 
 impl DoctorReport {

@@ -26,6 +26,7 @@ use tiptoe_collector::{Phase, RequestTarget, end_command, has_no_command};
 use tiptoe_sys::host::Process;
 
 use crate::failure::Failure;
+use crate::status;
 use crate::terminal;
 
 /// The size of the thread's stack. It is small because it counts against `ulimit -d`.
@@ -104,14 +105,16 @@ fn is_ignored(signal: i32) -> bool {
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-/// Ends tiptoe if it stays too long in a phase after a signal.
+/// Ends tiptoe if it stays too long in a phase after a signal. Also draws the status line.
 fn end_if_stuck(mut signals: Signals) {
     // The first signal, and the last one after it.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
         for signal in signals.pending() {
             received[usize::from(received[0].is_some())] = Some((Instant::now(), signal));
+            status::end_without_waiting();
         }
+        status::draw_if_due();
         let phase = Phase::now();
         for (received, patience) in received.into_iter().zip(patience(phase)) {
             // Ctrl-C during the report may be meant for the command, so it ends tiptoe only once

@@ -168,7 +168,7 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
     match of_kernel.into_iter().find(|(given, _)| *given) {
         Some((_, option)) if !args.kernel => {
             let what = format!("{option} without --kernel: mmap_lock is a lock of the kernel");
-            Err(Failure::new(what).hint(format!("tiptoe lock --kernel {option}")))
+            Err(Failure::new(what).hint("add --kernel"))
         }
         _ => Ok(()),
     }

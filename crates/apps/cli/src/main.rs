@@ -22,6 +22,7 @@ mod probe;
 mod processes;
 mod ready;
 mod stat;
+mod status;
 mod terminal;
 mod values;
 mod version;
@@ -41,7 +42,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
     };
-    run(cli).unwrap_or_else(|failure| {
+    let result = run(cli);
+    status::end();
+    result.unwrap_or_else(|failure| {
         interrupt::stay_if_ending();
         failure.report()
     })

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tiptoe_collector::Observer;
-use tiptoe_report::Options;
+use tiptoe_collector::{Observer, Progress};
+use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Access, Call, Interval};
 
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::status::{self, Above};
 use crate::terminal;
 
 /// The observer that prints lines while the trace runs.
@@ -22,6 +23,7 @@ pub struct Terminal {
     calls_options: Options,
     /// Recorded calls and accesses are written here, before the report.
     calls: Box<dyn Write>,
+    notes: LiveNotes,
     /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
     /// or the disk is full.
     stop: Arc<AtomicBool>,
@@ -42,6 +44,7 @@ impl Terminal {
             options,
             calls_options: output.options(None),
             calls: output.stream()?,
+            notes: LiveNotes::default(),
             stop,
         })
     }
@@ -91,7 +94,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn interval(&mut self, interval: &Interval) {
         let written = self.line(interval).and_then(|line| match self.to_stdout {
-            true => io::stdout().write_all(line.as_bytes()),
+            true => Above(io::stdout()).write_all(line.as_bytes()),
             false => terminal::for_reports().write_all(line.as_bytes()),
         });
         self.stop_if_lost(written);
@@ -105,7 +108,17 @@ impl Observer for Terminal {
         self.write(self.lines(accesses, tiptoe_report::access_json, tiptoe_report::access));
     }
 
+    fn wants_progress(&mut self) -> bool {
+        status::wants_progress()
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        status::put(progress);
+    }
+
     fn note(&mut self, note: &str) {
-        terminal::say(&format!("note: {note}"));
+        if let Some(line) = self.notes.line(note) {
+            terminal::say(&line);
+        }
     }
 }

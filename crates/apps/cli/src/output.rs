@@ -16,6 +16,7 @@ use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
 
 use crate::failure::Failure;
+use crate::status::{self, Above};
 use crate::terminal;
 
 const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
@@ -46,6 +47,7 @@ impl Output {
 
     /// Writes the report. Returns `Ok` if the reader has closed the pipe.
     pub fn write(self, report: &str) -> Result<(), Failure> {
+        status::end();
         let (written, path) = match self {
             Output::Stdout => (write_all(io::stdout(), report), "standard output".into()),
             Output::Stderr => (
@@ -61,7 +63,7 @@ impl Output {
     /// Returns a writer for lines that precede the report.
     pub fn stream(&self) -> Result<Box<dyn Write>, Failure> {
         let (file, path) = match self {
-            Output::Stdout => return Ok(Box::new(io::stdout())),
+            Output::Stdout => return Ok(Box::new(Above(io::stdout()))),
             Output::Stderr => return Ok(Box::new(terminal::for_reports())),
             Output::Direct(file, path) => (file, path),
             Output::Whole(file, _) => return Ok(Box::new(GrowingFile(Rc::clone(file)))),

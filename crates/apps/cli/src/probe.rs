@@ -18,6 +18,7 @@ use crate::observer::Terminal;
 use crate::output::Output;
 use crate::processes;
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 use crate::terminal;
 
 const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
@@ -43,6 +44,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let has_values = args.record || latency::has_arguments(args.by);
     let output = open_output(&common, &target, has_values)?;
     let (stop, hand_on) = on_signals(&target)?;
+    status::begin(About::new(&target, "hit", &common), &target, &output);
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
@@ -183,6 +185,7 @@ pub fn rendered(
         false => {
             let options = Options {
                 histograms: besides.histograms,
+                all_notes: common.all_notes,
                 ..output.options(common.top)
             };
             let report = tiptoe_report::text(session, &options);

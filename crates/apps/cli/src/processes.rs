@@ -16,7 +16,7 @@ pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
         .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;
     if found.is_empty() {
         let what = format!("no running process is named '{name}'");
-        return Err(Failure::new(what).hint("ps -eo pid,comm lists the names"));
+        return Err(Failure::new(what).hint("`ps -eo pid,comm` lists the names"));
     }
     Ok(found)
 }

@@ -3,13 +3,14 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 
-use tiptoe_collector::{CountedProcess, Ready, few};
-use tiptoe_sys::host::inherited;
+use tiptoe_collector::{CountedProcess, Ready, RequestTarget, few};
+use tiptoe_sys::host::{Process, inherited};
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::terminal;
+use crate::{status, terminal};
 
 /// The form of the line on stderr.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,7 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
     });
     let waits = taken.transpose()?.map(File::from);
     Ok(Ready::new(move |counted| {
+        status::counting();
         let line = format!("counting: {}", names(counted));
         match talk {
             Talk::Plain => terminal::say(&line),
@@ -55,6 +57,25 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
             let _ = waits.write_all(b"ready\n");
         }
     }))
+}
+
+/// Returns the target, for a line that has room for one name.
+pub fn whom(target: &RequestTarget) -> String {
+    match target {
+        RequestTarget::Command(command) => {
+            let program = command.first().map(Path::new);
+            let name = program.and_then(Path::file_name).unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        }
+        RequestTarget::Pids(pids) => match pids.as_slice() {
+            [] => names(&[]),
+            [pid] => {
+                let comm = Process::new(*pid).and_then(Process::comm);
+                names(&[(*pid, comm.unwrap_or_default())])
+            }
+            pids => format!("{} processes", pids.len()),
+        },
+    }
 }
 
 fn names(counted: &[CountedProcess]) -> String {

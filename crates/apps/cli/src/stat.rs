@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
-use tiptoe_report::Options;
+use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Call, Counts, Interval, Session};
 
 use crate::counters;
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 use crate::terminal;
 use crate::{probe, values};
 
@@ -123,7 +124,7 @@ pub struct StatArgs {
 
     /// Print counts at this interval (1, 500ms, 2m)
     #[arg(long, value_name = "TIME", value_parser = values::time, conflicts_with = "repeat",
-          allow_negative_numbers = true)]
+          allow_hyphen_values = true)]
     pub interval: Option<Duration>,
 
     /// Print the counts of each CPU, with -a
@@ -143,6 +144,10 @@ pub struct StatArgs {
     )]
     pub separator: Option<String>,
 
+    /// Print all notes, also many similar ones
+    #[arg(short = 'v', long = "verbose")]
+    pub all_notes: bool,
+
     /// Print the report as one line of JSON; with -I, also one line after each interval
     #[arg(long)]
     pub json: bool,
@@ -152,7 +157,7 @@ pub struct StatArgs {
     pub csv: bool,
 
     /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
     /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
@@ -210,6 +215,18 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         Form::Fields(_) | Form::Csv => Talk::Comment,
         Form::Text | Form::Json => Talk::beside(&output, args.json),
     };
+    let about = About {
+        whom: match &whom {
+            StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
+            StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
+            StatWhom::Command => ready::whom(&shape),
+        },
+        noun: "hit",
+        delay: None,
+        duration: args.duration,
+        is_for_programs: form != Form::Text,
+    };
+    status::begin(about, &shape, &output);
     let ready = ready::ready(args.ready_fd, talk)?;
     let mut printer = Printer {
         to: output.stream()?,
@@ -217,6 +234,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         form: form.clone(),
         per_cpu: args.per_cpu,
         has_heading: false,
+        notes: LiveNotes::default(),
         stop: Arc::clone(&stop),
     };
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
@@ -234,16 +252,24 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         ready,
     };
     let outcome = tiptoe_collector::stat(&request, &mut printer)?;
-    let written = report(&outcome.session, output, &form);
+    let options = Options {
+        all_notes: args.all_notes,
+        ..output.options(None)
+    };
+    let written = report(&outcome.session, output, (&form, &options));
     Ok(probe::exit_code(&outcome, written))
 }
 
-fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure> {
+fn report(
+    session: &Session,
+    output: Output,
+    (form, options): (&Form, &Options),
+) -> Result<(), Failure> {
     let Some(stat) = &session.stat else {
         return Ok(());
     };
     let text = match form {
-        Form::Text => tiptoe_report::text(session, &output.options(None)),
+        Form::Text => tiptoe_report::text(session, options),
         Form::Json => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         Form::Fields(separator) if stat.intervals.is_none() => {
@@ -267,7 +293,7 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     let of_all = args.all || !args.for_each_cgroup.is_empty();
     if args.per_cpu && !of_all {
         let what = "--per-cpu without -a: a process is not counted by CPU";
-        return Err(Failure::new(what).hint("tiptoe stat -a --per-cpu"));
+        return Err(Failure::new(what).hint("-a --per-cpu counts the whole system, by CPU"));
     }
     if args.repeat.is_some() && !has_command {
         let what = "-r without -- CMD: there is nothing to run again";
@@ -326,6 +352,7 @@ struct Printer {
     per_cpu: bool,
     /// Whether the heading, which only the first interval has, was printed.
     has_heading: bool,
+    notes: LiveNotes,
     /// Set to end the counting when a line cannot be written, because its reader has closed the
     /// pipe or the disk is full.
     stop: Arc<AtomicBool>,
@@ -371,7 +398,9 @@ impl Observer for Printer {
     }
 
     fn note(&mut self, note: &str) {
-        terminal::say(&format!("note: {note}"));
+        if let Some(line) = self.notes.line(note) {
+            terminal::say(&line);
+        }
     }
 }
 

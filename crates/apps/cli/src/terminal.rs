@@ -5,12 +5,14 @@
 //! program could control the user's terminal. `tiptoe-report` escapes reports line by line before
 //! they are written here.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
 use tiptoe_report::Options;
+use tiptoe_sys::host::terminal::takes_a_line as takes;
 
 use crate::output;
+use crate::status::{self, Above};
 
 /// Prints one line, escaped; on a terminal that is narrower, as several.
 pub fn say(line: &str) {
@@ -21,12 +23,27 @@ pub fn say(line: &str) {
     };
     let line = tiptoe_report::message(line, &options) + "\n";
     // There is no other place to report that stderr cannot be written.
-    let _ = io::stderr().write_all(line.as_bytes());
+    let _ = status::above(true, || io::stderr().write_all(line.as_bytes()));
 }
 
 /// Returns a writer for a report and the lines before it. They must be printable already.
 pub fn for_reports() -> impl Write + 'static {
-    io::stderr()
+    Above(io::stderr())
+}
+
+/// Writes a text that is printable already, or that the terminal shall obey.
+pub fn write_raw(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Returns whether stderr is a terminal.
+pub fn is_there() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Returns whether stderr, which must be a terminal, shows a line at once.
+pub fn takes_a_line() -> bool {
+    takes(io::stderr())
 }
 
 /// Returns the form of text here.
@@ -37,6 +54,8 @@ pub fn options() -> Options {
 /// Reports a panic as a fault of tiptoe. Its message must be escaped like any other, because it may
 /// quote what a traced program wrote.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
+    // This thread may hold the line's lock.
+    status::end_without_waiting();
     let place = panic.location().map(|place| format!(" at {place}"));
     let why = panic.payload_as_str().unwrap_or("no reason");
     say(&format!(

@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::observer::Terminal;
 use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 use crate::values;
 
 pub const WATCH_HELP: &str = "\
@@ -95,7 +96,7 @@ pub struct WatchArgs {
 
     /// Let more variables than debug registers take turns of this length, such as 100ms;
     /// those with /pinned/ after them keep their registers
-    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub rotate: Option<Duration>,
 
     /// Report how debug registers were reserved, and how long reservations waited
@@ -132,6 +133,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, true)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
+    status::begin(About::new(&target, "hit", &common), &target, &output);
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {

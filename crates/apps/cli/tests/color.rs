@@ -46,6 +46,9 @@ fn no_color_is_obeyed_on_a_terminal() {
         ("probe f --color never", none, false),
         ("--color never --help", none, false),
         ("probe f --color always", ("NO_COLOR", "1"), true),
+        ("doctor", none, true),
+        ("doctor", ("NO_COLOR", "1"), false),
+        ("doctor --json", none, false),
     ] {
         let output = on_a_terminal(line, variable);
         let said = String::from_utf8_lossy(&output.stdout);
@@ -64,6 +67,8 @@ fn a_pipe_has_colours_only_with_always() {
         ("probe f --color auto", false),
         ("probe f --color always", true),
         ("probe f --color=always", true),
+        ("doctor", false),
+        ("doctor --color always", true),
         // This one is for the command.
         ("stat -e page-faults true --color always", false),
     ] {

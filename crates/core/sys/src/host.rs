@@ -4,6 +4,7 @@
 //! system calls without effects outside this process. Process ids are of tiptoe's pid namespace. A
 //! target's files are opened through `/proc/PID`, whatever its mount namespace.
 
+pub mod attaching;
 pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
@@ -18,6 +19,7 @@ pub mod own_folder;
 pub mod perf;
 pub mod procfs;
 pub mod random;
+pub mod terminal;
 pub mod tracefs;
 pub mod tracers;
 

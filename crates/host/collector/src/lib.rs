@@ -45,7 +45,7 @@ pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
-pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
+pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Progress, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};

@@ -19,7 +19,7 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::TICK;
-use crate::request::{Error, Observer, Outcome, RequestTarget, by_thread};
+use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
 use crate::run::{session_target, wait_for_end};
 use crate::words;
 
@@ -183,6 +183,9 @@ impl Run<'_> {
                 next = Some(at + interval);
                 last = self.report_interval(last, now, observer)?;
             }
+            if observer.wants_progress() {
+                observer.progress(&self.progress()?);
+            }
             let ended = self.look();
             // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
@@ -201,6 +204,16 @@ impl Run<'_> {
             target.fetch_cpu_time();
         }
         !self.targets.is_empty() && self.targets.iter().all(Attached::has_ended)
+    }
+
+    /// Returns what was counted so far.
+    fn progress(&self) -> Result<Progress, Error> {
+        let mut session = Session::default();
+        self.describe(&mut session, self.start.elapsed().as_nanos() as u64);
+        Ok(Progress {
+            hits: self.waits.count()?,
+            cost: Some(self.cost(session.cpu_ns)?),
+        })
     }
 
     fn report_interval(

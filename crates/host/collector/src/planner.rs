@@ -10,6 +10,7 @@ use tiptoe_patch::{
     Abi, Arena, Body, CallerArena, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
 };
 use tiptoe_symbol::Function;
+use tiptoe_sys::host::attaching;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena;
 use tiptoe_wire::calls::intercepted;
@@ -168,7 +169,9 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     if let Some(lock) = ground.hold {
         draft.holds(modules, lock, &mut plan.locks);
     }
-    plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
+    attaching::begin(probes.len());
+    let probes = probes.iter().inspect(|_| attaching::advance(1));
+    plan.probes = probes.map(|probe| draft.probe(probe)).collect();
     if !ground.follows {
         // Must be after the probes, which need the room more.
         draft.interceptions(modules, false, &mut plan);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Counts, Interval, Session};
+use tiptoe_session::{Access, Call, Cost, Counts, Interval, Session};
 
 pub use crate::ulocks::ByLock;
 use tiptoe_attach::ready::Ready;
@@ -115,8 +115,24 @@ pub trait Observer {
     fn wants_calls(&self) -> bool {
         true
     }
+    /// Returns whether it wants to know now what the run has counted. It is asked at each turn of the driver's loop, so
+    /// the answer must be cheap and mostly `false`.
+    fn wants_progress(&mut self) -> bool {
+        false
+    }
+    /// What the run has counted so far.
+    fn progress(&mut self, _progress: &Progress) {}
     /// A note for the user to see now, as one sentence.
     fn note(&mut self, note: &str);
+}
+
+/// What a run has counted so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// The number of hits, waits or accesses.
+    pub hits: u64,
+    /// What they cost; `None` while the price of a hit is not known.
+    pub cost: Option<Cost>,
 }
 
 /// The outcome of a run.

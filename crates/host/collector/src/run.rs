@@ -5,14 +5,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_attach::Attached;
 use tiptoe_event::Cost;
-use tiptoe_price::{CostRequest, PriceCache, own, scope_visit, unit_costs};
+use tiptoe_price::{PriceCache, own, scope_visit, unit_costs};
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
 
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
-use crate::tracee::{Plan, RecordedCall, Source, TRAP_WINDOW, Tracee};
+use crate::tracee::{Plan, RecordedCall, TRAP_WINDOW, Tracee};
 
 mod bystanders;
 mod command;
@@ -20,11 +20,13 @@ mod gate_report;
 mod loading;
 mod lock_report;
 mod pace;
+mod progress;
 mod scope_report;
 
 use bystanders::Bystanders;
 pub use command::wait_for_end;
 use pace::{Pace, TURN};
+use progress::RunPrices;
 
 /// The pause between two checks whether a target runs another program, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
@@ -118,6 +120,7 @@ impl<'a> Run<'a> {
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
         let mut last = Events::default();
+        let mut prices = RunPrices::default();
         self.look_for_names();
         self.tracees.iter().for_each(Tracee::look_at_copied);
         let wants_calls = observer.wants_calls();
@@ -170,6 +173,7 @@ impl<'a> Run<'a> {
             if self.request.record && self.pace.reads_records(now) {
                 self.serve_records(now, observer);
             }
+            self.report_progress(&mut prices, observer)?;
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let ended = self.tracees.iter().all(|one| one.target.has_ended());
             if stopped || ended || end.is_some_and(|end| now >= end) {
@@ -380,13 +384,8 @@ impl<'a> Run<'a> {
     }
 
     fn price_events(&mut self, events: &Events) {
-        let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
-        let want = CostRequest {
-            trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
-            kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
-        };
         let kept = PriceCache::of_this_user();
-        let costs = unit_costs(want, &kept);
+        let costs = unit_costs(self.prices_wanted(), &kept);
         let prices = Prices {
             costs,
             filtered: self.request.filter.is_some(),

@@ -37,6 +37,7 @@ mod inside;
 mod learn;
 mod moves;
 mod origins;
+mod progress;
 mod set;
 mod shared;
 mod strangers;
@@ -304,6 +305,7 @@ impl Run<'_> {
             }
             let is_much = self.set.take(&mut self.target);
             self.report_accesses(observer);
+            self.report_progress(observer)?;
             let rested = self
                 .turns
                 .rotate(&mut self.set, &self.target, &self.places)?;

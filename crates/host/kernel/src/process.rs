@@ -13,8 +13,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use tiptoe_sys::host::Process;
 use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
+use tiptoe_sys::host::{Process, attaching};
 
 use crate::closing::Closing;
 use crate::uprobes::refusal;
@@ -53,6 +53,7 @@ impl ProcessProbes {
         probes: &[KernelProbe],
     ) -> Result<(Self, Vec<RefusedProbe>), Error> {
         let mut linker = Linker::new(&counters, process, probes);
+        attaching::begin(probes.len());
         linker.link_by_file(0..probes.len() as u64)?;
         let Linker {
             links, mut refused, ..
@@ -154,6 +155,7 @@ impl<'a> Linker<'a> {
             Ok(link) => {
                 let places = indices.to_vec();
                 self.links.push(OpenLink { places, link });
+                attaching::advance(indices.len());
                 return Ok(());
             }
             Err(error) => error,
@@ -162,6 +164,7 @@ impl<'a> Linker<'a> {
         match indices {
             _ if !error.is_of_one_probe() => Err(error),
             [index] => {
+                attaching::advance(1);
                 self.refuse(*index, error);
                 Ok(())
             }

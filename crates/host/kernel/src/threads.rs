@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use tiptoe_sys::host::attaching;
 use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{On, PerfEvent, Uprobe, uprobe_pmu};
 
@@ -32,7 +33,9 @@ impl ThreadProbes {
         reserve_open_files(threads.len() as u64 * probes.len() as u64)?;
         let mut refused = Vec::new();
         let mut events = Vec::with_capacity(probes.len());
+        attaching::begin(probes.len());
         for (index, probe) in probes.iter().enumerate() {
+            attaching::advance(1);
             events.push(arm(pmu, threads, probe).or_else(|error| {
                 if !error.is_of_one_probe() {
                     return Err(error);

@@ -64,7 +64,7 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, LoopTimes};
-pub use lock_waits::futex_calls;
+pub use lock_waits::{Calls as FutexCosts, futex_calls};
 pub use scope_visits::scope_visit;
 use trap::Trap;
 

@@ -18,10 +18,15 @@ pub(crate) const LEAST_NAME: usize = 12;
 /// The indent of further lines of a text without a label.
 const INDENT: usize = 2;
 
+const HINT: &str = "hint: ";
+/// The beginnings of hints that are commands.
+const COMMANDS: [&str; 2] = ["tiptoe ", "sudo "];
+
 /// The beginnings of sentences below which further lines are indented.
-const LABELS: [(&str, Option<Tone>); 5] = [
+const LABELS: [(&str, Option<Tone>); 6] = [
+    ("warning: ", Some(Tone::Warning)),
     ("note: ", Some(Tone::Warning)),
-    ("hint: ", None),
+    (HINT, None),
     ("error: ", Some(Tone::Error)),
     ("deadlock: ", Some(Tone::Error)),
     ("cost of tracing: ", None),
@@ -117,11 +122,50 @@ impl Options {
         let label = LABELS.iter().find(|(label, _)| text.starts_with(label));
         let (label, tone) = label.copied().unwrap_or_default();
         let text = text.strip_prefix(label).unwrap_or(text);
+        // A hint that is a command is not broken either.
+        let is_command = COMMANDS.iter().any(|program| text.starts_with(program));
+        let is_long = self
+            .width
+            .is_some_and(|width| columns(label) + columns(text) > width);
+        if label == HINT && is_command && is_long {
+            return vec![label.trim_end().to_owned(), spaces(INDENT) + text];
+        }
         self.wrapped(&self.toned(tone, label), text)
     }
 }
 
+/// Returns the lines of a text. A literal between backticks that fits on no line has a line of its own, which is
+/// wider than the terminal: a terminal breaks it without ending it, so that it can be copied.
 fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
+    let Some((before, literal, after)) = long_literal(text, width.saturating_sub(INDENT)) else {
+        return wrap_words(label, text, width);
+    };
+    let mut lines = match before.trim_end() {
+        "" => vec![label.trim_end().to_owned()],
+        before => wrap_words(label, before, width),
+    };
+    lines.push(spaces(INDENT) + &literal.replace(JOINED, " "));
+    let after = after.trim_start();
+    if after.contains(char::is_alphanumeric) {
+        let indent = spaces(columns(label).min(width / 2));
+        lines.extend(wrap(&indent, after, width));
+    }
+    lines
+}
+
+/// Returns the first literal between backticks that is a command and wider than `room`, with the text before and after.
+fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
+    let mut parts = text.match_indices('`').map(|(at, _)| at);
+    while let (Some(begin), Some(end)) = (parts.next(), parts.next()) {
+        let literal = &text[begin + 1..end];
+        if literal.contains(' ') && columns(literal) > room {
+            return Some((&text[..begin], literal, &text[end + 1..]));
+        }
+    }
+    None
+}
+
+fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
     // A label that leaves too little room is part of the text.
     let (label, rest) = match columns(label) * 3 > width * 2 {
         true => ("", format!("{label}{text}")),
@@ -215,6 +259,34 @@ mod tests {
         );
     }
 
+    /// A command that was broken into lines could not be copied.
+    #[test]
+    fn a_long_command_has_a_line_of_its_own() {
+        let options = Options {
+            width: Some(40),
+            ..Options::default()
+        };
+        let setcap = "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep /usr/bin/tiptoe";
+        let own = format!("  {setcap}");
+        for (text, expected) in [
+            (
+                format!("hint: run as the user of that process, or `{setcap}`"),
+                vec!["hint: run as the user of that process,", "      or", &own],
+            ),
+            (
+                format!("hint: `{setcap}` allows it, or run tiptoe as root"),
+                vec!["hint:", &own, "      allows it, or run tiptoe as root"],
+            ),
+            (format!("hint: {setcap}"), vec!["hint:", &own]),
+            (
+                "hint: tiptoe lock --help".to_owned(),
+                vec!["hint: tiptoe lock --help"],
+            ),
+        ] {
+            assert_eq!(options.sentence(&text), expected);
+        }
+    }
+
     #[test]
     fn any_text_fits_any_width() {
         for width in 4..60 {
@@ -223,7 +295,7 @@ mod tests {
                 "word",
                 "many words of one text",
                 "aaaaaaaaaaaaaaaaaaaaaaaa名前名前名前 b",
-                "`a b` `c",
+                "`a` b `c",
             ] {
                 lines(width, "", text);
                 lines(width, "cost of tracing: ", text);

@@ -20,11 +20,13 @@ mod holds;
 mod interval;
 mod latency;
 mod locks;
+mod notes;
 mod now;
 mod number;
 mod refusals;
 mod scopes;
 mod stat;
+mod status;
 mod style;
 mod table;
 mod text;
@@ -40,10 +42,13 @@ pub use calls::{call, call_json};
 pub use columns::message;
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
+pub use notes::LiveNotes;
 pub use stat::{
     counts, counts_csv, counts_fields, counts_heading, counts_json, csv_heading, stat_cost,
     stat_csv, stat_fields,
 };
+pub use status::{RunState, RunStatus, status_line};
+pub use style::Tone;
 pub use text::text;
 pub use watch::{access, access_json};
 
@@ -63,6 +68,8 @@ pub struct Options {
     pub width: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
+    /// Whether all notes are printed. Otherwise of many similar ones only the first few are.
+    pub all_notes: bool,
     /// Whether the text has colours. It must mean the same without.
     pub color: bool,
 }

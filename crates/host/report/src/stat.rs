@@ -5,7 +5,7 @@ use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 use crate::columns::{columns, joined, left, right, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
 use crate::style::Tone;
-use crate::{Options, cost, printable, printable_json, printable_lines};
+use crate::{Options, cost, notes, printable, printable_json, printable_lines};
 
 mod csv;
 mod metric;
@@ -28,11 +28,12 @@ pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String 
     if stat.intervals.is_none() {
         text += &table(stat, options);
     }
-    let notes = session.notes.iter();
-    let notes = notes.map(|note| format!("note: {}", printable(note)));
     let own = cost::own_line(session);
-    let last = notes.chain(own).chain([stat_cost(session, stat)]);
-    let lines = last.flat_map(|line| options.sentence(&line));
+    let last = own.into_iter().chain([stat_cost(session, stat)]);
+    let last = last.flat_map(|line| options.sentence(&line));
+    let lines = notes::lines(&session.notes, options)
+        .into_iter()
+        .chain(last);
     text + &lines.map(|line| line + "\n").collect::<String>()
 }
 

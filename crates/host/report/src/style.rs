@@ -14,10 +14,17 @@ const DIM: f64 = 0.01;
 
 /// What a part of a text means to its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
+    /// The names of columns or of parts of a text.
     Heading,
+    /// Something is not as it seems, or works in part.
     Warning,
+    /// Something failed, or does not work.
     Error,
+    /// Something works.
+    Good,
+    /// What the user can do.
+    Hint,
     /// Much of a whole.
     Hot,
     /// Little of a whole.
@@ -25,10 +32,12 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    const ALL: [Tone; 5] = [
+    const ALL: [Tone; 7] = [
         Tone::Heading,
         Tone::Warning,
         Tone::Error,
+        Tone::Good,
+        Tone::Hint,
         Tone::Hot,
         Tone::Dim,
     ];
@@ -38,6 +47,8 @@ impl Tone {
             Tone::Heading => Style::new().bold(),
             Tone::Warning => AnsiColor::Yellow.on_default(),
             Tone::Error => AnsiColor::Red.on_default().bold(),
+            Tone::Good => AnsiColor::Green.on_default(),
+            Tone::Hint => AnsiColor::Cyan.on_default(),
             Tone::Hot => AnsiColor::Red.on_default(),
             Tone::Dim => Style::new().dimmed(),
         }
@@ -55,7 +66,7 @@ impl Tone {
 
 impl Options {
     /// Returns the text, coloured with [`Options::color`].
-    pub(crate) fn toned(&self, tone: impl Into<Option<Tone>>, text: &str) -> String {
+    pub fn toned(&self, tone: impl Into<Option<Tone>>, text: &str) -> String {
         match tone.into().filter(|_| self.color) {
             Some(tone) => {
                 let style = tone.style();

@@ -6,7 +6,7 @@ use tiptoe_session::{Now, Process, Session};
 use crate::columns::whole;
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, calls, cost, ends, histogram, latency, locks, now, printable, printable_lines,
+    Options, calls, cost, ends, histogram, latency, locks, notes, now, printable, printable_lines,
     refusals, scopes, stat, table, waits, watch,
 };
 
@@ -51,15 +51,23 @@ fn report(session: &Session, options: &Options) -> String {
         .chain(locks::notes(session))
         .chain(session.watch.iter().flat_map(watch::notes))
         .collect();
-    let notes = notes.iter().chain(&session.notes);
-    let notes = notes.map(|note| format!("note: {}", printable(note)));
+    let notes: Vec<String> = notes
+        .into_iter()
+        .chain(session.notes.iter().cloned())
+        .collect();
     let of = match session.cpus {
         Some(_) => "all CPUs' time",
         None => "the target's CPU time",
     };
     let own = cost::own_line(session);
-    let last = notes.chain(own).chain([cost::line(&session.cost, of)]);
-    blocks.push(last.flat_map(|line| options.sentence(&line)).collect());
+    let last = own.into_iter().chain([cost::line(&session.cost, of)]);
+    let last = last.flat_map(|line| options.sentence(&line));
+    blocks.push(
+        notes::lines(&notes, options)
+            .into_iter()
+            .chain(last)
+            .collect(),
+    );
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }

@@ -1,6 +1,9 @@
-//! The report as text: at most 80 columns and without colour, so that it is readable in log files.
+//! The report as text: at most 80 columns, so that it is readable in log files. Colours repeat what the words say: what
+//! works, what does not, and what to type.
 
 use std::fmt::Write;
+
+use tiptoe_report::{Options, Tone};
 
 use super::fix::Fix;
 use super::rows::{CheckRow, State};
@@ -10,15 +13,22 @@ use super::{DoctorReport, ScanGaps};
 /// in the table; those of missing things are printed whole below it.
 const FOUND: usize = 80 - 33;
 
-pub fn text(report: &DoctorReport) -> String {
+/// Returns the report, coloured with [`Options::color`].
+pub fn text(report: &DoctorReport, options: &Options) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{}\n", report.verdict.line())
+    let _ = writeln!(out, "{}\n", verdict(&report.verdict.parts(), options))
         .and_then(|()| head(&mut out, report))
-        .and_then(|()| table(&mut out, &report.checks))
-        .and_then(|()| missing(&mut out, &report.checks))
-        .and_then(|()| others(&mut out, report));
+        .and_then(|()| table(&mut out, &report.checks, options))
+        .and_then(|()| missing(&mut out, &report.checks, options))
+        .and_then(|()| others(&mut out, report, options));
     out
+}
+
+fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
+    let can = options.toned(Tone::Good, can);
+    let not = not.as_ref().map(|not| options.toned(Tone::Warning, not));
+    not.map_or_else(|| can.clone(), |not| format!("{can}; {not}"))
 }
 
 fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
@@ -38,26 +48,29 @@ fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
     writeln!(out, "{rights}\n")
 }
 
-fn table(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
-    writeln!(out, "  {:<24} {:<5} FOUND", "CHECK", "STATE")?;
+fn table(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::Result {
+    let heading = format!("{:<24} {:<5} FOUND", "CHECK", "STATE");
+    writeln!(out, "  {}", options.toned(Tone::Heading, &heading))?;
     for row in rows {
-        let (name, state, found) = (row.name, state(row.state), clip(&row.found, FOUND));
-        writeln!(out, "  {name:<24} {state:<5} {found}")?;
+        let (state, tone) = state(row.state);
+        let state = options.toned(tone, &format!("{state:<5}"));
+        let (name, found) = (row.name, clip(&row.found, FOUND));
+        writeln!(out, "  {name:<24} {state} {found}")?;
     }
     Ok(())
 }
 
-fn state(state: State) -> &'static str {
+fn state(state: State) -> (&'static str, Tone) {
     match state {
-        State::Ok => "ok",
-        State::Part => "part",
-        State::No => "NO",
+        State::Ok => ("ok", Tone::Good),
+        State::Part => ("part", Tone::Warning),
+        State::No => ("NO", Tone::Error),
     }
 }
 
 /// Writes what is missing, grouped by what enables it, because one command often enables several
 /// things.
-fn missing(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
+fn missing(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
         if !commands.contains(&fix) {
@@ -65,9 +78,14 @@ fn missing(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
         }
     }
     if commands.is_empty() {
-        return writeln!(out, "\nNothing is missing\n");
+        return writeln!(
+            out,
+            "\n{}\n",
+            options.toned(Tone::Good, "Nothing is missing")
+        );
     }
-    writeln!(out, "\nWHAT IS MISSING, AND WHAT ENABLES IT")?;
+    let heading = options.toned(Tone::Heading, "WHAT IS MISSING, AND WHAT ENABLES IT");
+    writeln!(out, "\n{heading}")?;
     for command in commands {
         for row in rows.iter().filter(|row| row.fix.as_ref() == Some(command)) {
             writeln!(out, "  {}: {}", row.name, row.found)?;
@@ -75,13 +93,15 @@ fn missing(out: &mut String, rows: &[CheckRow]) -> std::fmt::Result {
                 writeln!(out, "    {:<6} {}", limit.instrument.name(), limit.effect)?;
             }
         }
-        writeln!(out, "  => {command}\n")?;
+        let command = options.toned(Tone::Hint, &format!("=> {command}"));
+        writeln!(out, "  {command}\n")?;
     }
     Ok(())
 }
 
-fn others(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
-    writeln!(out, "OTHER TRACERS ON THIS MACHINE")?;
+fn others(out: &mut String, report: &DoctorReport, options: &Options) -> std::fmt::Result {
+    let heading = options.toned(Tone::Heading, "OTHER TRACERS ON THIS MACHINE");
+    writeln!(out, "{heading}")?;
     if report.foreign.is_empty() {
         writeln!(out, "  none that this user can see")?;
     }
@@ -139,11 +159,31 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_eighty_columns() {
         let report = DoctorReport::new(Capabilities::get(), Scan::default());
-        let text = text(&report);
+        let text = text(&report, &Options::default());
         let wide = text
             .lines()
             .find(|l| l.chars().count() > 80 && !l.contains("=> "));
         assert_eq!(wide, None, "{text}");
+    }
+
+    /// Colours are lost in log files, and some users do not see them.
+    #[test]
+    fn colours_say_nothing_that_words_do_not() {
+        let report = DoctorReport::new(Capabilities::get(), Scan::default());
+        let options = Options {
+            color: true,
+            ..Options::default()
+        };
+        let coloured = text(&report, &options);
+        let parts = coloured
+            .split('\x1b')
+            .map(|part| match part.split_once('m') {
+                Some((style, text)) if style.starts_with('[') => text,
+                _ => part,
+            });
+        let plain = text(&report, &Options::default());
+        assert_eq!(parts.collect::<String>(), plain);
+        assert!(coloured.contains("\x1b[32mok   \x1b[0m"), "{coloured}");
     }
 
     #[test]

@@ -43,17 +43,19 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict as one line: `you can: probe lock; not: hardware counters`.
-    pub fn line(&self) -> String {
+    /// Returns the two parts of the verdict, `you can: probe lock` and `not: hardware counters`; the second is `None`
+    /// if everything works.
+    pub fn parts(&self) -> (String, Option<String>) {
         let can: Vec<&str> = self.can.iter().map(|it| it.name()).collect();
         let can = match can[..] {
             [] => "nothing".to_owned(),
             _ => can.join(" "),
         };
-        match self.not[..] {
-            [] => format!("you can: {can}"),
-            _ => format!("you can: {can}; not: {}", self.not.join(", ")),
-        }
+        let not = match self.not[..] {
+            [] => None,
+            _ => Some(format!("not: {}", self.not.join(", "))),
+        };
+        (format!("you can: {can}"), not)
     }
 }
 
@@ -74,10 +76,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_has_first_what_works() {
+    fn what_works_is_first() {
         let verdict = |can: &[Instrument], not: &[&'static str]| {
             let (can, not) = (can.to_vec(), not.to_vec());
-            Verdict { can, not }.line()
+            let (can, not) = Verdict { can, not }.parts();
+            can + &not.map_or_else(String::new, |not| format!("; {not}"))
         };
         assert_eq!(verdict(&[Instrument::Probe], &[]), "you can: probe");
         assert_eq!(

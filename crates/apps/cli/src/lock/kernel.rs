@@ -13,6 +13,7 @@ use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
 use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 
 const NO_TARGET_HINT: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
 
@@ -34,6 +35,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let output = probe::open_output(&args.common, shape, false)?;
     let (stop, hand_on) = interrupt::on_signals(shape)?;
     let common = args.common;
+    status::begin(About::new(shape, "wait", &common), shape, &output);
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = LockRequest {

@@ -11,6 +11,7 @@ use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
 use crate::probe::{self, Besides};
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 
 const NO_TARGET_HINT: &str =
     "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
@@ -25,6 +26,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, false)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
+    status::begin(About::new(&target, "wait", &common), &target, &output);
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tiptoe_collector::{Budget, Request, RequestTarget};
 use tiptoe_event::Via;
+use tiptoe_report::Options;
 
 use super::StatArgs;
 use crate::counters;
@@ -16,6 +17,7 @@ use crate::observer::Terminal;
 use crate::output::Output;
 use crate::probe;
 use crate::ready::{self, Talk};
+use crate::status::{self, About};
 
 /// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
@@ -47,6 +49,14 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     // Checked here because this error has a hint with the nearest names; the driver parses again.
     counters::groups(&events)?;
     let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let about = About {
+        whom: ready::whom(&target),
+        noun: "scope",
+        delay: None,
+        duration: args.duration,
+        is_for_programs: args.json,
+    };
+    status::begin(about, &target, &output);
     let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
     let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
     let request = Request {
@@ -76,7 +86,13 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let report = match args.json {
         true => tiptoe_report::json(&outcome.session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        false => tiptoe_report::text(&outcome.session, &output.options(None)),
+        false => {
+            let options = Options {
+                all_notes: args.all_notes,
+                ..output.options(None)
+            };
+            tiptoe_report::text(&outcome.session, &options)
+        }
     };
     let written = output.write(&report);
     Ok(probe::exit_code(&outcome, written))
@@ -106,8 +122,9 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
         Some((_, option)) => {
             let what =
                 format!("{option} does not go with --by scope, which counts one program's threads");
-            Err(Failure::new(what)
-                .hint("`tiptoe stat --by scope -e EVENTS -p PID` or `-- CMD`; --json for scripts"))
+            Err(Failure::new(what).hint(
+                "leave it out; -p PID or -- CMD chooses the program, and --json is for scripts",
+            ))
         }
         None => Ok(()),
     }

@@ -18,7 +18,7 @@ use crate::counts;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords};
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
@@ -219,6 +219,12 @@ impl Tracee {
             ..Names::default()
         });
         Ok(())
+    }
+
+    /// Returns what was counted so far; nothing if locks are not watched.
+    pub fn waits_so_far(&self) -> Result<WaitTotals, Error> {
+        let noted = self.noted(ByLock::Lock)?;
+        Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
     /// Returns what its threads recorded, for rows of this kind; `None` if locks are not watched.

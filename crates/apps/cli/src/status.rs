@@ -1,0 +1,314 @@
+//! The status line: on a terminal, one line on stderr while a run attaches and counts. It is erased before anything
+//! else is printed, and drawn again below it.
+//!
+//! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the target and
+//! may be busy for seconds. The driver's loop only stores numbers ([`put`]).
+//!
+//! | state | set by | read by |
+//! |---|---|---|
+//! | [`IS_ON`] | [`begin`], [`end`] | every function, so that without a terminal nothing else is done |
+//! | [`LINE`] | all functions here | all functions here |
+//!
+//! INVARIANT: whoever writes to the terminal holds [`LINE`], so that the line is drawn inside no other text. The
+//! thread that draws must never wait for the lock, because a signal must also end tiptoe while the terminal takes no
+//! output (Ctrl-S).
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tiptoe_collector::{Phase, Progress, RequestTarget};
+use tiptoe_report::{RunState, RunStatus, status_line};
+use tiptoe_session::Cost;
+use tiptoe_sys::host::attaching;
+
+use crate::args::Common;
+use crate::output::Output;
+use crate::{ready, terminal};
+
+/// Moves to the line's beginning, and erases it.
+const ERASE: &str = "\r\x1b[K";
+/// A run that reports before this shows no line.
+const FIRST: Duration = Duration::from_millis(300);
+/// The pause between two lines.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The same while functions are attached.
+const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
+/// Reading the counts may take one part in this many of the loop's time.
+const READING_SHARE: u32 = 50;
+
+// Relaxed: it orders no other data.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+static LINE: Mutex<Line> = Mutex::new(Line {
+    run: None,
+    shown: String::new(),
+    drawn_at: None,
+});
+
+struct Line {
+    run: Option<ShownRun>,
+    /// What is on the terminal; empty for nothing.
+    shown: String,
+    drawn_at: Option<Instant>,
+}
+
+/// The run that the line is about.
+struct ShownRun {
+    about: About,
+    /// The target writes to the same terminal.
+    is_shared: bool,
+    begun: Instant,
+    counting: Option<Instant>,
+    hits: Option<u64>,
+    cost: Option<Cost>,
+    /// When the counts were last requested, and when they may be again.
+    requested: Instant,
+    next_request: Instant,
+}
+
+/// What the line says of a run.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The target.
+    pub whom: String,
+    /// What is counted, in the singular.
+    pub noun: &'static str,
+    /// The request's delay.
+    pub delay: Option<Duration>,
+    /// The request's duration.
+    pub duration: Option<Duration>,
+    /// Whether the report is for a program.
+    pub is_for_programs: bool,
+}
+
+impl About {
+    /// Returns what the options that all instruments have say.
+    pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> About {
+        About {
+            whom: ready::whom(target),
+            noun,
+            delay: common.delay,
+            duration: common.duration,
+            is_for_programs: common.json,
+        }
+    }
+}
+
+/// Begins the line of a run, if stderr is a terminal on which it disturbs nothing.
+///
+/// A command that shares the terminal writes to it at any time, so the line ends before the command begins. If stdout
+/// is elsewhere, the command's output is taken to be there as well.
+pub fn begin(about: About, target: &RequestTarget, output: &Output) {
+    let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    let is_shared = matches!(target, RequestTarget::Command(_)) && stdout;
+    let is_data = match output {
+        Output::Stdout => stdout,
+        Output::Stderr => stderr,
+        Output::Whole(..) | Output::Direct(..) => false,
+    } && about.is_for_programs;
+    // With a delay the command begins long before the counting.
+    if !stderr || is_dumb || is_data || is_shared && about.delay.is_some() {
+        return;
+    }
+    let now = Instant::now();
+    line().run = Some(ShownRun {
+        about,
+        is_shared,
+        begun: now,
+        counting: None,
+        hits: None,
+        cost: None,
+        requested: now,
+        next_request: now,
+    });
+    IS_ON.store(true, Relaxed);
+}
+
+/// Notes that counting begins. If the target writes to the terminal, the line ends here.
+pub fn counting() {
+    if !IS_ON.load(Relaxed) {
+        return;
+    }
+    let mut line = line();
+    let now = Instant::now();
+    line.erase();
+    match &mut line.run {
+        Some(run) if !run.is_shared => {
+            (run.counting, run.next_request) = (Some(now), now + FIRST);
+            line.drawn_at = None;
+        }
+        _ => line.end(),
+    }
+}
+
+/// Returns whether the line needs new counts now.
+pub fn wants_progress() -> bool {
+    if !IS_ON.load(Relaxed) {
+        return false;
+    }
+    let now = Instant::now();
+    let mut line = line();
+    match &mut line.run {
+        Some(run) if run.counting.is_some() && now >= run.next_request => {
+            run.requested = now;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Stores what was counted so far.
+pub fn put(progress: &Progress) {
+    let now = Instant::now();
+    if let Some(run) = &mut line().run {
+        (run.hits, run.cost) = (Some(progress.hits), progress.cost.clone());
+        let took = now.saturating_duration_since(run.requested);
+        run.next_request = now + PAUSE.max(took * READING_SHARE);
+    }
+}
+
+/// Draws the line, unless it was just drawn. Must be called every few milliseconds, by one thread.
+pub fn draw_if_due() {
+    if !IS_ON.load(Relaxed) {
+        return;
+    }
+    if let Ok(mut line) = LINE.try_lock() {
+        line.draw_if_due(Instant::now());
+    }
+}
+
+/// Erases the line for good.
+pub fn end() {
+    if IS_ON.load(Relaxed) {
+        line().end();
+    }
+}
+
+/// Erases the line for good, unless another thread is writing to the terminal. Then that thread ends it.
+pub fn end_without_waiting() {
+    if !IS_ON.load(Relaxed) {
+        return;
+    }
+    match LINE.try_lock() {
+        Ok(mut line) => line.end(),
+        Err(_) => IS_ON.store(false, Relaxed),
+    }
+}
+
+/// Calls `write`, which writes to the terminal, while the line is erased. `ends_line` says whether the next text begins
+/// on a line of its own.
+pub fn above<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
+    if !IS_ON.load(Relaxed) {
+        return write();
+    }
+    let mut line = line();
+    let shown = line.erase();
+    let written = write();
+    if ends_line && !shown.is_empty() {
+        line.draw(shown);
+    }
+    written
+}
+
+/// A writer to the terminal.
+pub struct Above<W>(pub W);
+
+impl<W: Write> Write for Above<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        above(bytes.ends_with(b"\n"), || self.0.write(bytes))
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        above(bytes.ends_with(b"\n"), || {
+            self.0.write_all(bytes).and_then(|()| self.0.flush())
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn line() -> MutexGuard<'static, Line> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Line {
+    fn draw_if_due(&mut self, now: Instant) {
+        let Some(run) = &self.run else { return };
+        let pause = match run.counting {
+            Some(_) => PAUSE,
+            None => ATTACHING_PAUSE,
+        };
+        let is_late = now >= run.begun + FIRST;
+        let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
+        let is_over = !matches!(Phase::now(), Phase::Preparing | Phase::Counting);
+        // Asked last, because it makes system calls.
+        if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
+            return;
+        }
+        if is_over {
+            self.erase();
+            return;
+        }
+        // The last column stays free, because some terminals begin a new line after it.
+        let width = terminal::options().width.unwrap_or(80).saturating_sub(1);
+        let text = status_line(&run.status(now), width);
+        self.drawn_at = Some(now);
+        if text != self.shown {
+            self.draw(text);
+        }
+    }
+
+    /// Leaves the cursor at the beginning, so that an echoed `^C` is erased with the line.
+    fn draw(&mut self, text: String) {
+        terminal::write_raw(&format!("\r{text}\x1b[K\r"));
+        self.shown = text;
+    }
+
+    /// Returns what was shown.
+    fn erase(&mut self) -> String {
+        let shown = std::mem::take(&mut self.shown);
+        if !shown.is_empty() {
+            terminal::write_raw(ERASE);
+        }
+        shown
+    }
+
+    fn end(&mut self) {
+        self.erase();
+        self.run = None;
+        IS_ON.store(false, Relaxed);
+    }
+}
+
+impl ShownRun {
+    fn status(&self, now: Instant) -> RunStatus<'_> {
+        let delayed = self.about.delay.and_then(|delay| {
+            let left = delay.checked_sub(now.saturating_duration_since(self.begun));
+            left.filter(|left| !left.is_zero())
+        });
+        let state = match (self.counting, delayed) {
+            (Some(since), _) => {
+                let elapsed = now.saturating_duration_since(since);
+                let left = |duration: Duration| duration.saturating_sub(elapsed);
+                RunState::Counting {
+                    elapsed,
+                    left: self.about.duration.map(left),
+                }
+            }
+            (None, Some(left)) => RunState::Delayed { left },
+            (None, None) => RunState::Attaching {
+                functions: attaching::progress(),
+            },
+        };
+        RunStatus {
+            whom: &self.about.whom,
+            state,
+            hits: self.hits.map(|count| (count, self.about.noun)),
+            cost: self.cost.as_ref(),
+        }
+    }
+}

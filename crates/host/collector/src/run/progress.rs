@@ -1,0 +1,154 @@
+//! What a run has counted so far.
+
+use std::sync::{Arc, OnceLock};
+
+use tiptoe_event::Cost;
+use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, unit_costs};
+use tiptoe_session::Programs;
+
+use super::Run;
+use crate::request::{Error, Observer, Progress};
+use crate::totals::{Events, Prices};
+use crate::tracee::{Source, Tracee};
+use crate::ulocks::WaitTotals;
+
+/// The size of the stack of the thread that learns prices.
+const STACK: usize = 1 << 20;
+
+/// The prices while a run counts. A thread of its own learns them, because measuring them takes 0.1 s if no earlier run
+/// did, and the loop must serve its targets in that time.
+#[derive(Default)]
+pub(super) struct RunPrices {
+    hits: Option<Arc<OnceLock<UnitCosts>>>,
+    waits: Option<Arc<OnceLock<FutexCosts>>>,
+}
+
+/// Starts a thread that learns a price.
+fn learn<P: Send + Sync + 'static>(
+    price: impl FnOnce(&PriceCache) -> P + Send + 'static,
+) -> Arc<OnceLock<P>> {
+    let known = Arc::new(OnceLock::new());
+    let learned = Arc::clone(&known);
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    // If there is no room for a thread, the cost is only in the report.
+    let _ = thread.spawn(move || {
+        learned.get_or_init(|| price(&PriceCache::of_this_user()));
+    });
+    known
+}
+
+impl Run<'_> {
+    /// Reports what was counted so far, if the observer wants it now.
+    pub(super) fn report_progress(
+        &self,
+        prices: &mut RunPrices,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        // During a delay nothing counts.
+        if self.begin.is_some() || !observer.wants_progress() {
+            return Ok(());
+        }
+        let progress = match self.plan.locks {
+            true => self.waits_so_far(prices)?,
+            false => self.hits_so_far(prices)?,
+        };
+        observer.progress(&progress);
+        Ok(())
+    }
+
+    /// Returns the prices that the kinds of these probes need.
+    pub(super) fn prices_wanted(&self) -> CostRequest {
+        let mut sources = self.tracees.iter().flat_map(|tracee| &tracee.counters);
+        CostRequest {
+            trap: sources
+                .clone()
+                .any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
+            kernel: sources.any(|c| matches!(c.source, Source::Kernel(_))),
+        }
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        let times = self.tracees.iter().map(Tracee::cpu_time);
+        times.sum::<std::time::Duration>().as_nanos() as u64
+    }
+
+    fn hits_so_far(&self, prices: &mut RunPrices) -> Result<Progress, Error> {
+        let mut events = Events::default();
+        for tracee in &self.tracees {
+            events.add(tracee, tracee.read(None, self.start)?);
+        }
+        events.since(&self.baseline);
+        let all = || events.gates.values().chain(events.by_name.values());
+        let hits = all().map(|total| total.all.reading.hits()).sum();
+        let cpu_ns = self.cpu_ns();
+        let cost = self.hit_prices(prices).map(|costs| {
+            let prices = Prices {
+                costs,
+                filtered: self.request.filter.is_some(),
+                under: self.request.under.is_some(),
+                cpu_ns,
+            };
+            let sum = all().fold(Cost::default(), |sum, total| sum.plus(prices.of(total)));
+            tiptoe_session::Cost::estimated(hits, prices.sum(sum), cpu_ns)
+        });
+        let counted = events.by_name.values();
+        Ok(Progress {
+            hits: counted.map(|total| total.all.reading.count).sum(),
+            cost,
+        })
+    }
+
+    /// Returns the waits so far.
+    fn waits_so_far(&self, prices: &mut RunPrices) -> Result<Progress, Error> {
+        let mut all = WaitTotals::default();
+        for tracee in &self.tracees {
+            let of_one = tracee.waits_so_far()?;
+            all = WaitTotals {
+                waits: all.waits.saturating_add(of_one.waits),
+                untimed: all.untimed.saturating_add(of_one.untimed),
+                wakes: all.wakes.saturating_add(of_one.wakes),
+                holds: all.holds.saturating_add(of_one.holds),
+            };
+        }
+        let times = self.tracees.iter().filter_map(Tracee::times_in_kernel);
+        let programs = times.fold(Programs::default(), |sum, (own, _)| Programs {
+            runs: sum.runs + own.runs,
+            run_ns: sum.run_ns + own.run_ns,
+            ..sum
+        });
+        let cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
+            true => Some(tiptoe_session::Cost::measured(programs, self.cpu_ns())),
+            false => {
+                let costs = prices.waits.get_or_insert_with(|| learn(futex_calls));
+                let cost = costs.get().map(|costs| cost_of(all, costs));
+                cost.map(|cost| {
+                    let ns = programs.run_ns as f64;
+                    let cost = cost.plus(Cost::between(ns, ns, ns));
+                    let calls = all.waits.saturating_add(all.wakes);
+                    tiptoe_session::Cost::estimated(calls, cost, self.cpu_ns())
+                })
+            }
+        };
+        Ok(Progress {
+            hits: all.waits,
+            cost,
+        })
+    }
+
+    fn hit_prices(&self, prices: &mut RunPrices) -> Option<UnitCosts> {
+        let want = self.prices_wanted();
+        let known = prices
+            .hits
+            .get_or_insert_with(|| learn(move |kept| unit_costs(want, kept)));
+        known.get().copied()
+    }
+}
+
+/// Returns the cost of waits, holds and wakes. A hold has a hook at both ends, as a wait has.
+fn cost_of(all: WaitTotals, costs: &FutexCosts) -> Cost {
+    let hooked = all.waits.saturating_add(all.holds);
+    let untimed = all.untimed.min(hooked);
+    let timed = costs.wait.times(hooked - untimed);
+    let untimed = costs.passed_over.times(untimed);
+    timed.plus(untimed).plus(costs.wake.times(all.wakes))
+}

@@ -1,0 +1,195 @@
+//! The line on a terminal while a run attaches and counts.
+
+use std::time::Duration;
+
+use tiptoe_session::{Basis, Cost};
+
+use crate::columns::{LEAST_NAME, columns, cut, shortened};
+use crate::number::{grouped, percent, plural};
+use crate::printable;
+
+/// How the user ends the run.
+const END: &str = "Ctrl-C ends";
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// It waits for its `--delay`, of which this is left.
+    Delayed {
+        /// The time until it attaches.
+        left: Duration,
+    },
+    /// It enters the target.
+    Attaching {
+        /// How many functions are done, of how many.
+        functions: Option<(u64, u64)>,
+    },
+    /// It counts.
+    Counting {
+        /// The time since it began.
+        elapsed: Duration,
+        /// The time until it ends, with `--duration`.
+        left: Option<Duration>,
+    },
+}
+
+/// What the line says.
+#[derive(Clone, Debug)]
+pub struct RunStatus<'a> {
+    /// The target.
+    pub whom: &'a str,
+    /// What the run does.
+    pub state: RunState,
+    /// How many were counted so far, and what: the noun in the singular.
+    pub hits: Option<(u64, &'static str)>,
+    /// What they cost so far.
+    pub cost: Option<&'a Cost>,
+}
+
+/// Returns the line, in at most `width` columns. If it is longer, the target's name is shortened, and then the line's
+/// end is cut.
+pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
+    let whom = printable(status.whom);
+    let (before, after) = match status.state {
+        RunState::Delayed { left } => {
+            let left = clock(rounded_up(left));
+            ("", format!(": counting begins in {left}; {END}"))
+        }
+        RunState::Attaching { functions } => {
+            let functions = functions.map(|(done, all)| {
+                let (done, all, noun) = (grouped(done), grouped(all), plural(all, "function"));
+                format!(": {done} of {all} {noun}")
+            });
+            ("attaching to ", functions.unwrap_or_default() + "; " + END)
+        }
+        RunState::Counting { elapsed, left } => ("", counting(status, elapsed, left)),
+    };
+    let room = width.saturating_sub(columns(before) + columns(&after));
+    let whom = shortened(&whom, room.max(LEAST_NAME));
+    cut(&format!("{before}{whom}{after}"), width)
+}
+
+fn counting(status: &RunStatus<'_>, elapsed: Duration, left: Option<Duration>) -> String {
+    let time = match left {
+        Some(left) => format!(": {} left", clock(rounded_up(left))),
+        None => format!(": {}", clock(elapsed)),
+    };
+    let hits = status.hits.map(|(count, noun)| {
+        let (count, noun) = (grouped(count), plural(count, noun));
+        format!(", {count} {noun}")
+    });
+    let cost = status.cost.map(|cost| {
+        let mark = match cost.basis {
+            Basis::Estimated => "~",
+            Basis::Measured => "",
+        };
+        format!(", cost {mark}{}%", percent(cost.fraction))
+    });
+    let [hits, cost] = [hits, cost].map(Option::unwrap_or_default);
+    format!("{time}{hits}{cost}; {END}")
+}
+
+/// Returns a time that reaches 0 only when nothing is left.
+fn rounded_up(left: Duration) -> Duration {
+    Duration::from_secs(left.as_nanos().div_ceil(1_000_000_000) as u64)
+}
+
+/// Formats a time in whole seconds, with its two largest units: `59 s`, `2 min 5 s`, `3 h 0 min`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60) {
+        (0, 0) => format!("{seconds} s"),
+        (0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_event::Cost as Price;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn counting_status<'a>(whom: &'a str, cost: &'a Cost) -> RunStatus<'a> {
+        RunStatus {
+            whom,
+            state: RunState::Counting {
+                elapsed: 3 * S,
+                left: Some(Duration::from_millis(11_200)),
+            },
+            hits: Some((1_234_567, "hit")),
+            cost: Some(cost),
+        }
+    }
+
+    fn price(ns: f64) -> Cost {
+        Cost::estimated(1, Price::between(ns, ns, ns), 1_000_000_000)
+    }
+
+    #[test]
+    fn the_line_says_what_is_left_and_what_it_cost() {
+        let cost = price(4e6);
+        let status = counting_status("redis-server (pid 31337)", &cost);
+        assert_eq!(
+            status_line(&status, 79),
+            "redis-server (pid 31337): 12 s left, 1,234,567 hits, cost ~0.40%; Ctrl-C ends"
+        );
+        let unlimited = RunStatus {
+            state: RunState::Counting {
+                elapsed: 125 * S,
+                left: None,
+            },
+            cost: None,
+            hits: Some((1, "wait")),
+            ..status
+        };
+        assert_eq!(
+            status_line(&unlimited, 79),
+            "redis-server (pid 31337): 2 min 5 s, 1 wait; Ctrl-C ends"
+        );
+        let state = |state| RunStatus {
+            state,
+            ..unlimited.clone()
+        };
+        let functions = Some((1_200, 2_654));
+        assert_eq!(
+            status_line(&state(RunState::Attaching { functions }), 79),
+            "attaching to redis-server (pid 31337): 1,200 of 2,654 functions; Ctrl-C ends"
+        );
+        let left = Duration::from_millis(1);
+        assert_eq!(
+            status_line(&state(RunState::Delayed { left }), 79),
+            "redis-server (pid 31337): counting begins in 1 s; Ctrl-C ends"
+        );
+        assert_eq!(clock(Duration::from_secs(3 * 3600 + 59)), "3 h 0 min");
+    }
+
+    /// A line that is wrapped cannot be erased.
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let cost = price(1e9);
+        for whom in [
+            "a",
+            "redis-server (pid 31337)",
+            "名前名前名前名前名前名前名前",
+        ] {
+            for width in 0..120 {
+                let line = status_line(&counting_status(whom, &cost), width);
+                assert!(columns(&line) <= width.max(1), "{width}: {line}");
+            }
+        }
+        let long = "a-program-with-a-long-name (pid 4194303)";
+        assert_eq!(
+            status_line(&counting_status(long, &cost), 79),
+            "a-program-wi…id 4194303): 12 s left, 1,234,567 hits, cost ~100.00%; Ctrl-C ends"
+        );
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_name() {
+        let cost = price(0.0);
+        let line = status_line(&counting_status("a\u{1b}[2J\r", &cost), 79);
+        assert!(line.starts_with("a\\x1b[2J\\r: 12 s left"), "{line}");
+    }
+}

@@ -1,7 +1,7 @@
 //! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::resident::{AgentFile, agent_in};

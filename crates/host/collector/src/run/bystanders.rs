@@ -55,7 +55,11 @@ impl Run<'_> {
 
     /// Looks how many children that run the same program are not traced now.
     pub(super) fn look_for_children(&mut self) {
-        let traced: Vec<u32> = self.tracees.iter().map(|one| one.process.pid()).collect();
+        let traced: Vec<u32> = self
+            .tracees
+            .iter()
+            .map(|one| one.target.process.pid())
+            .collect();
         let all = self.tracees.iter().map(|one| untraced(one, &traced)).sum();
         self.bystanders.children = self.bystanders.children.max(all);
     }
@@ -71,7 +75,7 @@ impl Run<'_> {
             some => format!("{some} children run the same program and are not traced"),
         };
         // The program chose its name.
-        let comm = ShellWord(first.comm.as_bytes());
+        let comm = ShellWord(first.target.comm.as_bytes());
         let note = format!("{who}: `--comm {comm}` traces all running processes of that name");
         self.session.notes.push(note);
     }
@@ -79,7 +83,7 @@ impl Run<'_> {
 
 /// Returns how many children of a process run its program and are not in `traced`.
 fn untraced(tracee: &Tracee, traced: &[u32]) -> usize {
-    let process = tracee.process;
+    let process = tracee.target.process;
     let Ok(program) = process.exe() else {
         return 0;
     };

@@ -68,7 +68,7 @@ impl Run<'_> {
     }
 
     fn cpu_ns(&self) -> u64 {
-        let times = self.tracees.iter().map(Tracee::cpu_time);
+        let times = self.tracees.iter().map(Tracee::reported_cpu_time);
         times.sum::<std::time::Duration>().as_nanos() as u64
     }
 

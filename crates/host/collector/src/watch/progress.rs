@@ -7,7 +7,7 @@ use crate::request::{Error, Observer, Progress};
 
 impl Run<'_> {
     /// Reports what was counted so far, if the observer wants it now.
-    pub(super) fn report_progress(&self, observer: &mut dyn Observer) -> Result<(), Error> {
+    pub(super) fn report_progress(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         if !observer.wants_progress() {
             return Ok(());
         }
@@ -22,7 +22,11 @@ impl Run<'_> {
         let cost = self.set.hit_cost()?.times(hits);
         observer.progress(&Progress {
             hits: wanted,
-            cost: Some(Cost::estimated(hits, cost, self.target.cpu_ns())),
+            cost: Some(Cost::estimated(
+                hits,
+                cost,
+                self.set.process().fetch_cpu_time().as_nanos() as u64,
+            )),
         });
         Ok(())
     }

@@ -20,6 +20,7 @@ mod named;
 mod names;
 mod now;
 mod proxies;
+mod totals;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
+pub use totals::WaitTotals;
 
 /// The scope of waits that the kernel reported.
 const UNKNOWN_SCOPE: &str = "(scope not known)";
@@ -163,32 +165,7 @@ pub struct WaitRecords {
     drops: Vec<Dropped>,
 }
 
-/// How many of each kind were recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WaitTotals {
-    pub waits: u64,
-    /// Those of them that were only counted, to keep the budget.
-    pub untimed: u64,
-    pub wakes: u64,
-    pub holds: u64,
-}
-
 impl WaitRecords {
-    /// Returns how many of each kind were recorded so far.
-    pub fn totals(&self) -> WaitTotals {
-        let untimed = self.waits.values().map(|waits| {
-            let slept = slept(waits.calls, waits.at_once, waits.other);
-            slept.saturating_sub(waits.timed)
-        });
-        let holds = self.holds.values().map(|holds| holds.calls);
-        WaitTotals {
-            waits: self.all_waits,
-            untimed: untimed.fold(0, u64::saturating_add),
-            wakes: self.all_wakes,
-            holds: holds.fold(0, u64::saturating_add),
-        }
-    }
-
     /// Adds what a thread has in its words, by scope if `scopes` are given. A thread that has ended is in none of its
     /// waits any more; `last_seen` returns for how long it was seen in one, by the wait's number.
     pub fn add_thread(

@@ -24,10 +24,10 @@ enum LockReport {
 }
 use LockReport::{Begin, End};
 
-/// Runs the programs in this thread, which stays on one CPU, if they can be loaded.
-fn run(reports: &[LockReport]) -> Option<Waits> {
+/// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
+fn run(watched: WaitSelection, reports: &[LockReport]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
-        watched: WaitSelection::Contended,
+        watched,
         pids: None,
         by_thread: false,
         by_lock: true,
@@ -55,9 +55,9 @@ fn run(reports: &[LockReport]) -> Option<Waits> {
     Some(waits)
 }
 
-/// Checks each row's type, outcome and count; drops; and waits in progress.
+/// Checks each row's type, outcome and count; the drops; and the number of waits in progress.
 fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: WaitDrops, waiting: u64) {
-    let Some(waits) = run(reports) else {
+    let Some(waits) = run(WaitSelection::Contended, reports) else {
         return;
     };
     let found = waits.read().expect("rows");
@@ -95,6 +95,25 @@ fn a_mutex_that_begins_again_waits_once() {
         End(LOCK, 0),
     ];
     check(&reports, &[("mutex", ACQUIRED, 1)], WaitDrops::default(), 0);
+}
+
+/// Regression: with `--mmap` the program looked up the process, and read clocks, for each contended lock of the machine.
+#[test]
+fn what_is_no_mmap_lock_by_its_flags_is_left_at_once() {
+    let others = [0, SPIN, MUTEX, MUTEX | SPIN, READER | SPIN, WRITER | SPIN];
+    let reports = others.map(|flags| Begin(LOCK, flags));
+    let Some(waits) = run(WaitSelection::ContendedMmap, &reports) else {
+        return;
+    };
+    assert_eq!(waits.times().expect("times").runs, 0);
+    // It could be one, and only the lock's address shows that it is not the thread's own.
+    let waits = run(
+        WaitSelection::ContendedMmap,
+        &[Begin(LOCK, READER), Begin(LOCK, WRITER)],
+    );
+    let waits = waits.expect("loaded again");
+    assert_eq!(waits.times().expect("times").runs, 2);
+    assert!(waits.read().expect("rows").is_empty());
 }
 
 #[test]

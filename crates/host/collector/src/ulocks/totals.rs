@@ -1,0 +1,30 @@
+//! How much was recorded so far.
+
+use super::{WaitRecords, slept};
+
+/// How many of each kind were recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitTotals {
+    pub waits: u64,
+    /// Those of them that were only counted, to keep the budget.
+    pub untimed: u64,
+    pub wakes: u64,
+    pub holds: u64,
+}
+
+impl WaitRecords {
+    /// Returns how many of each kind were recorded so far.
+    pub fn totals(&self) -> WaitTotals {
+        let untimed = self.waits.values().map(|waits| {
+            let slept = slept(waits.calls, waits.at_once, waits.other);
+            slept.saturating_sub(waits.timed)
+        });
+        let holds = self.holds.values().map(|holds| holds.calls);
+        WaitTotals {
+            waits: self.all_waits,
+            untimed: untimed.fold(0, u64::saturating_add),
+            wakes: self.all_wakes,
+            holds: holds.fold(0, u64::saturating_add),
+        }
+    }
+}

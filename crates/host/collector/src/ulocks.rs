@@ -20,9 +20,9 @@ mod named;
 mod names;
 mod now;
 mod proxies;
-mod totals;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 pub use by::ByLock;
 pub use early::EarlyWaits;

@@ -61,6 +61,7 @@ mod scopes;
 mod seccomp;
 mod secure;
 mod servers;
+mod servers_locked;
 mod servers_timed;
 mod signals;
 mod spaces;

@@ -65,6 +65,13 @@ pub struct Run<'a> {
     pace: Pace,
 }
 
+/// Sets the time, and the targets' CPU time, that belong to what was just read.
+fn stop_clocks(session: &mut Session, start: Instant, tracees: &[Tracee]) {
+    session.duration_ns = start.elapsed().as_nanos() as u64;
+    let cpu: Duration = tracees.iter().map(Tracee::reported_cpu_time).sum();
+    session.cpu_ns = cpu.as_nanos() as u64;
+}
+
 impl<'a> Run<'a> {
     pub fn new(
         (request, plan): (&'a Request, &'a Plan<'a>),
@@ -339,6 +346,7 @@ impl<'a> Run<'a> {
         }
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
+        stop_clocks(&mut self.session, self.start, &self.tracees);
         self.look_for_names();
         self.look_for_children();
         self.add_locks()?;
@@ -348,10 +356,6 @@ impl<'a> Run<'a> {
         for (target, tracee) in self.session.targets.iter_mut().zip(&self.tracees) {
             target.address_space = tracee.address_space();
         }
-        self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
-        let cpu = self.tracees.iter().map(Tracee::reported_cpu_time);
-        let cpu: Duration = cpu.sum();
-        self.session.cpu_ns = cpu.as_nanos() as u64;
         self.add_scopes()?;
         self.session.slower_ns = self.request.slower_ns;
         self.session.under.clone_from(&self.request.under);

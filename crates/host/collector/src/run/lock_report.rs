@@ -4,7 +4,7 @@ use tiptoe_event::{Cost as Between, Via};
 use tiptoe_price::{PriceCache, futex_calls, scope_visit};
 use tiptoe_session::{Cost, Locks, Programs};
 
-use super::Run;
+use super::{Run, stop_clocks};
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
@@ -86,9 +86,13 @@ impl Run<'_> {
         };
         let mut all = Locks::default();
         self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
-        for tracee in &self.tracees {
+        // All processes are read before the first is named, which takes long: they go on meanwhile.
+        let noted = self.tracees.iter().map(|tracee| tracee.noted(by));
+        let noted = noted.collect::<Result<Vec<_>, Error>>()?;
+        stop_clocks(&mut self.session, self.start, &self.tracees);
+        for (tracee, noted) in self.tracees.iter().zip(noted) {
             self.session.notes.extend(tracee.kernel_note());
-            if let Some((noted, names)) = tracee.noted(by)? {
+            if let Some((noted, names)) = noted {
                 let go = names.modules.iter().any(Module::is_go);
                 self.session.notes.extend(go.then(|| GO.to_owned()));
                 let mut locks = noted.locks(names, by);

@@ -186,15 +186,22 @@ pub fn end() {
     }
 }
 
-/// Erases the line for good, unless another thread is writing to the terminal. Then that thread ends it.
+/// Erases the line for good, unless that would wait: for another thread that writes to the terminal, or for a terminal
+/// that takes no output. Then whatever is printed next erases it.
 pub fn end_without_waiting() {
     if !IS_ON.load(Relaxed) {
         return;
     }
-    match LINE.try_lock() {
-        Ok(mut line) => line.end(),
-        Err(_) => IS_ON.store(false, Relaxed),
+    if let Ok(mut line) = LINE.try_lock()
+        && (line.shown.is_empty() || terminal::takes_a_line())
+    {
+        line.end();
     }
+}
+
+/// Draws and erases no line any more, because a panic must be reported by a thread that may hold the line's lock.
+pub fn give_up() {
+    IS_ON.store(false, Relaxed);
 }
 
 /// Calls `write`, which writes to the terminal, while the line is erased. `ends_line` says whether the next text begins

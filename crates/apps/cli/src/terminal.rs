@@ -54,8 +54,7 @@ pub fn options() -> Options {
 /// Reports a panic as a fault of tiptoe. Its message must be escaped like any other, because it may
 /// quote what a traced program wrote.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
-    // This thread may hold the line's lock.
-    status::end_without_waiting();
+    status::give_up();
     let place = panic.location().map(|place| format!(" at {place}"));
     let why = panic.payload_as_str().unwrap_or("no reason");
     say(&format!(

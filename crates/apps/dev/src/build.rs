@@ -152,6 +152,7 @@ fn source() -> Result<PathBuf, Error> {
     let named = std::env::var_os(SOURCE).map(PathBuf::from);
     let has_makefile =
         |path: &PathBuf| path.join("Makefile").is_file() || path.join("makefile").is_file();
+    let named = named.filter(|path| !path.as_os_str().is_empty());
     named.filter(has_makefile).ok_or(Error::NoSource)
 }
 

@@ -1,7 +1,7 @@
 //! Says how far a bench had the machine to itself: other tracers, because a measurement beside one measures both; other
 //! programs; CPUs that the hypervisor took; and tasks that waited for a CPU.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
@@ -18,12 +18,12 @@ const TICK: Duration = Duration::from_millis(10);
 /// Runs a bench, and adds notes on what else the machine did in that time. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
-    let begin = MachineTimes::read();
+    let (begin, begun) = (MachineTimes::read(), Instant::now());
     let mut table = bench()?;
-    let end = MachineTimes::read();
+    let (end, took) = (MachineTimes::read(), begun.elapsed());
     table.keep_numbers();
     table.notes.extend(table.scattered());
-    let use_of_machine = begin.zip(end).map(|(begin, end)| end.since(&begin));
+    let use_of_machine = begin.zip(end).map(|(begin, end)| end.since(&begin, took));
     table.notes.extend(use_of_machine.map(|used| used.note()));
     std::thread::sleep(FORGETS);
     let after = foreign_tracers();
@@ -44,8 +44,8 @@ struct MachineTimes {
     all: Duration,
     busy: Duration,
     stolen: Duration,
-    /// How long tasks were ready to run and had no CPU.
-    queued: Duration,
+    /// How long some task was ready to run and had no CPU, by the wall clock.
+    queued: Option<Duration>,
     own: Duration,
 }
 
@@ -53,14 +53,14 @@ impl MachineTimes {
     /// Reads them; `None` where the kernel does not have them.
     fn read() -> Option<MachineTimes> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
-        let schedstat = std::fs::read_to_string("/proc/schedstat").unwrap_or_default();
+        let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
         let own = Process::current();
         let own = own.cpu_time().ok()? + own.children_cpu_time().ok()?;
-        MachineTimes::parse(&stat, &schedstat, own)
+        MachineTimes::parse(&stat, &pressure, own)
     }
 
-    /// Parses the first line of /proc/stat and the lines of CPUs in /proc/schedstat.
-    fn parse(stat: &str, schedstat: &str, own: Duration) -> Option<MachineTimes> {
+    /// Parses the first line of /proc/stat and that of /proc/pressure/cpu, which may not exist.
+    fn parse(stat: &str, pressure: &str, own: Duration) -> Option<MachineTimes> {
         let ticks = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks = ticks.split_whitespace().map(|ticks| ticks.parse::<u32>());
         let ticks = ticks.collect::<Result<Vec<u32>, _>>().ok()?;
@@ -68,18 +68,19 @@ impl MachineTimes {
             return None;
         };
         let busy = user + nice + system + irq + softirq;
-        let cpus = schedstat.lines().filter(|line| line.starts_with("cpu"));
-        let queued = cpus.filter_map(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
+        let some = pressure.lines().find(|line| line.starts_with("some "));
+        let queued = some.and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
         Some(MachineTimes {
             all: TICK * (busy + idle + iowait + stolen),
             busy: TICK * busy,
             stolen: TICK * stolen,
-            queued: Duration::from_nanos(queued.sum()),
+            queued: queued.map(Duration::from_micros),
             own,
         })
     }
 
-    fn since(&self, begin: &MachineTimes) -> MachineUse {
+    /// Returns what happened since `begin`, which was `took` ago.
+    fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
             100.0 * now.saturating_sub(then).as_secs_f64()
@@ -89,18 +90,22 @@ impl MachineTimes {
         MachineUse {
             others: (percent(self.busy, begin.busy) - own).max(0.0),
             stolen: percent(self.stolen, begin.stolen),
-            queued: percent(self.queued, begin.queued),
+            queued: self.queued.zip(begin.queued).map(|(now, then)| {
+                let waited = now.saturating_sub(then).as_secs_f64();
+                100.0 * waited / took.max(TICK).as_secs_f64()
+            }),
         }
     }
 }
 
-/// What the machine did besides a bench, in percent of its CPUs' time.
+/// What the machine did besides a bench, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
+    /// Of the CPUs' time.
     others: f64,
     stolen: f64,
-    /// Tasks that waited, also those of the bench.
-    queued: f64,
+    /// The part of the time in which some task waited for a CPU, also one of the bench. Not every kernel has it.
+    queued: Option<f64>,
 }
 
 impl MachineUse {
@@ -114,9 +119,11 @@ impl MachineUse {
             true => "not to be trusted: the machine was busy: ",
             false => "",
         };
+        let queued = queued.map_or(String::new(), |queued| {
+            format!(", and some task waited for a CPU in {queued:.1} % of the time")
+        });
         format!(
-            "{doubt}other programs used {others:.1} % of the CPUs' time, {stolen:.1} % was stolen, and tasks waited for a CPU \
-             {queued:.1} % of it"
+            "{doubt}other programs used {others:.1} % of the CPUs' time, {stolen:.1} % was stolen{queued}"
         )
     }
 }
@@ -127,7 +134,11 @@ mod tests {
 
     const STAT: &str = "cpu  100 0 100 700 0 0 0 100 0 0\ncpu0 1 2 3\n";
     const LATER: &str = "cpu  200 0 150 740 0 0 0 110 0 0\n";
-    const SCHEDSTAT: &str = "version 17\ntimestamp 1\ncpu0 0 0 1 2 3 4 5 6000000 7\ndomain0 3 1\ncpu1 0 0 1 2 3 4 5 1 7\n";
+    const PRESSURE: [&str; 2] = [
+        "some avg10=65.05 avg60=62.77 avg300=68.01 total=1000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
+        "some avg10=65.05 avg60=62.77 avg300=68.01 total=1250000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
+    ];
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn times(stat: &str, queued: &str, own_ms: u64) -> MachineTimes {
         let own = Duration::from_millis(own_ms);
@@ -137,25 +148,30 @@ mod tests {
     /// Regression: a bench beside other programs printed its numbers as on a quiet machine.
     #[test]
     fn other_programs_and_stolen_time_are_noted() {
-        let (begin, end) = (times(STAT, "", 100), times(LATER, SCHEDSTAT, 1_000));
-        let used = end.since(&begin);
-        assert_eq!((used.others, used.stolen), (30.0, 5.0));
-        let note = used.note();
-        assert!(
-            note.starts_with("not to be trusted: the machine was busy: other programs used 30.0 %"),
-            "{note}"
+        let (begin, end) = (
+            times(STAT, PRESSURE[0], 100),
+            times(LATER, PRESSURE[1], 1_000),
         );
-        assert!(
-            note.contains("5.0 % was stolen, and tasks waited for a CPU 0.3 %"),
-            "{note}"
+        let used = end.since(&begin, SECOND);
+        assert_eq!(
+            (used.others, used.stolen, used.queued),
+            (30.0, 5.0, Some(25.0))
         );
-        let quiet = times(LATER, "", 1_600).since(&begin);
-        assert_eq!((quiet.others, quiet.queued), (0.0, 0.0));
+        assert_eq!(
+            used.note(),
+            "not to be trusted: the machine was busy: other programs used 30.0 % of the CPUs' time, 5.0 % was stolen, and \
+             some task waited for a CPU in 25.0 % of the time"
+        );
+        let quiet = times(LATER, "", 1_600).since(&begin, SECOND);
+        assert_eq!((quiet.others, quiet.queued), (0.0, None));
         let quiet = MachineUse {
             stolen: 0.0,
             ..quiet
         };
-        assert!(quiet.note().starts_with("other programs used 0.0 %"));
+        assert_eq!(
+            quiet.note(),
+            "other programs used 0.0 % of the CPUs' time, 0.0 % was stolen"
+        );
     }
 
     #[test]

@@ -18,6 +18,9 @@ use super::{Key, Names, WaitRecords};
 
 /// The most waits to follow, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
+/// How long the first look after the attach waits for threads that the attach has woken.
+const SETTLING: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The early waits of one process.
 #[derive(Default)]
@@ -109,12 +112,15 @@ impl EarlyWaits {
                 hold.last = Instant::now();
             }
         }
+        let until = Instant::now() + SETTLING;
         for wait in self.waits.iter_mut().filter(|wait| wait.is_on) {
-            let switches = process.thread_switches(wait.tid).ok();
-            let asleep = FutexSleeper::read(process, wait.tid).ok().flatten();
-            let same_call = asleep.as_ref() == Some(&wait.asleep);
-            let undisturbed = wait.switches.is_none() || wait.switches == switches;
-            wait.is_on = same_call && undisturbed && switches.is_some();
+            let mut switches = same_call(process, wait);
+            while switches.is_none() && wait.switches.is_none() && Instant::now() < until {
+                std::thread::sleep(PAUSE);
+                switches = same_call(process, wait);
+            }
+            let is_undisturbed = wait.switches.is_none() || wait.switches == switches;
+            wait.is_on = switches.is_some() && is_undisturbed;
             if wait.is_on {
                 wait.switches = switches;
                 wait.last = Instant::now();
@@ -140,4 +146,13 @@ impl EarlyWaits {
             noted.add_early(wait.key, who, &early);
         }
     }
+}
+
+/// Returns a thread's number of switches if it is asleep in the call of its wait. A thread that is
+/// about to sleep has one more switch to come.
+fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
+    let switches = process.thread_switches(wait.tid).ok()?;
+    let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;
+    let is_settled = process.thread_switches(wait.tid).ok() == Some(switches);
+    (is_settled && asleep == wait.asleep).then_some(switches)
 }

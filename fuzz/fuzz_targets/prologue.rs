@@ -22,8 +22,7 @@ fn planner() -> Planner {
     let space = Space {
         preferred: vec![AT - 3 * GIB..AT - 4096],
         last_resort: vec![AT + 4096..AT + 3 * GIB],
-        arenas: Vec::new(),
-        seed: 0,
+        ..Space::default()
     };
     Planner::new(
         Abi {

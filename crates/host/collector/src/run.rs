@@ -5,12 +5,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_attach::Attached;
 use tiptoe_event::Cost;
-use tiptoe_price::{PriceCache, own, scope_visit, unit_costs};
+use tiptoe_price::{PriceCache, UnitCosts, own, scope_visit, unit_costs};
 use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
 
 use crate::driver::TICK;
 use crate::module::Cache;
-use crate::request::{Budget, Error, Observer, Request, RequestTarget};
+use crate::request::{Budget, By, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, TRAP_WINDOW, Tracee};
 
@@ -68,8 +68,13 @@ pub struct Run<'a> {
 /// Sets the time, and the targets' CPU time, that belong to what was just read.
 fn stop_clocks(session: &mut Session, start: Instant, tracees: &[Tracee]) {
     session.duration_ns = start.elapsed().as_nanos() as u64;
-    let cpu: Duration = tracees.iter().map(Tracee::reported_cpu_time).sum();
-    session.cpu_ns = cpu.as_nanos() as u64;
+    session.cpu_ns = cpu_ns(tracees);
+}
+
+/// Returns the CPU time that all targets have used since the start of what is reported.
+fn cpu_ns(tracees: &[Tracee]) -> u64 {
+    let times = tracees.iter().map(Tracee::reported_cpu_time);
+    times.sum::<Duration>().as_nanos() as u64
 }
 
 impl<'a> Run<'a> {
@@ -300,13 +305,30 @@ impl<'a> Run<'a> {
     }
 
     fn events(&self) -> Result<Events, Error> {
-        let mut events = Events::default();
         for tracee in &self.tracees {
             tracee.target.fetch_cpu_time();
-            events.add(tracee, tracee.read(self.request.by, self.start)?);
+        }
+        self.events_by(self.request.by)
+    }
+
+    /// Returns the counts since the baseline, split by this.
+    fn events_by(&self, by: Option<By>) -> Result<Events, Error> {
+        let mut events = Events::default();
+        for tracee in &self.tracees {
+            events.add(tracee, tracee.read(by, self.start)?);
         }
         events.since(&self.baseline);
         Ok(events)
+    }
+
+    /// Returns the prices of events of targets that have used this much CPU time.
+    fn prices(&self, costs: UnitCosts, cpu_ns: u64) -> Prices {
+        Prices {
+            costs,
+            filtered: self.request.filter.is_some(),
+            under: self.request.under.is_some(),
+            cpu_ns,
+        }
     }
 
     fn report_interval(
@@ -390,12 +412,7 @@ impl<'a> Run<'a> {
     fn price_events(&mut self, events: &Events) {
         let kept = PriceCache::of_this_user();
         let costs = unit_costs(self.prices_wanted(), &kept);
-        let prices = Prices {
-            costs,
-            filtered: self.request.filter.is_some(),
-            under: self.request.under.is_some(),
-            cpu_ns: self.session.cpu_ns,
-        };
+        let prices = self.prices(costs, self.session.cpu_ns);
         let mut sum = Cost::default();
         let mut hits = 0;
         for total in events.gates.values() {

@@ -1,14 +1,14 @@
 //! The contended locks of all processes of a run.
 
 use tiptoe_event::{Cost as Between, Via};
-use tiptoe_price::{PriceCache, futex_calls, scope_visit};
+use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
 use tiptoe_session::{Cost, Locks, Programs};
 
 use super::{Run, stop_clocks};
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
-use crate::ulocks;
+use crate::ulocks::{self, WaitTotals};
 
 /// What waits in a Go program mean.
 const GO: &str = "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
@@ -52,22 +52,24 @@ impl Run<'_> {
             false => {
                 let kept = PriceCache::of_this_user();
                 let costs = futex_calls(&kept);
-                // A hold has a hook at both ends, as a wait has.
                 let holds = locks.holds.iter().map(|hold| hold.count);
-                let waits = holds.fold(locks.waits, u64::saturating_add);
                 let thinned = locks.rows.iter();
                 let untimed = thinned.filter_map(|row| Some(row.slept.saturating_sub(row.timed?)));
-                let passed_over = untimed.fold(0, u64::saturating_add).min(waits);
-                let timed = costs.wait.times(waits - passed_over);
-                let counted = costs.passed_over.times(passed_over);
-                let cost = timed.plus(counted).plus(costs.wake.times(locks.wakes));
+                let all = WaitTotals {
+                    waits: locks.waits,
+                    untimed: untimed.fold(0, u64::saturating_add),
+                    wakes: locks.wakes,
+                    holds: holds.fold(0, u64::saturating_add),
+                };
+                let cost = cost_of(all, &costs);
                 let cost = match self.scope_visits {
                     0 => cost,
                     visits => cost.plus(scope_visit(&kept).times(visits)),
                 };
                 let ns = run_ns as f64;
-                let calls = waits
-                    .saturating_add(locks.wakes)
+                let calls = all
+                    .hooked()
+                    .saturating_add(all.wakes)
                     .saturating_add(self.scope_visits);
                 let cost = cost.plus(Between::between(ns, ns, ns));
                 Cost {
@@ -115,4 +117,12 @@ impl Run<'_> {
         self.session.locks = Some(all);
         Ok(())
     }
+}
+
+/// Returns the cost of waits, holds and wakes.
+pub(super) fn cost_of(all: WaitTotals, costs: &FutexCosts) -> Between {
+    let untimed = all.untimed.min(all.hooked());
+    let timed = costs.wait.times(all.hooked() - untimed);
+    let untimed = costs.passed_over.times(untimed);
+    timed.plus(untimed).plus(costs.wake.times(all.wakes))
 }

@@ -6,9 +6,9 @@ use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, unit_costs};
 use tiptoe_session::Programs;
 
-use super::Run;
+use super::lock_report::cost_of;
+use super::{Run, cpu_ns};
 use crate::request::{Error, Observer, Progress};
-use crate::totals::{Events, Prices};
 use crate::tracee::{Source, Tracee};
 use crate::ulocks::WaitTotals;
 
@@ -67,27 +67,13 @@ impl Run<'_> {
         }
     }
 
-    fn cpu_ns(&self) -> u64 {
-        let times = self.tracees.iter().map(Tracee::reported_cpu_time);
-        times.sum::<std::time::Duration>().as_nanos() as u64
-    }
-
     fn hits_so_far(&self, prices: &mut RunPrices) -> Result<Progress, Error> {
-        let mut events = Events::default();
-        for tracee in &self.tracees {
-            events.add(tracee, tracee.read(None, self.start)?);
-        }
-        events.since(&self.baseline);
+        let events = self.events_by(None)?;
         let all = || events.gates.values().chain(events.by_name.values());
         let hits = all().map(|total| total.all.reading.hits()).sum();
-        let cpu_ns = self.cpu_ns();
+        let cpu_ns = cpu_ns(&self.tracees);
         let cost = self.hit_prices(prices).map(|costs| {
-            let prices = Prices {
-                costs,
-                filtered: self.request.filter.is_some(),
-                under: self.request.under.is_some(),
-                cpu_ns,
-            };
+            let prices = self.prices(costs, cpu_ns);
             let sum = all().fold(Cost::default(), |sum, total| sum.plus(prices.of(total)));
             tiptoe_session::Cost::estimated(hits, prices.sum(sum), cpu_ns)
         });
@@ -117,7 +103,10 @@ impl Run<'_> {
             ..sum
         });
         let cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
-            true => Some(tiptoe_session::Cost::measured(programs, self.cpu_ns())),
+            true => Some(tiptoe_session::Cost::measured(
+                programs,
+                cpu_ns(&self.tracees),
+            )),
             false => {
                 let costs = prices.waits.get_or_insert_with(|| learn(futex_calls));
                 let cost = costs.get().map(|costs| cost_of(all, costs));
@@ -125,7 +114,7 @@ impl Run<'_> {
                     let ns = programs.run_ns as f64;
                     let cost = cost.plus(Cost::between(ns, ns, ns));
                     let calls = all.waits.saturating_add(all.wakes);
-                    tiptoe_session::Cost::estimated(calls, cost, self.cpu_ns())
+                    tiptoe_session::Cost::estimated(calls, cost, cpu_ns(&self.tracees))
                 })
             }
         };
@@ -142,13 +131,4 @@ impl Run<'_> {
             .get_or_insert_with(|| learn(move |kept| unit_costs(want, kept)));
         known.get().copied()
     }
-}
-
-/// Returns the cost of waits, holds and wakes. A hold has a hook at both ends, as a wait has.
-fn cost_of(all: WaitTotals, costs: &FutexCosts) -> Cost {
-    let hooked = all.waits.saturating_add(all.holds);
-    let untimed = all.untimed.min(hooked);
-    let timed = costs.wait.times(hooked - untimed);
-    let untimed = costs.passed_over.times(untimed);
-    timed.plus(untimed).plus(costs.wake.times(all.wakes))
 }

@@ -12,6 +12,13 @@ pub struct WaitTotals {
     pub holds: u64,
 }
 
+impl WaitTotals {
+    /// Returns how many hooks were called in pairs: a hold has one at both ends, as a wait has.
+    pub fn hooked(&self) -> u64 {
+        self.waits.saturating_add(self.holds)
+    }
+}
+
 impl WaitRecords {
     /// Returns how many of each kind were recorded so far.
     pub fn totals(&self) -> WaitTotals {

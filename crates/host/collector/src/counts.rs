@@ -99,12 +99,12 @@ pub fn each_slab(
     file: &File,
     geometry: Geometry,
     slots: Range<u32>,
-    mut visit: impl FnMut(Option<String>, &[u64]),
+    mut visit: impl FnMut(Option<&SlabOwner>, &[u64]),
 ) -> std::io::Result<()> {
     let mut words = SlabWords::new(file, geometry, slots);
     for (slab, owner) in slabs(file, geometry)? {
         words.read(slab)?;
-        visit(owner.map(|owner| owner.key(By::Thread)), &words.words);
+        visit(owner.as_ref(), &words.words);
     }
     Ok(())
 }
@@ -140,8 +140,10 @@ pub fn plain(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-struct SlabOwner {
-    tid: u32,
+/// The thread that a slab belongs to.
+pub struct SlabOwner {
+    /// Its id.
+    pub tid: u32,
     comm: String,
 }
 
@@ -153,7 +155,8 @@ impl SlabOwner {
         (tid != 0).then_some(SlabOwner { tid, comm })
     }
 
-    fn key(&self, by: By) -> String {
+    /// Returns by what its counts are grouped.
+    pub fn key(&self, by: By) -> String {
         match by {
             By::Comm | By::Argument(_) | By::Scope => self.comm.clone(),
             By::Thread => format!("{} {}", self.tid, self.comm),

@@ -14,10 +14,10 @@ use super::guards::install;
 use super::loaded_libraries::library;
 use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
-use crate::counts;
+use crate::counts::{self, SlabOwner};
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
-use crate::request::Error;
+use crate::request::{By, Error};
 use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 
 /// The lengths of a `syscall` instruction, and of a call of the function that contains it.
@@ -244,12 +244,12 @@ impl Tracee {
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
         let seen = &self.watched_locks.seen;
-        let each = |owner: Option<String>, words: &[u64]| match owner {
-            Some(thread) => {
-                let tid = thread.split(' ').next().and_then(|tid| tid.parse().ok());
-                let ended = tid.filter(|tid| seen.has_ended(*tid));
+        let each = |owner: Option<&SlabOwner>, words: &[u64]| match owner {
+            Some(owner) => {
+                let ended = Some(owner.tid).filter(|tid| seen.has_ended(*tid));
                 let seen_ns = |index| seen.seen_ns(ended.unwrap_or(0), index, words);
                 let seen_ns: &dyn Fn(u32) -> u64 = &seen_ns;
+                let thread = owner.key(By::Thread);
                 noted.add_thread(&thread, words, scopes.as_ref(), ended.map(|_| seen_ns));
             }
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),

@@ -13,7 +13,7 @@ use tiptoe_wire::Geometry;
 use tiptoe_wire::scopes::{SINCE, WIDTH};
 
 use super::{Plan, Tracee};
-use crate::counts;
+use crate::counts::{self, SlabOwner};
 use crate::module::Module;
 use crate::request::Error;
 use crate::scopes::{Sums, Tree};
@@ -179,19 +179,20 @@ impl Tracee {
         ports
     }
 
+    /// Returns the link to an agent that records scopes.
+    fn scopes_link(&self) -> Option<&Link> {
+        let link = self.target.link.as_ref();
+        link.filter(|link| link.scope_slot != 0)
+    }
+
     /// Returns the names of its scopes.
     pub fn scope_names(&self) -> Result<Tree, Error> {
-        let Some(link) = self
-            .target
-            .link
-            .as_ref()
-            .filter(|link| link.scope_slot != 0)
-        else {
+        let Some(link) = self.scopes_link() else {
             return Ok(Tree::default());
         };
         let slots = link.scope_slot..link.scope_slot + WIDTH;
         let mut tree = Tree::default();
-        let each = |owner: Option<String>, words: &[u64]| {
+        let each = |owner: Option<&SlabOwner>, words: &[u64]| {
             if owner.is_none() {
                 tree = Tree::read(words);
             }
@@ -203,24 +204,18 @@ impl Tracee {
     /// Returns the sums of its scopes until `now`, in ticks.
     pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
         let mut sums = Sums::default();
-        let Some(link) = self
-            .target
-            .link
-            .as_ref()
-            .filter(|link| link.scope_slot != 0)
-        else {
+        let Some(link) = self.scopes_link() else {
             return Ok(sums);
         };
         let threads = self.target.process.threads().unwrap_or_default();
         // All words from the slab's own to the end of those of scopes.
         let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
         let own = (link.scope_slot - Geometry::SCOPE) as usize;
-        let each = |owner: Option<String>, words: &[u64]| {
+        let each = |owner: Option<&SlabOwner>, words: &[u64]| {
             let (Some(owner), Some(spent)) = (owner, words.get(own..)) else {
                 return;
             };
-            let tid = owner.split(' ').next().and_then(|tid| tid.parse().ok());
-            let lives = tid.is_some_and(|tid: u32| threads.contains(&tid));
+            let lives = threads.contains(&owner.tid);
             let [node, since] =
                 [words.first(), spent.get(SINCE as usize)].map(|w| w.copied().unwrap_or(0));
             let is_in = (lives && since != 0).then(|| (node, now.saturating_sub(since)));

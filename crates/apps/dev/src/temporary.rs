@@ -157,11 +157,11 @@ fn descendants(pid: u32) -> Vec<u32> {
 }
 
 fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let lists =
-        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let lists: Vec<String> = lists.collect();
-    let words = lists.iter().flat_map(|list| list.split_whitespace());
-    words.filter_map(|pid| pid.parse().ok()).collect()
+    let Ok(process) = Process::new(pid) else {
+        return Vec::new();
+    };
+    let threads = process.threads().unwrap_or_default().into_iter();
+    threads
+        .flat_map(|tid| process.thread_children(tid).unwrap_or_default())
+        .collect()
 }

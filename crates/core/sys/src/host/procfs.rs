@@ -73,6 +73,15 @@ impl Process {
         self.comm_in(&format!("task/{tid}/comm"))
     }
 
+    /// Returns the processes that a thread has started and that have not been waited for; fails if the thread has
+    /// ended, or this kernel has no such list.
+    pub fn thread_children(self, tid: u32) -> Result<Vec<u32>> {
+        let list = self.read(&format!("task/{tid}/children"))?;
+        let list = String::from_utf8_lossy(&list);
+        let ids = list.split_ascii_whitespace().map(str::parse);
+        Ok(ids.flatten().collect())
+    }
+
     /// Returns its command line's arguments, as the program left them. Empty ones at the end are
     /// dropped, because programs that write a title over their arguments leave them.
     pub fn command_line(self) -> Result<Vec<OsString>> {

@@ -2,7 +2,6 @@
 //! the same program and are not traced.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use tiptoe_event::ShellWord;
 use tiptoe_sys::host::procfs::Process;
@@ -88,15 +87,8 @@ fn untraced(tracee: &Tracee, traced: &[u32]) -> usize {
         return 0;
     };
     let threads = process.threads().unwrap_or_default();
-    let children = threads.into_iter().take(THREADS).flat_map(|tid| {
-        let path = format!("/proc/{}/task/{tid}/children", process.pid());
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let pids: Vec<u32> = text
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect();
-        pids
-    });
+    let threads = threads.into_iter().take(THREADS);
+    let children = threads.flat_map(|tid| process.thread_children(tid).unwrap_or_default());
     let is_like_it = |pid: &u32| {
         let exe = Process::new(*pid).and_then(Process::exe);
         exe.is_ok_and(|exe| exe == program)

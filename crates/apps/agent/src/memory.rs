@@ -11,9 +11,12 @@ const ANONYMOUS: usize = 0x20;
 const NORESERVE: usize = 0x4000;
 const FIXED_NOREPLACE: usize = 0x10_0000;
 const DONTFORK: usize = 10;
+const DOFORK: usize = 11;
 const DONTDUMP: usize = 16;
 const WIPEONFORK: usize = 18;
 const NOHUGEPAGE: usize = 15;
+/// For mremap.
+const MAY_MOVE: usize = 1;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -306,7 +309,6 @@ pub fn retire_segment(at: usize, len: usize) {
 
 /// Moves a range to the address of another, which it replaces.
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
-    const MAY_MOVE: usize = 1;
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
     // SAFETY: both ranges are this agent's own, and a thread that still writes to the second finds memory there at
@@ -345,8 +347,6 @@ pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
 
 /// Does the same at addresses that are the agent's own already. A thread may execute the same code there all the time.
 pub fn replace_by_code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
-    const MAY_MOVE: usize = 1;
-    const DOFORK: usize = 11;
     // SAFETY: with an old length of 0 this makes a second mapping of the same part of the file and leaves the first.
     let at = unsafe { call(nr::MREMAP, [from, 0, len, MAY_MOVE, 0, 0]) }?;
     // SAFETY: the range was just mapped and no other thread knows of it.

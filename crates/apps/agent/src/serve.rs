@@ -200,8 +200,8 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     // tiptoe wrote the trampolines.
     text.sync();
-    let sites = (0..count).filter_map(|index| plan.site(index));
-    if !sites.fold(true, |ok, site| ok & shared.arenas.add(site.trampoline)) {
+    let mut sites = (0..count).filter_map(|index| plan.site(index));
+    if !sites.all(|site| shared.arenas.add(site.trampoline)) {
         return EINVAL;
     }
     let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {

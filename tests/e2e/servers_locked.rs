@@ -87,10 +87,9 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     wait_until("its backends", Duration::from_secs(10), || {
         backends(server.pid()).len() == CLIENTS
     });
-    let attached = Probe::lock().attach(&backends(server.pid()));
-    attached.wait_ready();
-    std::thread::sleep(Duration::from_secs(3));
-    let report = attached.interrupt();
+    let probe = Probe::lock().with(&["--duration", "3"]);
+    let run = probe.attach_and_wait(&backends(server.pid()));
+    let report = run.good();
     let (said, status) = load.finish();
     drop(server);
     // A failure to remove a temporary folder loses nothing.

@@ -63,6 +63,7 @@ stress: ## nightly at full scale, with ten minutes of each fuzz target
 check: ## formatting, lints, dependencies, the BPF objects
 	@$(step) format cargo fmt --all -- --check
 	@$(step) lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	@$(step) "format and lints of the fuzz targets" scripts/fuzz.sh check
 	@$(step) dependencies scripts/deny.sh
 	@$(step) "BPF objects" scripts/bpf.sh
 

@@ -1,7 +1,15 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh SECONDS SEED: runs each target of fuzz/ for SECONDS, one on each CPU. With a seed other than 0 each run
 # tries the same inputs in the same order, so that a new failure is due to a change.
+# scripts/fuzz.sh check: their format and lints, with the workspace's toolchain and without libFuzzer.
 . "$(dirname "$0")/common.sh"
+
+if [[ ${1:-} == check ]]; then
+    cargo fmt --manifest-path fuzz/Cargo.toml -- --check
+    # The build script of libfuzzer-sys copies this file in place of compiling libFuzzer. Nothing is linked with it here.
+    CUSTOM_LIBFUZZER_PATH=$PWD/fuzz/Cargo.toml exec cargo clippy --quiet --manifest-path fuzz/Cargo.toml --locked \
+        --target-dir target -- -D warnings
+fi
 
 seconds=${1:-10} seed=${2:-0}
 if ! nightly fuzz; then

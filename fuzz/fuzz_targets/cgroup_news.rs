@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../crates/host/kernel/src/cgroups/cgroups_layout.rs"]
-#[expect(dead_code, reason = "of all that lies in shared memory this is what has to be read")]
+#[expect(
+    dead_code,
+    reason = "of all that lies in shared memory this is what has to be read"
+)]
 mod layout;
 #[path = "../../crates/host/kernel/src/cgroups/names.rs"]
 #[expect(dead_code, reason = "nothing is walked here")]
@@ -47,7 +50,10 @@ fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
     match news {
         Some(News::Made(id, path)) => {
             assert!(is_message(1, id) && !path.contains('\0'));
-            let text = bytes[16..].split(|byte| *byte == 0).next().unwrap_or_default();
+            let text = bytes[16..]
+                .split(|byte| *byte == 0)
+                .next()
+                .unwrap_or_default();
             assert_eq!(path, String::from_utf8_lossy(text));
             tree.add(id, &path);
             list.add(id, &path);
@@ -77,7 +83,10 @@ impl PathList {
     }
 
     fn gone(&mut self, is_it: impl Fn(u64, &str) -> bool) {
-        let it = self.0.iter_mut().filter(|(id, (path, _))| is_it(**id, path));
+        let it = self
+            .0
+            .iter_mut()
+            .filter(|(id, (path, _))| is_it(**id, path));
         it.for_each(|(_, (_, is_gone))| *is_gone = true);
     }
 
@@ -86,7 +95,9 @@ impl PathList {
     }
 
     fn compare(&self, tree: &Tree) {
-        let all = tree.iter().map(|(id, node)| (id, (node.path.clone(), node.is_gone)));
+        let all = tree
+            .iter()
+            .map(|(id, node)| (id, (node.path.clone(), node.is_gone)));
         assert!(all.eq(self.0.iter().map(|(id, it)| (*id, it.clone()))));
         for id in self.0.keys().copied().chain([u64::MAX]) {
             assert!(tree.line(id).take(tree.len() + 2).count() <= tree.len() + 1);

@@ -23,9 +23,15 @@ fuzz_target!(|list: &str| {
             };
             assert!(list.contains(event.text));
             let again = counter_groups(event.text).next();
-            let again = again.and_then(Result::ok).and_then(|group| group.events().next());
+            let again = again
+                .and_then(Result::ok)
+                .and_then(|group| group.events().next());
             let again = again.expect("it is there").expect("it is read again");
-            assert_eq!((again.text, again.kind), (event.text, event.kind), "{list:?}");
+            assert_eq!(
+                (again.text, again.kind),
+                (event.text, event.kind),
+                "{list:?}"
+            );
             let (own, all) = (again.modifiers, event.modifiers);
             assert!(all.pinned >= own.pinned && all.user >= own.user);
             let shown = format!("{}:{all}", event.name);

@@ -97,7 +97,11 @@ fn rings(segment: &[AtomicU64], words: &[u64], geometry: Geometry) {
         }
     }
     let mut reader = Reader::default();
-    for head in words.iter().take(4).flat_map(|word| [*word, word % CELLS as u64]) {
+    for head in words
+        .iter()
+        .take(4)
+        .flat_map(|word| [*word, word % CELLS as u64])
+    {
         segment[slab + ring::slab::HEAD].store(head, std::sync::atomic::Ordering::Relaxed);
         for patience in [1, 0] {
             let mut entries = 0;

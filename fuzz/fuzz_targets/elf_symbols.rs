@@ -11,15 +11,22 @@ use mirror::Mirror;
 use tiptoe_symbol::Image;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&length, rest)) = input.split_first() else { return };
+    let Some((&length, rest)) = input.split_first() else {
+        return;
+    };
     let (spec, file) = rest.split_at(usize::from(length).min(rest.len()));
-    let Ok(image) = Image::parse(&file.to_vec().into(), &Mirror(file)) else { return };
+    let Ok(image) = Image::parse(&file.to_vec().into(), &Mirror(file)) else {
+        return;
+    };
     if let Ok(spec) = std::str::from_utf8(spec) {
         let _ = image.find(spec).map(|found| found.len());
     }
     for function in image.functions() {
         assert!((function.offset_in_file as usize) < file.len());
-        assert_eq!(image.layout().offset_of(function.address), Some(function.offset_in_file));
+        assert_eq!(
+            image.layout().offset_of(function.address),
+            Some(function.offset_in_file)
+        );
         let _ = (function.display_name(), image.ifunc_slots(function));
         let _ = image.function_containing(function.end());
     }

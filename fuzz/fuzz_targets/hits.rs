@@ -73,7 +73,10 @@ impl Ring<'_> {
 
     fn write(&mut self, bytes: Option<u64>) {
         let Some(cell) = self.hits.reserve() else {
-            assert!(self.lied.is_some() || self.open.len() == CELLS, "there is room");
+            assert!(
+                self.lied.is_some() || self.open.len() == CELLS,
+                "there is room"
+            );
             return;
         };
         assert!(self.lied.is_some() || self.open.len() < CELLS);
@@ -82,7 +85,7 @@ impl Ring<'_> {
         let hit = Hit {
             address: self.number,
             tid: self.number as u32,
-            is_late: self.number % 3 == 0,
+            is_late: self.number.is_multiple_of(3),
             ip: !self.number,
             registers: [self.number; 16],
             epoch: self.hits.epoch(),
@@ -121,7 +124,10 @@ impl Ring<'_> {
             let (written, bytes) = open.pop_front().flatten().expect("it was written");
             assert_eq!(hit, written);
             assert_eq!(read.value(8).is_some(), bytes >= 8);
-            assert_eq!(stack, (bytes.saturating_sub(8) / 8).min(STACK as u64) as usize);
+            assert_eq!(
+                stack,
+                (bytes.saturating_sub(8) / 8).min(STACK as u64) as usize
+            );
         });
         assert!(reported + left <= CELLS as u64);
         if has_lied {
@@ -131,7 +137,10 @@ impl Ring<'_> {
             stepped += open.drain(..).filter(Option::is_none).count() as u64;
         }
         assert_eq!(left, stepped, "abandoned cells are skipped only at the end");
-        assert!(open.front().is_none_or(Option::is_none), "complete cells were read");
+        assert!(
+            open.front().is_none_or(Option::is_none),
+            "complete cells were read"
+        );
     }
 
     /// Overwrites a word that readings use, as a hostile target can.

@@ -8,15 +8,17 @@ mod mapped_files;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
-use mapped_files::{Image, Role, needed, segments};
 use libfuzzer_sys::fuzz_target;
+use mapped_files::{Image, Role, needed, segments};
 
 const START: u64 = 0x7000_0000_0000;
 /// The injector follows as many frames.
 const MAX_FRAMES: usize = 512;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((head, file)) = input.split_at_checked(26) else { return };
+    let Some((head, file)) = input.split_at_checked(26) else {
+        return;
+    };
     let word = |index: usize| {
         let word = head[8 * index..][..8].try_into();
         u64::from_le_bytes(word.unwrap_or_default())
@@ -24,9 +26,14 @@ fuzz_target!(|input: &[u8]| {
     let (pc, sp, bp) = (word(0), word(1), word(2));
     let role = [Role::Loader, Role::Libc, Role::Program, Role::Library][usize::from(head[24] & 3)];
     let offset = u64::from(head[25]) << 12;
-    let _ = (segments(file).map(|all| all.len()), needed(file).map(|all| all.len()));
+    let _ = (
+        segments(file).map(|all| all.len()),
+        needed(file).map(|all| all.len()),
+    );
     let span = START..START + (1 << 30);
-    let Some(image) = Image::read(file, (START, offset), span, role) else { return };
+    let Some(image) = Image::read(file, (START, offset), span, role) else {
+        return;
+    };
     let _ = (image.function("dlopen"), image.state());
     let mut unwinder = UnwinderX86_64::new();
     unwinder.add_module(image.module());
@@ -34,7 +41,8 @@ fuzz_target!(|input: &[u8]| {
     let mut at = UnwindRegsX86_64::new(START.wrapping_add(pc & 0x3fff_ffff), sp, bp);
     let mut address = FrameAddress::from_instruction_pointer(at.ip());
     // The stack holds addresses of the file.
-    let mut read = |address: u64| Ok::<u64, ()>(START + (address.wrapping_mul(0x9e37_79b9) & 0xffff));
+    let mut read =
+        |address: u64| Ok::<u64, ()>(START + (address.wrapping_mul(0x9e37_79b9) & 0xffff));
     for _ in 0..MAX_FRAMES {
         let _ = image.is_unsafe(address.address_for_lookup());
         match unwinder.unwind_frame(address, &mut at, &mut cache, &mut read) {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use libfuzzer_sys::fuzz_target;
-use tiptoe_uprobe::lookup::{SpaceError, Mapping, FileOffset, Shape, Space};
+use tiptoe_uprobe::lookup::{FileOffset, Mapping, Shape, Space, SpaceError};
 
 #[path = "../../crates/engines/uprobe/tests/cells/mod.rs"]
 mod cells;
@@ -98,7 +98,10 @@ fn compare(space: &Space, cells: &Cells) {
     for address in 0..ADDRESSES {
         let found = space.resolve(address * PAGE + 9).found();
         let cell = cells.get(address);
-        assert_eq!(found, cell.map(|(file, offset)| place(file, offset * PAGE + 9)));
+        assert_eq!(
+            found,
+            cell.map(|(file, offset)| place(file, offset * PAGE + 9))
+        );
         let probe = cell.filter(|(file, offset)| *file == 0 && offset % 16 == 0 && *offset < 1024);
         let probe = probe.map(|(_, offset)| (offset / 16) as u32);
         assert_eq!(space.find(address * PAGE).found(), probe);
@@ -106,7 +109,12 @@ fn compare(space: &Space, cells: &Cells) {
     let writer = space.write(1).expect("no writer holds the space");
     let all = writer.mappings().map(|mapping| {
         let place = mapping.place;
-        (mapping.start / PAGE, mapping.end / PAGE, place.file().into(), place.offset() / PAGE)
+        (
+            mapping.start / PAGE,
+            mapping.end / PAGE,
+            place.file().into(),
+            place.offset() / PAGE,
+        )
     });
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
@@ -119,7 +127,10 @@ fn replace(input: &[u8], cells: &Cells) {
     for change in input.chunks_exact(5).take(CHANGES / 2).map(change) {
         let _ = apply(&space, &change); // it is an overlapping move
     }
-    let list = cells.runs().into_iter().map(|(start, end, file, offset)| mapping(start..end, file, offset));
+    let list = cells
+        .runs()
+        .into_iter()
+        .map(|(start, end, file, offset)| mapping(start..end, file, offset));
     let writer = space.write(1).expect("no writer holds the space");
     writer.replace(list).expect("room");
     drop(writer);

@@ -20,8 +20,8 @@ const CALL: u8 = 0xe8;
 
 fn planner() -> Planner {
     let space = Space {
-        preferred: vec![AT - 3 * GIB..AT - 4096],
-        last_resort: vec![AT + 4096..AT + 3 * GIB],
+        preferred: std::iter::once(AT - 3 * GIB..AT - 4096).collect(),
+        last_resort: std::iter::once(AT + 4096..AT + 3 * GIB).collect(),
         ..Space::default()
     };
     Planner::new(
@@ -70,7 +70,9 @@ fuzz_target!(|input: &[u8]| {
     }
     for site in syscall_sites(&function, &[0, 1, 2]) {
         let (nr, recall) = (site.nr, 0);
-        let _ = planner.place(&site.shape, &Body::Syscall { nr, recall }, || islands.clone());
+        let _ = planner.place(&site.shape, &Body::Syscall { nr, recall }, || {
+            islands.clone()
+        });
     }
     for site in futex_sites(&function, |_| Some(function)) {
         for shape in site.behind.iter().chain([&site.call.shape]) {

@@ -3,10 +3,10 @@
 //! sections, each after the two bytes of its length.
 #![no_main]
 
-#[path = "common/locate.rs"]
-mod locate;
 #[path = "../../crates/code/symbol/tests/common/elf.rs"]
 mod elf;
+#[path = "common/locate.rs"]
+mod locate;
 
 use libfuzzer_sys::fuzz_target;
 use locate::locate;
@@ -25,7 +25,9 @@ const SECTIONS: [&str; 7] = [
 
 /// Takes the bytes of one section, after their length.
 fn take<'i>(input: &mut &'i [u8]) -> &'i [u8] {
-    let Some((length, rest)) = input.split_first_chunk::<2>() else { return &[] };
+    let Some((length, rest)) = input.split_first_chunk::<2>() else {
+        return &[];
+    };
     let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
     let (taken, rest) = rest.split_at(length);
     *input = rest;
@@ -33,9 +35,15 @@ fn take<'i>(input: &mut &'i [u8]) -> &'i [u8] {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some(end) = input.iter().position(|&byte| byte == 0) else { return };
-    let Ok(text) = std::str::from_utf8(&input[..end]) else { return };
-    let Ok(watch) = Watch::parse(text) else { return };
+    let Some(end) = input.iter().position(|&byte| byte == 0) else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(&input[..end]) else {
+        return;
+    };
+    let Ok(watch) = Watch::parse(text) else {
+        return;
+    };
     let mut rest = &input[end + 1..];
     let sections = SECTIONS.map(|name| (name, take(&mut rest)));
     let file = elf::elf(&sections).into();

@@ -18,24 +18,37 @@ use tiptoe_symbol::{Content, Image, section, unwind_table};
 const INSTRUCTIONS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {
-    let Some(end) = input.iter().position(|&byte| byte == 0) else { return };
-    let Ok(text) = std::str::from_utf8(&input[..end]) else { return };
-    let Ok(watch) = Watch::parse(text) else { return };
+    let Some(end) = input.iter().position(|&byte| byte == 0) else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(&input[..end]) else {
+        return;
+    };
+    let Ok(watch) = Watch::parse(text) else {
+        return;
+    };
     let file = &input[end + 1..];
     let debug = Mirror(file);
     let content = &Content::from(file.to_vec());
-    let Ok(image) = Image::parse(content, &debug) else { return };
+    let Ok(image) = Image::parse(content, &debug) else {
+        return;
+    };
     let table = unwind_table(content);
     assert!(table.rows().len() <= 2 * file.len() + 2);
     let _ = section(content, "tiptoe_ports");
     for function in image.functions() {
-        let _ = (table.rule(function.address), image.variable_at(function.address));
+        let _ = (
+            table.rule(function.address),
+            image.variable_at(function.address),
+        );
     }
     image.origins(content, &debug, |origins| {
         for function in image.functions().iter().take(INSTRUCTIONS) {
             assert!(origins.of(function.address).inlined.len() <= 32);
         }
     });
-    let Ok(plan) = image.variables(content, &debug, |variables| variables.plan(&watch)) else { return };
+    let Ok(plan) = image.variables(content, &debug, |variables| variables.plan(&watch)) else {
+        return;
+    };
     locate(&plan);
 });

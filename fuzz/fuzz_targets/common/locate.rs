@@ -4,7 +4,10 @@ use tiptoe_symbol::variable::{LoadedFile, Plan};
 
 /// Follows a plan through memory that can be read everywhere, and describes the value.
 pub fn locate(plan: &Plan) {
-    let place = LoadedFile { bias: 0x1000, thread_block: Some(0x2000) };
+    let place = LoadedFile {
+        bias: 0x1000,
+        thread_block: Some(0x2000),
+    };
     let mut memory = |address: u64, bytes: &mut [u8]| {
         bytes.fill(address as u8 | 1);
         true

@@ -69,7 +69,7 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     for site in syscall_sites(&function, &[0, 1, 2]) {
-        let (nr, recall) = (site.nr, 0);
+        let (nr, recall) = (site.nr, Some(0));
         let _ = planner.place(&site.shape, &Body::Syscall { nr, recall }, || {
             islands.clone()
         });

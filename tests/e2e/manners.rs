@@ -139,7 +139,7 @@ fn the_agent_is_none_of_the_programs_libraries() {
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
-    for mode in ["none", "child", "set"] {
+    for mode in ["none", "child", "set", "inline"] {
         let run = Probe::new(&["own"]).run(&program, &[mode]);
         let report = run.good();
         report.assert_exact(&run.expected());
@@ -148,12 +148,33 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
+/// Nobody sees code that is written at run time. A thread's first hit wrote to its block.
+#[test]
+fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
+    let run = Probe::new(&["own"]).run(&target("own_storage"), &["written"]);
+    run.good().assert_exact(&run.expected());
+}
+
+/// `wrfsbase` cannot be hooked. The program's memory was overwritten after it.
+#[test]
+fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
+    let program = target("own_base");
+    for extra in [&["--latency"][..], &[]] {
+        let run = Probe::new(&["own"]).with(extra).run(&program, &[]);
+        let report = run.good();
+        report.assert_exact(&run.expected());
+        assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("own_base:main may give a thread"), "{notes}");
+    }
+}
+
 /// A call that such a thread was in returned through code that looked for our words in the other
 /// block, and died.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");
-    for mode in ["none", "child", "set"] {
+    for mode in ["none", "child", "set", "inline"] {
         let probe = Probe::new(&["own", "libc.so.6:syscall"]).with(&["--latency"]);
         let run = probe.run(&program, &[mode]);
         let expected = run.expected().0["own"];

@@ -3,10 +3,13 @@
 //   none    a child without a block
 //   child   a child with a block of its own
 //   set     this very thread, for a while
+//   inline  the same, by system calls that are not libc's
+//   written the same, by code that is written at run time, to a block that leads trampolines to no counters
 //   thread  a thread from its birth on, before the start
 #include "common.h"
 #include <asm/prctl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -54,6 +57,27 @@ static __attribute__((noinline)) void set(void *storage) {
     raw(SYS_arch_prctl, ARCH_SET_FS, (long)before);
 }
 
+static __attribute__((noinline)) void set_inline(void *storage) {
+    unsigned long before;
+    CHECK(raw(SYS_arch_prctl, ARCH_GET_FS, (long)&before) == 0);
+    if (raw(SYS_arch_prctl, ARCH_SET_FS, (long)storage) == 0) call();
+    raw(SYS_arch_prctl, ARCH_SET_FS, (long)before);
+}
+
+static void set_by_written_code(void *storage) {
+    // mov $SYS_arch_prctl,%eax; syscall; ret
+    static const uint8_t bytes[] = {0xb8, SYS_arch_prctl, 0, 0, 0, 0x0f, 0x05, 0xc3};
+    void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(code != MAP_FAILED);
+    memcpy(code, bytes, sizeof bytes);
+    long (*arch_prctl)(long, unsigned long) = (long (*)(long, unsigned long))code;
+    unsigned long before;
+    CHECK(arch_prctl(ARCH_GET_FS, (unsigned long)&before) == 0);
+    middle[0] = 0;
+    if (arch_prctl(ARCH_SET_FS, (unsigned long)storage) == 0) call();
+    arch_prctl(ARCH_SET_FS, before);
+}
+
 static volatile int started, ended;
 
 static int run(void *unused) {
@@ -85,7 +109,10 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "none")) child(NULL);
     if (!strcmp(mode, "child")) child(block + 512);
     if (!strcmp(mode, "set")) set(block + 512);
+    if (!strcmp(mode, "inline")) set_inline(block + 512);
+    if (!strcmp(mode, "written")) set_by_written_code(block + 512);
     check_untouched();
-    expect("own", CALLS);
+    // In the other modes the trace ends before the later calls.
+    expect("own", strcmp(mode, "written") ? CALLS : 2 * CALLS);
     return 0;
 }

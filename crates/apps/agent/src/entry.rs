@@ -9,7 +9,7 @@ use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_n
 use tiptoe_wire::{Data, descriptors::seals};
 
 use crate::shared::{self, Shared};
-use crate::{environ, hit, memory, serve, signals, space, tasks, thread, watches};
+use crate::{environ, hit, memory, serve, signals, space, tasks, thread, tls, watches};
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
@@ -110,6 +110,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         membarrier::register()?;
     }
     signals::learn_layout();
+    tls::learn_layout();
     shared.open_session(data_fd, plan_fd)?;
     let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
     shared.go.store(0, Ordering::Relaxed);

@@ -108,6 +108,9 @@ fn own_descriptor(shared: &Shared, tid: u32) -> Option<usize> {
 }
 
 fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> Option<usize> {
+    if !tls::is_on_libcs_block() {
+        return None;
+    }
     // A dead thread's records must be read before another thread takes its ring.
     let unread = |index| {
         let ring = data.ring(index as u32 + 1);

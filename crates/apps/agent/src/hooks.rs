@@ -7,7 +7,7 @@
 
 use tiptoe_sys::raw::{gettid, nr, syscall6};
 use tiptoe_wire::LeaveReason;
-use tiptoe_wire::calls::intercepted;
+use tiptoe_wire::calls::{NOT_LIBCS, intercepted};
 
 use crate::asm::tiptoe_clone_cleared;
 use crate::calls;
@@ -73,8 +73,11 @@ pub extern "C" fn hook(frame: &mut Frame) {
     if what as i32 >= 0 && what & intercepted::FUNCTION != 0 {
         return intercept(what & !intercepted::FUNCTION, frame);
     }
-    tls::recall(false);
     let number = frame.rax as u32 as usize;
+    if what != u32::MAX && what & NOT_LIBCS != 0 && !tls::is_on_libcs_block() {
+        return before_without_words(number, frame);
+    }
+    tls::recall(false);
     if number == nr::CLONE3 && signals::owned() && clears_handlers(frame) {
         before(number, frame);
         tls::set_cloned(frame.back + PERFORMED);
@@ -118,6 +121,14 @@ fn intercept(what: u32, frame: &mut Frame) {
     if let Some(result) = unwind::intercept(what, frame) {
         frame.rax = result;
         frame.flags |= ZERO;
+    }
+}
+
+/// Prepares the process for the effect of a call on a thread-local block that has none of our words.
+fn before_without_words(number: usize, frame: &Frame) {
+    // The thread has no counters that its child could use, too.
+    if !matches!(number, nr::CLONE | nr::CLONE3 | nr::FORK | nr::VFORK) {
+        before(number, frame);
     }
 }
 

@@ -19,8 +19,8 @@
 //! %fs.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU32, Ordering};
-use tiptoe_sys::raw::gettid;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tiptoe_sys::raw::{self, gettid, nr};
 use tiptoe_uprobe::claim::Descriptor;
 use tiptoe_wire::tls::NUMBER_SHIFT;
 
@@ -131,14 +131,43 @@ pub fn beginnings() -> [u64; 2] {
     ]
 }
 
-/// Returns whether the program's C library laid out a block. Such a block contains its own address, at its beginning
-/// and in glibc once more. The block may be unmapped.
-pub fn is_laid_out(block: u64) -> bool {
+/// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: written by a thread of the
+/// program before the first trampoline is armed.
+static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
+
+/// Learns how the C library lays out blocks, from a thread of the program.
+pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: this is the calling thread's block, which begins with these words in each C library.
     let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
     // In musl's block these two lead to other threads, or to itself if there are none.
-    let is_glibcs = own_again == own && own_next != own;
+    IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
+}
+
+/// Returns whether the calling thread is on a block that the C library laid out. On another one our words are memory
+/// of the program.
+pub fn is_on_libcs_block() -> bool {
+    const ARCH_GET_FS: usize = 0x1003;
+    let mut block = 0u64;
+    let args = [ARCH_GET_FS, &raw mut block as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel writes one word, which lives through the call.
+    let is_known = unsafe { raw::call(nr::ARCH_PRCTL, args) }.is_ok();
+    if !is_known || block == 0 {
+        return !is_known;
+    }
+    let again: u64;
+    // SAFETY: the block is not the null page, and what runs on a block uses its first words, such as for the stack's
+    // guard.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[16]", out(reg) again, options(nostack, readonly, preserves_flags));
+    }
+    thread_block() == block && (again == block || !IS_GLIBCS.load(Ordering::Relaxed))
+}
+
+/// Returns whether the program's C library laid out a block. Such a block contains its own address, at its beginning
+/// and in glibc once more. The block may be unmapped.
+pub fn is_laid_out(block: u64) -> bool {
+    let is_glibcs = IS_GLIBCS.load(Ordering::Relaxed);
     let words: Option<[u64; 3]> = text::read_words(block);
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }

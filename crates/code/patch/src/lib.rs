@@ -91,5 +91,7 @@ pub use returns::{Callee, Cfa, ReturnReads, return_reads, stub_slot};
 pub use shape::{Shape, Strategy, shape, signal_return};
 pub use stack_check::behind_stack_check;
 pub use store::store_before;
-pub use syscall::{SyscallSite, any_syscall_site, may_change_masks, stays, syscall_sites};
+pub use syscall::{
+    SyscallSite, any_syscall_site, may_change_masks, may_replace_block, stays, syscall_sites,
+};
 pub use trampoline::Body;

@@ -1,6 +1,6 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
-//! The `mov` has five bytes, so that a jump fits on it with no head inside. Between it and the
+//! The `mov` has at least five bytes, so that a jump fits on it with no head inside. Between it and the
 //! system call must be no branch, branch target or other write to %eax. Otherwise a thread that
 //! passes the `mov` might not make that call.
 //!
@@ -143,6 +143,20 @@ pub fn may_change_masks(function: &FunctionCode) -> bool {
         })
 }
 
+/// Returns whether code may give its thread another thread-local block without passing a hook of
+/// arch_prctl: by `wrfsbase`, or where no hook fits.
+pub fn may_replace_block(function: &FunctionCode) -> bool {
+    const ARCH_PRCTL: u32 = 158;
+    let code: Vec<Instruction> = function.decoder(0).into_iter().collect();
+    if code.iter().any(|i| i.mnemonic() == Mnemonic::Wrfsbase) {
+        return true;
+    }
+    let mut numbers = code.iter().filter(|i| number(i) == Some(ARCH_PRCTL));
+    let makes_any = code.iter().any(|i| i.code() == Code::Syscall);
+    let sites = syscall_sites(function, &[ARCH_PRCTL]);
+    makes_any && numbers.any(|i| sites.iter().all(|site| site.address != i.ip()))
+}
+
 /// Returns a call's possible numbers, by the register copied to %eax before it; `None` if unknown.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
@@ -219,19 +233,19 @@ pub(crate) fn known_calls(
 }
 
 fn number(instruction: &Instruction) -> Option<u32> {
-    let fits = instruction.code() == Code::Mov_r32_imm32
-        && instruction.op0_register() == Register::EAX
-        && instruction.len() == 5;
-    fits.then(|| instruction.immediate32())
+    let sets = matches!(
+        instruction.code(),
+        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 | Code::Mov_rm64_imm32
+    );
+    // The kernel looks at %eax only.
+    let sets = sets && matches!(instruction.op0_register(), Register::EAX | Register::RAX);
+    sets.then(|| instruction.immediate32())
 }
 
 fn constant(instruction: &Instruction) -> Option<u32> {
     let is = |at| instruction.op_count() == 2 && instruction.op_register(at) == Register::EAX;
     let clears = instruction.mnemonic() == Mnemonic::Xor && is(0) && is(1);
-    match instruction.code() {
-        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 if is(0) => Some(instruction.immediate32()),
-        _ => clears.then_some(0),
-    }
+    number(instruction).or(clears.then_some(0))
 }
 
 pub(crate) fn sets(
@@ -294,7 +308,7 @@ mod tests {
         // xor %eax,%eax, or mov $39,%eax, in both of its forms
         check(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], &[0x1002]);
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
-        check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[]);
+        check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1007]);
         check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
         // Another or unknown number: poll, %edi, and a jump to in between.
         check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
@@ -334,6 +348,27 @@ mod tests {
         check(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
         // Nothing sets it.
         check(&[0x0f, 0x05, 0xc3], true);
+    }
+
+    #[test]
+    fn code_that_may_replace_its_threads_block() {
+        let check = |bytes: &[u8], want: bool| {
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes,
+                size: bytes.len(),
+            };
+            assert_eq!(may_replace_block(&function), want, "{bytes:x?}");
+        };
+        // wrfsbase %edi and %r15; wrgsbase %rdi
+        check(&[0xf3, 0x0f, 0xae, 0xd7, 0xc3], true);
+        check(&[0xf3, 0x49, 0x0f, 0xae, 0xd7, 0xc3], true);
+        check(&[0xf3, 0x48, 0x0f, 0xae, 0xdf, 0xc3], false);
+        // mov $158,%eax; syscall; ret
+        check(&[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3], false);
+        check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], false);
+        // mov $158,%eax; je to the next; syscall
+        check(&[0xb8, 0x9e, 0, 0, 0, 0x74, 0, 0x0f, 0x05, 0xc3], true);
     }
 
     const MOV_202: [u8; 5] = [0xb8, 0xca, 0, 0, 0];

@@ -44,11 +44,13 @@
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
+//! Outside libc there is no recall: a nop of the same length is in its place, and $nr has a flag.
+//!
 //! From `back + 8` to the `syscall` every register has the program's value. Futex calls: see
 //! `futex`.
 
 use tiptoe_event::Filter;
-use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
+use tiptoe_wire::calls::{MAX_SLOT, NOT_LIBCS, RECORDS, intercepted};
 
 use crate::Refusal;
 use crate::abi::Abi;
@@ -116,8 +118,9 @@ pub enum Body {
     Syscall {
         /// The system call's number.
         nr: u32,
-        /// %fs offset of the word that sends the thread to the hook again.
-        recall: i32,
+        /// %fs offset of the word that sends the thread to the hook again. `None` if the call is
+        /// not libc's: the hook's argument has [`NOT_LIBCS`], and no thread is sent again.
+        recall: Option<i32>,
     },
     /// The same for a call whose number is only in %eax. Calls the hook with -1, for the numbers
     /// below 512 whose bits are set.
@@ -233,7 +236,14 @@ pub(crate) fn build(
         }
         Body::Syscall { nr, recall } => {
             let behind = before_call(&mut trampoline.code, shape)?;
-            hook(&mut trampoline.code, nr as i32, recall, shape.site, behind);
+            let what = recall.map_or(nr | NOT_LIBCS, |_| nr);
+            hook(
+                &mut trampoline.code,
+                what as i32,
+                recall,
+                shape.site,
+                behind,
+            );
         }
         Body::SyscallAny {
             numbers,
@@ -247,7 +257,7 @@ pub(crate) fn build(
             let high = code.jump_ahead(NOT_BELOW, true);
             let table = code.field_ahead(&[0x0f, 0xa3, 0x05]);
             let unset = code.jump_ahead(NOT_BELOW, true);
-            hook(code, -1, recall, shape.site, behind);
+            hook(code, -1, Some(recall), shape.site, behind);
             code.bind(high);
             code.bind(unset);
             code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
@@ -300,15 +310,22 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.behind_syscall.ok_or(Refusal::NotSyscall)
 }
 
+/// As long as the instructions that send a thread to the hook again, because the agent knows the distances.
+const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
+
 /// Appends the code from `again` on, as in the module's text.
-fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
+fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, behind: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
-    code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(nr);
+    code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(what);
     code.relative(&[0xe8], LinkTarget::Hook, &[])
         .put(&STEP_BACK);
-    code.put(&[0x64, 0x83, 0x3c, 0x25]).put32(recall).put(&[0]);
-    code.jump_back(Some(IF_NOT_EQUAL), again);
+    if let Some(recall) = recall {
+        code.put(&[0x64, 0x83, 0x3c, 0x25]).put32(recall).put(&[0]);
+        code.jump_back(Some(IF_NOT_EQUAL), again);
+    } else {
+        code.put(&NO_RECALL);
+    }
     code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
     let call = (behind - 2 - site) as usize;
     code.stand(call, RED_ZONE + 8).put(&[0x90]);

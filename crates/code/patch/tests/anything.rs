@@ -77,7 +77,7 @@ proptest! {
             }
         }
         for site in syscall_sites(&function, &[0, 1, 2]) {
-            let _ = planner.place(&site.shape, &Body::Syscall { nr: site.nr, recall: 0 }, || islands.clone());
+            let _ = planner.place(&site.shape, &Body::Syscall { nr: site.nr, recall: Some(0) }, || islands.clone());
         }
         for site in futex_sites(&function, |_| Some(function)) {
             for shape in site.behind.iter().chain([&site.call.shape]) {

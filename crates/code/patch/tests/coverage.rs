@@ -300,7 +300,7 @@ fn the_c_library_waits_and_wakes_at_known_sites() {
             *found.entry(site.nr).or_insert(0) += 1;
             let body = Body::Syscall {
                 nr: site.nr,
-                recall: 0,
+                recall: Some(0),
             };
             let patch = planner.place(&site.shape, &body, Vec::new).expect("room");
             assert_eq!(patch.strategy, Strategy::Jump);

@@ -18,7 +18,7 @@ use tiptoe_patch::{
     syscall_sites,
 };
 use tiptoe_wire::Geometry;
-use tiptoe_wire::calls::UNDER;
+use tiptoe_wire::calls::{NOT_LIBCS, UNDER};
 
 struct Bench {
     machine: Machine,
@@ -409,7 +409,8 @@ fn calls(nr: u8) -> [u8; 12] {
 #[test]
 fn system_call_hooks_see_the_number_and_keep_the_rest() {
     let mut bench = Bench::new(6);
-    for (nr, performed) in [(39, false), (110, true)] {
+    let recall = Some(bench.machine.recall);
+    for (nr, performed, recall) in [(39, false, recall), (110, true, recall), (39, false, None)] {
         let code = calls(nr);
         let at = bench.machine.room(0);
         write(at, &code);
@@ -421,9 +422,11 @@ fn system_call_hooks_see_the_number_and_keep_the_rest() {
         let site = &syscall_sites(&function, &[nr.into()])[0];
         let body = Body::Syscall {
             nr: site.nr,
-            recall: bench.machine.recall,
+            recall,
         };
-        hooked(&mut bench, site, &body, performed, i64::from(nr));
+        let flag = recall.map_or(NOT_LIBCS, |_| 0);
+        let seen = i64::from(u32::from(nr) | flag);
+        hooked(&mut bench, site, &body, performed, seen);
     }
 }
 

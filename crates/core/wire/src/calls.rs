@@ -84,6 +84,10 @@ pub mod intercepted {
     pub const LAND: u32 = JUMP + 1;
 }
 
+/// For the hook of a system call: the call is not the C library's, so the thread may be on a
+/// thread-local block that has none of our words.
+pub const NOT_LIBCS: u32 = 1 << 29;
+
 /// The slow entry's result for a call that the trampoline follows by itself, through its first
 /// return address; one more for the next. Otherwise the address of a return thunk, or 0 if the call
 /// is not followed.

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use memchr::memmem;
 use tiptoe_attach::resident::is_ours;
 use tiptoe_attach::target_files::{TargetFiles, content};
 use tiptoe_patch::{FunctionCode, Padding, padding};
@@ -156,6 +157,17 @@ impl Object {
     pub fn code_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let sections = self.image.layout().executable.iter();
         sections.filter_map(|section| Some((section.start, self.code_section(section)?)))
+    }
+
+    /// Returns the functions whose code contains these bytes, wherever an instruction begins.
+    pub fn functions_with<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a Function> {
+        let sections = self.code_sections();
+        let found = sections.flat_map(move |(start, code)| {
+            memmem::find_iter(code, bytes).map(move |at| start + at as u64)
+        });
+        let functions = found.filter_map(|address| self.image.function_containing(address));
+        let mut last = None;
+        functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
     /// Returns the bytes of one of the layout's executable ranges.

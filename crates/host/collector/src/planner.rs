@@ -35,7 +35,7 @@ pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 pub use lock_sites::{Locks, name_of, rwlocks};
 pub use standard::{Extent, standard_rows};
-pub use unseen::unseen;
+pub use unseen::{blocks_signals, replaces_block};
 pub use wrappers::{is_of_libc, wrappers};
 
 /// A site to arm, and whether the agent knows it already.
@@ -141,7 +141,7 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
     ends.max().unwrap_or(0).max(Geometry::FIRST_SLOT)
 }
 
-/// Plans hooks in the C library among `modules`, and all probes.
+/// Plans hooks in `modules`, and all probes.
 pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
         planner: Planner::new(ground.abi, room::space(ground)),
@@ -158,6 +158,9 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         let hooks = draft.hooks(module, &mut plan.locks);
         plan.hooks.extend(hooks);
         plan.restorer = plan.restorer.or_else(|| restorer(module));
+    }
+    for module in modules.iter().filter(unseen::makes_own_calls) {
+        plan.hooks.extend(draft.hooks_elsewhere(module));
     }
     plan.hooks.extend(draft.changed(modules));
     if ground.follows {

@@ -200,10 +200,10 @@ impl Tracee {
     }
 
     /// Returns why threads may block signals without passing a hook, if they may: see
-    /// [`planner::unseen`].
+    /// [`planner::blocks_signals`].
     fn unseen(&self, modules: &[Module]) -> Option<&str> {
         self.unseen
-            .get_or_init(|| planner::unseen(modules))
+            .get_or_init(|| planner::blocks_signals(modules))
             .as_deref()
     }
 
@@ -250,6 +250,9 @@ impl Tracee {
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
         }
         let modules = cache.modules(process, &maps)?;
+        if let Some(reason) = planner::replaces_block(&modules) {
+            return tracee.leave_to_kernel(plan, &modules, Error::new(reason));
+        }
         let resolved = plan.resolve_or_wait(process, &modules)?;
         let mut waiting = plan.specs.to_vec();
         waiting.retain(|spec| !resolved.met.contains(spec));

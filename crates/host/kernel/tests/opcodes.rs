@@ -62,8 +62,11 @@ impl Runner {
             .args([&program, &source])
             .status();
         assert!(built.expect("a C compiler").success());
-        let mut child = Command::new(program)
-            .args([&code, &out])
+        // Without randomisation, because the heap of such a program may begin anywhere in the first GiB, and the
+        // runner needs some addresses there.
+        let mut child = Command::new("setarch")
+            .arg("-R")
+            .args([&program, &code, &out])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

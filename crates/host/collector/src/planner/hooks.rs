@@ -1,4 +1,4 @@
-//! The system calls of libc that the agent must see first.
+//! The system calls that the agent must see first.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,12 @@ const HOOKED: &[u32] = &[
     158, // arch_prctl: changes the thread-local block
 ];
 
+/// Those that it must see in other code, too: they copy, replace or trace a process, change what
+/// threads may do, or lock memory. Hooks of the others read records that only libc is known to pass.
+const HOOKED_EVERYWHERE: &[u32] = &[56, 57, 58, 59, 101, 151, 157, 158, 272, 308, 317, 322, 435];
+
 /// The instruction's bytes.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+pub(super) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Draft<'_> {
     pub(super) fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<PlannedSite> {
@@ -42,11 +46,11 @@ impl Draft<'_> {
                 let site = any_futex_site(&code);
                 let futex = site.as_ref();
                 let futex = futex.and_then(|site| self.any_notice(module, site, locks));
-                let hook = site.and_then(|site| self.hook(&site.call, futex));
+                let hook = site.and_then(|site| self.libcs_hook(&site.call, futex));
                 hooks.extend(hook.map(|hook| (hook.site.address, hook)));
-            } else if may_call(code.bytes) {
+            } else if may_call(code.bytes, HOOKED) {
                 for site in syscall_sites(&code, HOOKED) {
-                    let hook = self.hook(&site, None);
+                    let hook = self.libcs_hook(&site, None);
                     hooks.extend(hook.map(|hook| (site.address, hook)));
                 }
             }
@@ -54,13 +58,24 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
-        let behind = site.syscall + SYSCALL.len() as u64;
-        let planned = self.hook_site(site, futex)?;
-        Some(PlannedSite { behind, ..planned })
+    /// Plans hooks outside the C library. The number must be known where the call is made.
+    pub(super) fn hooks_elsewhere(&mut self, module: &Module) -> Vec<PlannedSite> {
+        let mut hooks = Vec::new();
+        for function in module.object.functions_with(&SYSCALL) {
+            let code = module.object.code(function, module.bias);
+            let code = code.filter(|code| may_call(code.bytes, HOOKED_EVERYWHERE));
+            let sites = code.map(|code| syscall_sites(&code, HOOKED_EVERYWHERE));
+            let sites = sites.into_iter().flatten();
+            let of = |site: &SyscallSite| Body::Syscall {
+                nr: site.nr,
+                recall: None,
+            };
+            hooks.extend(sites.filter_map(|site| self.hook(&site, &of(&site))));
+        }
+        hooks
     }
 
-    fn hook_site(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
+    fn libcs_hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
         let recall = self.ground.recall;
         let body = match site.nr {
             u32::MAX => Body::SyscallAny {
@@ -68,14 +83,23 @@ impl Draft<'_> {
                 recall,
                 futex,
             },
-            nr => Body::Syscall { nr, recall },
+            nr => Body::Syscall {
+                nr,
+                recall: Some(recall),
+            },
         };
-        let same = |known: &Site| known.body == body_hash(&body);
+        self.hook(site, &body)
+    }
+
+    fn hook(&mut self, site: &SyscallSite, body: &Body) -> Option<PlannedSite> {
+        let behind = site.syscall + SYSCALL.len() as u64;
+        let same = |known: &Site| known.body == body_hash(body);
         if let Some(known) = self.again_at(site.address, same) {
-            return Some(known);
+            return Some(PlannedSite { behind, ..known });
         }
-        let patch = self.planner.place(&site.shape, &body, Vec::new).ok()?;
-        (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
+        let patch = self.planner.place(&site.shape, body, Vec::new).ok()?;
+        let planned = (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, body))?;
+        Some(PlannedSite { behind, ..planned })
     }
 }
 
@@ -103,13 +127,13 @@ fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     }
 }
 
-/// Returns whether bytes contain a `mov $NUMBER,%eax` and a `syscall` at all.
-fn may_call(bytes: &[u8]) -> bool {
+/// Returns whether bytes contain one of these numbers, as an immediate, and a `syscall` at all.
+fn may_call(bytes: &[u8], numbers: &[u32]) -> bool {
+    let mut four = bytes
+        .windows(4)
+        .filter_map(|four| <[u8; 4]>::try_from(four).ok());
     bytes.windows(2).any(|pair| pair == SYSCALL)
-        && bytes.windows(5).any(|five| {
-            five[0] == 0xb8
-                && HOOKED.contains(&u32::from_le_bytes([five[1], five[2], five[3], five[4]]))
-        })
+        && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
 #[cfg(test)]
@@ -120,5 +144,6 @@ mod tests {
     #[test]
     fn what_is_hooked_is_never_made_elsewhere() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));
+        assert!(HOOKED_EVERYWHERE.iter().all(|nr| HOOKED.contains(nr)));
     }
 }

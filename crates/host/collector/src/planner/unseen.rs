@@ -1,51 +1,54 @@
-//! Finds programs in which a thread may block signals without passing a hook: by a system call that
-//! is not the C library's.
-//!
-//! A trap byte would kill such a thread. So only sites that never contain one may be patched there,
-//! and the rest is left to the kernel.
+//! Finds what the agent cannot see of a program: system calls and instructions outside the C library that change
+//! what the agent relies on.
 
-use tiptoe_patch::may_change_masks;
+use tiptoe_patch::{FunctionCode, may_change_masks, may_replace_block};
 
+use super::hooks::SYSCALL;
 use super::is_libc;
 use crate::module::Module;
 
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The last two bytes of each `wrfsbase`, without the register.
+const WRFSBASE: &[u8] = &[0x0f, 0xae];
 
 /// Returns the first function that may block signals without passing a hook, in words that follow
-/// "because".
-pub fn unseen(modules: &[Module]) -> Option<String> {
-    // The loader makes such calls only in a program that is about to end.
-    let own = |module: &&Module| !is_libc(module) && !module.name.starts_with("ld-linux");
-    modules.iter().filter(own).find_map(|module| {
-        let found = in_module(module)?;
-        Some(format!(
-            "{found} may block signals by a system call of its own"
-        ))
+/// "because". A trap byte would kill such a thread. So only sites that never contain one may be
+/// patched in this program, and the rest is left to the kernel.
+pub fn blocks_signals(modules: &[Module]) -> Option<String> {
+    let name = find(modules, &SYSCALL, may_change_masks)?;
+    Some(format!(
+        "{name} may block signals by a system call of its own"
+    ))
+}
+
+/// Returns why the agent must not enter, if a function may give its thread another thread-local
+/// block without passing a hook. Trampolines find a thread's counters by that block, so they would
+/// write to memory of the program.
+pub fn replaces_block(modules: &[Module]) -> Option<String> {
+    let name = [WRFSBASE, &SYSCALL]
+        .into_iter()
+        .find_map(|bytes| find(modules, bytes, may_replace_block))?;
+    Some(format!(
+        "{name} may give a thread other thread-local storage, in which the agent must not write"
+    ))
+}
+
+fn find(
+    modules: &[Module],
+    bytes: &[u8],
+    does: impl Fn(&FunctionCode<'_>) -> bool,
+) -> Option<String> {
+    modules.iter().filter(makes_own_calls).find_map(|module| {
+        let mut functions = module.object.functions_with(bytes);
+        let found = functions.find(|function| {
+            let code = module.object.code(function, module.bias);
+            code.is_some_and(|code| does(&code))
+        })?;
+        Some(format!("{}:{}", module.name, found.display_name()))
     })
 }
 
-fn in_module(module: &Module) -> Option<String> {
-    let image = &module.object.image;
-    let mut last = 0;
-    for (start, code) in module.object.code_sections() {
-        let pairs = code
-            .windows(2)
-            .enumerate()
-            .filter(|(_, pair)| *pair == SYSCALL);
-        for (at, _) in pairs {
-            let address = start + at as u64;
-            let Some(function) = image.function_containing(address) else {
-                continue;
-            };
-            if function.address == last {
-                continue;
-            }
-            last = function.address;
-            let code = module.object.code(function, module.bias);
-            if code.is_some_and(|code| may_change_masks(&code)) {
-                return Some(format!("{}:{}", module.name, function.display_name()));
-            }
-        }
-    }
-    None
+/// Returns whether a module's system calls are neither the C library's nor the loader's. The loader makes those
+/// that matter before the program starts, or in a program that is about to end.
+pub fn makes_own_calls(module: &&Module) -> bool {
+    !is_libc(module) && !module.name.starts_with("ld-linux")
 }

@@ -171,12 +171,13 @@ fn a_started_program_locks_no_memory_of_the_agents() {
         let flags = flags.to_string();
         let bare = bare(&["env"], &flags);
         let modes = [
-            Probe::new(&["called"]),
-            Probe::new(&["called"]).with(&["--latency"]),
-            Probe::lock(),
+            (Probe::new(&["called"]), &[&*flags][..]),
+            (Probe::new(&["called"]), &[&flags, "100", "own"]),
+            (Probe::new(&["called"]).with(&["--latency"]), &[&flags]),
+            (Probe::lock(), &[&flags]),
         ];
-        for probe in modes {
-            let run = probe.run(&target("mlockall"), &[&flags]);
+        for (probe, arguments) in modes {
+            let run = probe.run(&target("mlockall"), arguments);
             assert_eq!(run.status, 0, "{}", run.stderr);
             compare(&bare, &said(&String::from_utf8_lossy(&run.stdout)), &flags);
         }

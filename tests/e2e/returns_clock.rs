@@ -46,6 +46,7 @@ fn survives(mode: &str, asks: &[&[&str]]) {
 #[test]
 fn a_program_that_forbade_itself_the_clock_was_killed_by_a_return() {
     survives("inside", EVERY);
+    survives("own", EVERY);
 }
 
 #[test]

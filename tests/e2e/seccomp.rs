@@ -154,11 +154,15 @@ fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     if said.contains("no dispatch") {
         return skipped("dispatch", "the kernel has no syscall user dispatch");
     }
-    for options in [&[][..], &["--latency"]] {
+    for (arguments, options) in [
+        (&["100"][..], &[][..]),
+        (&["100"], &["--latency"]),
+        (&["100", "own"], &[]),
+    ] {
         let run = Probe::new(&["only_trap"])
             .with(options)
-            .run(&program, &["100"]);
-        println!("{options:?}: {}", run.stderr);
+            .run(&program, arguments);
+        println!("{arguments:?} {options:?}: {}", run.stderr);
         let report = run.good();
         assert!(
             run.stdout == alone.stdout,

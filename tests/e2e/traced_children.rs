@@ -5,7 +5,7 @@ use tiptoe_tests::{Probe, target};
 /// The parent got SIGTRAP stops from the agent's trap bytes in its child's copy of the code.
 #[test]
 fn a_tracer_saw_our_trap_bytes_in_its_child() {
-    for mode in ["traceme", "seize", "attach"] {
+    for mode in ["traceme", "own", "seize", "attach"] {
         let run = Probe::new(&["only_trap"]).run(&target("traced_child"), &[mode, "100"]);
         println!("{mode}: {}", run.stderr);
         let report = run.good();

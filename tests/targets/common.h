@@ -14,6 +14,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 // A function that stays separate in the binary, and whose calls are never merged.
@@ -32,6 +33,15 @@
 static inline void expect(const char *name, uint64_t count) {
     printf("expect %s %llu\n", name, (unsigned long long)count);
     fflush(stdout);
+}
+
+// A system call that is not libc's, with its number as a constant before it.
+static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
+    register long r10 __asm__("r10") = fourth;
+    register long r8 __asm__("r8") = fifth;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+    return result;
 }
 
 // With `wait` as its last argument a program prints `ready` and starts at the next line of its

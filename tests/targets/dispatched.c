@@ -1,6 +1,7 @@
 // cflags: -O2 -fcf-protection=none
-// dispatched CALLS [wait]: half of CALLS calls of a function on which only a trap byte fits, and the other half after this
-// thread has its system calls outside of libc dispatched to a handler of SIGSYS. None must get there.
+// dispatched CALLS [own] [wait]: half of CALLS calls of a function on which only a trap byte fits, and the other half after this
+// thread has its system calls outside of libc dispatched to a handler of SIGSYS. None must get there. With `own` it asks for that
+// by a system call that is not libc's.
 #include "common.h"
 #include "only_trap.h"
 
@@ -36,7 +37,10 @@ int main(int argc, char **argv) {
     CHECK(signal(SIGSYS, handler) != SIG_ERR);
     for (int i = 0; i < calls / 2; i++) CHECK(only_trap(3) == 7);
     of_libc(&start, &len);
-    if (prctl(SET_SYSCALL_USER_DISPATCH, ON, start, len, &selector) != 0) {
+    int is_own = argc > 2 && !strcmp(argv[2], "own");
+    long refused = is_own ? own_call(SYS_prctl, SET_SYSCALL_USER_DISPATCH, ON, start, len, (long)&selector)
+                          : prctl(SET_SYSCALL_USER_DISPATCH, ON, start, len, &selector);
+    if (refused) {
         puts("no dispatch");
     } else {
         selector = 1;

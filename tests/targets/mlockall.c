@@ -1,5 +1,5 @@
 // cflags: -O2
-// mlockall FLAGS CALLS [wait]: locks its memory by mlockall(FLAGS), and prints what the call returned, and how much is
+// mlockall FLAGS CALLS [own] [wait]: locks its memory by mlockall(FLAGS), with `own` by a call that is not libc's, and prints what the call returned, and how much is
 // locked and resident then. A forked child does the same.
 #include "common.h"
 #include <sys/wait.h>
@@ -17,9 +17,10 @@ static long kilobytes(const char *what) {
     return found;
 }
 
+static int is_own;
+
 static void lock_all(const char *who, int flags) {
-    int result = mlockall(flags);
-    int error = result == 0 ? 0 : errno;
+    int error = is_own ? (int)-own_call(SYS_mlockall, flags, 0, 0, 0, 0) : mlockall(flags) == 0 ? 0 : errno;
     printf("%s returned %d locked %ld resident %ld\n", who, error, kilobytes("VmLck"), kilobytes("VmRSS"));
     fflush(stdout);
 }
@@ -27,6 +28,7 @@ static void lock_all(const char *who, int flags) {
 int main(int argc, char **argv) {
     int flags = (int)number(argc, argv, 1, MCL_CURRENT);
     uint64_t calls = number(argc, argv, 2, 100);
+    is_own = argc > 3 && !strcmp(argv[3], "own");
     kilobytes("VmLck"); // allocated here, so that it is part of each run
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < calls; i++) CHECK(called((int)i) == (int)i + 1);

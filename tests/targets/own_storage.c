@@ -30,13 +30,6 @@ static void check_untouched(void) {
     for (int i = 0; i < WORDS; i++) CHECK(counters[i] == 0);
 }
 
-// Inline, so that each call's number is in the code for a decoder.
-static inline __attribute__((always_inline)) long raw(long number, long first, long second) {
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second) : "rcx", "r11", "memory");
-    return result;
-}
-
 static __attribute__((noinline)) void child(void *storage) {
     int status;
     // A raw call, because glibc's `clone` requires a function and a stack.
@@ -45,7 +38,7 @@ static __attribute__((noinline)) void child(void *storage) {
         call();
         uint64_t sum = 0;
         for (int i = 0; i < WORDS; i++) sum |= counters[i];
-        raw(SYS_exit_group, sum ? 98 : 77, 0);
+        own_call(SYS_exit_group, sum ? 98 : 77, 0, 0, 0, 0);
     }
     CHECK(pid > 0 && wait(&status) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 77);
 }
@@ -54,14 +47,14 @@ static __attribute__((noinline)) void set(void *storage) {
     unsigned long before;
     CHECK(syscall(SYS_arch_prctl, ARCH_GET_FS, &before) == 0);
     if (syscall(SYS_arch_prctl, ARCH_SET_FS, storage) == 0) call();
-    raw(SYS_arch_prctl, ARCH_SET_FS, (long)before);
+    own_call(SYS_arch_prctl, ARCH_SET_FS, (long)before, 0, 0, 0);
 }
 
 static __attribute__((noinline)) void set_inline(void *storage) {
     unsigned long before;
-    CHECK(raw(SYS_arch_prctl, ARCH_GET_FS, (long)&before) == 0);
-    if (raw(SYS_arch_prctl, ARCH_SET_FS, (long)storage) == 0) call();
-    raw(SYS_arch_prctl, ARCH_SET_FS, (long)before);
+    CHECK(own_call(SYS_arch_prctl, ARCH_GET_FS, (long)&before, 0, 0, 0) == 0);
+    if (own_call(SYS_arch_prctl, ARCH_SET_FS, (long)storage, 0, 0, 0) == 0) call();
+    own_call(SYS_arch_prctl, ARCH_SET_FS, (long)before, 0, 0, 0);
 }
 
 static void set_by_written_code(void *storage) {
@@ -82,10 +75,10 @@ static volatile int started, ended;
 
 static int run(void *unused) {
     (void)unused;
-    while (!started) raw(SYS_sched_yield, 0, 0);
+    while (!started) own_call(SYS_sched_yield, 0, 0, 0, 0, 0);
     call();
     ended = 1;
-    raw(SYS_exit, 0, 0);
+    own_call(SYS_exit, 0, 0, 0, 0, 0);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 // cflags: -O2 -fcf-protection=none
 // traced_child MODE CALLS [wait]: CALLS calls in this process of a function on which only a trap byte fits, and as many in a
-// forked child that this process traces. The child asks for it (`traceme`), or this process begins (`seize`, `attach`).
+// forked child that this process traces. The child asks for it (`traceme`; `own`, by a system call that is not libc's), or this
+// process begins (`seize`, `attach`).
 // The child must stop for no signal but SIGSTOP. Prints `trapped` if the function's first byte is a trap byte.
 #include "common.h"
 #include "only_trap.h"
@@ -29,6 +30,10 @@ int main(int argc, char **argv) {
     if (child == 0) {
         if (!strcmp(argv[1], "traceme")) {
             CHECK(ptrace(PTRACE_TRACEME, 0, 0, 0) == 0);
+            raise(SIGSTOP);
+        }
+        if (!strcmp(argv[1], "own")) {
+            CHECK(own_call(SYS_ptrace, PTRACE_TRACEME, 0, 0, 0, 0) == 0);
             raise(SIGSTOP);
         }
         CHECK(read(go[0], &byte, 1) == 1);

@@ -18,7 +18,7 @@ const WATCH_MS: u32 = 500;
 /// ones reuse it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "attach",
+        bench: "attach".into(),
         rows: Vec::new(),
         ..Table::default()
     };

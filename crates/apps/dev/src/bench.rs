@@ -1,5 +1,8 @@
 //! `tiptoe-dev bench`: measures what tiptoe's own parts cost, beside the alternatives.
 
+use std::process::{Command, Stdio};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
 use tiptoe_dev::{Breakpoints, Enable, Error, Options, Queue, Stress, Table, Thread, up_to};
 use tiptoe_image::AGENT;
 
@@ -9,17 +12,52 @@ use crate::print;
 
 /// Runs one bench, or lists all benches.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    if args.runs > 1 && !args.is_one_of_runs {
+        return runs(args);
+    }
+    if args.is_one_of_runs {
+        // It then cleans up. If this fails, it ends only when it is done.
+        let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    }
     tiptoe_dev::clean_up_on_signals()
         .map_err(|error| Failure::new(format!("signals cannot be handled: {error}")))?;
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => {
-            let (bench, is_json) = breakpoint(bench);
-            printed(&tiptoe_dev::run_breakpoints(&bench)?, is_json)?
+            let (bench, _) = breakpoint(bench);
+            printed(&tiptoe_dev::run_breakpoints(&bench)?, is_json(args))?
         }
-        (None, Some(name)) => printed(&tiptoe_dev::run(name, &options(args))?, args.json)?,
+        (None, Some(name)) => printed(&tiptoe_dev::run(name, &options(args))?, is_json(args))?,
         (None, None) => list(),
     };
     print(&printed)
+}
+
+/// Runs the bench in several processes. A signal that ends this one ends them, too.
+fn runs(args: &BenchArgs) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(format!("tiptoe-dev cannot run: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut tables: Vec<Table> = Vec::new();
+    for _ in 0..args.runs {
+        let mut run = Command::new(&program);
+        run.args(std::env::args_os().skip(1))
+            .arg("--is-one-of-runs");
+        let output = run.stderr(Stdio::inherit()).output().map_err(failed)?;
+        if !output.status.success() {
+            return Err(Failure::new(format!("a run ended with {}", output.status)));
+        }
+        let table = serde_json::from_slice(&output.stdout);
+        tables.push(table.map_err(|error| Failure::new(format!("a run has no table: {error}")))?);
+    }
+    print(&printed(&Table::of_runs(&tables), is_json(args))?)
+}
+
+/// Returns whether the rows are printed as JSON.
+fn is_json(args: &BenchArgs) -> bool {
+    let own = args
+        .own
+        .as_ref()
+        .map(|BenchCommand::Breakpoint(bench)| breakpoint(bench).1);
+    args.is_one_of_runs || own.unwrap_or(args.json)
 }
 
 fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {

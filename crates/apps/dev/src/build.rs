@@ -92,7 +92,7 @@ fn turns(round: usize) -> [usize; CASES.len()] {
 /// Measures a build, if there is a source, and a load that contends.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "build",
+        bench: "build".into(),
         ..Table::default()
     };
     match source() {

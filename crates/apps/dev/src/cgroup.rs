@@ -107,7 +107,7 @@ const READINGS: u32 = 2;
 /// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "cgroup",
+        bench: "cgroup".into(),
         ..Table::default()
     };
     let folder = Folder::new(RINGS[RINGS.len() - 1])?;

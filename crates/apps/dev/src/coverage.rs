@@ -71,7 +71,7 @@ const READY: &str = "ready";
 /// Measures the share of each binary's functions that are patched by a jump.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "coverage",
+        bench: "coverage".into(),
         rows: Vec::new(),
         ..Table::default()
     };
@@ -162,7 +162,7 @@ fn add(table: &mut Table, case: &str, session: &Session) {
         case: case.to_owned(),
         sites: Some(all),
         value: 100.0 * jumps as f64 / all.max(1) as f64,
-        unit: "%",
+        unit: "%".into(),
         ..TableRow::default()
     });
     let mut reasons = std::collections::BTreeMap::from([("no jump fits there: a trap", traps)]);

@@ -49,7 +49,7 @@ const INSTRUMENTS: [(&str, &[&str]); 4] = [
 /// Measures all phases. An instrument that cannot count here is named in a note.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "interrupt",
+        bench: "interrupt".into(),
         ..Table::default()
     };
     let workshop = Workshop::new("interrupt", PROGRAM)?;

@@ -21,6 +21,7 @@ mod options;
 mod private;
 mod quiet;
 mod resolve;
+mod runs;
 mod schedule;
 mod scope;
 mod table;

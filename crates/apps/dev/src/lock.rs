@@ -77,7 +77,7 @@ const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 /// Measures every site, in all cases in turns.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "lock",
+        bench: "lock".into(),
         ..Table::default()
     };
     let workshop = Workshop::new("lock", PROGRAM)?;

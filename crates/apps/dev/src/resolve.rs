@@ -31,7 +31,7 @@ struct ResolveCase {
 /// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "resolve",
+        bench: "resolve".into(),
         ..Table::default()
     };
     for mappings in MAPPINGS {
@@ -114,7 +114,7 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
         threads: Some(threads),
         value,
         spread: Some(spread),
-        unit: "M/s",
+        unit: "M/s".into(),
         ..TableRow::default()
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         MEAN_NS / 1000
     );
     Ok(Table {
-        bench: "schedule",
+        bench: "schedule".into(),
         rows: table_rows,
         notes: vec![
             about,

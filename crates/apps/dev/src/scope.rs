@@ -33,7 +33,7 @@ struct ScopeTimes {
 /// Measures every site, in all cases in turns.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "scope",
+        bench: "scope".into(),
         ..Table::default()
     };
     let workshop = Workshop::with("scope", PROGRAM, &[("tiptoe.h", tiptoe_scope::HEADER)])?;

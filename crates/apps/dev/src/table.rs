@@ -1,14 +1,16 @@
 //! Tables of results, as text and as JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The results of one bench. Serialized: `{"bench", "rows": […]}`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Table {
     /// The name of the bench.
-    pub bench: &'static str,
+    pub bench: Cow<'static, str>,
     /// Lines in the form of another tool, whose numbers the rows have, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
@@ -20,7 +22,8 @@ pub struct Table {
 }
 
 /// One number and its case.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TableRow {
     /// The case: `off`, `count`, a binary.
     pub case: String,
@@ -56,11 +59,11 @@ pub struct TableRow {
     pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles; half the range of few values.
+    /// Half the distance between the quartiles; half the range of few values, such as those of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
 }
 
 /// The columns. Those without a value in any row are omitted.
@@ -183,7 +186,7 @@ impl TableRow {
             case: case.into(),
             value,
             spread: Some(spread),
-            unit,
+            unit: unit.into(),
             ..TableRow::default()
         }
     }
@@ -234,7 +237,7 @@ impl TableRow {
             number(self.cpu_targets.map(|n| n as usize)),
             percent(self.waiting_percent),
             percent(self.asleep_percent),
-            scaled(self.value, self.spread, self.unit),
+            scaled(self.value, self.spread, &self.unit),
         ]
     }
 }
@@ -340,11 +343,11 @@ mod tests {
             case: "count".into(),
             depth: Some(5),
             value: 0.5,
-            unit: "ns",
+            unit: "ns".into(),
             ..TableRow::default()
         };
         let table = Table {
-            bench: "uprobe",
+            bench: "uprobe".into(),
             rows: vec![row],
             notes: vec!["x".into()],
             ..Table::default()
@@ -361,11 +364,11 @@ mod tests {
             case: "count".into(),
             site: Some("push".into()),
             value: 0.5,
-            unit: "ns",
+            unit: "ns".into(),
             ..TableRow::default()
         };
         let table = Table {
-            bench: "uprobe",
+            bench: "uprobe".into(),
             rows: vec![row],
             ..Table::default()
         };

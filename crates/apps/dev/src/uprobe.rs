@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         .iter()
         .map(|(&(index, case), values)| row(&loads[index], case, values));
     let mut table = Table {
-        bench: "uprobe",
+        bench: "uprobe".into(),
         rows: rows.collect(),
         ..Table::default()
     };

@@ -28,7 +28,7 @@ const PROGRAM: &str = include_str!("watch/program.c");
 /// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
-        bench: "watch",
+        bench: "watch".into(),
         ..Table::default()
     };
     let workshop = Workshop::new("watch", PROGRAM)?;

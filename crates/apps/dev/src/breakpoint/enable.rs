@@ -32,7 +32,7 @@ impl Enable {
         let times = (0..self.rounds).map(|_| self.measure());
         let times = times.collect::<std::io::Result<Vec<f64>>>();
         let mut table = Table {
-            bench: "breakpoint enable",
+            bench: "breakpoint enable".into(),
             ..Table::default()
         };
         match times {

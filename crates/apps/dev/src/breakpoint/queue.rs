@@ -75,7 +75,7 @@ impl Queue {
         let prices = (0..CALIBRATIONS).map(|_| prices::measure(&stress, &sizes, self.line_ns));
         let prices = prices.collect::<Result<Vec<Prices>, Error>>()?;
         let mut table = Table {
-            bench: "breakpoint queue",
+            bench: "breakpoint queue".into(),
             ..Table::default()
         };
         let mut is_quiet = true;

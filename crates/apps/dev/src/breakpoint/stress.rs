@@ -80,7 +80,7 @@ impl Stress {
             }
         }
         let mut table = Table {
-            bench: "breakpoint stress",
+            bench: "breakpoint stress".into(),
             ..Table::default()
         };
         let rows = measured.iter().map(|(case, found)| row(case, found));

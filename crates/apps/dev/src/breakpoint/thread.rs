@@ -70,7 +70,7 @@ struct Measured {
 impl Thread {
     pub(super) fn run(&self) -> Result<Table, Error> {
         let mut table = Table {
-            bench: "breakpoint thread",
+            bench: "breakpoint thread".into(),
             ..Table::default()
         };
         let mut cases = Case::ALL.to_vec();

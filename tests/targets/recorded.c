@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// Calls f(i, j) in known ways, and prints how often: recorded MODE COUNT [wait].
+// recorded MODE COUNT [wait]: calls f(i, j) in known ways, and prints how often.
 //     four   COUNT times on each of four threads, as f(thread, call); a forked child does the same, as f(99, call)
 //     storm  at least COUNT times on one thread that another interrupts 200 times: its handler calls f(-1, signal)
 //     lives  COUNT / 100 times on each of 100 threads, one after another, as f(its id, call)

@@ -1,5 +1,5 @@
 // cflags: -O2 -g -pthread -fno-inline
-// A program whose variables are watched. It prints the number of its own stores.
+// watched MODE ROUNDS [wait]: a program whose variables are watched. Prints the number of its own stores. MODE: see `main`.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>

@@ -23,7 +23,7 @@ const WRITE_TO_STDERR: &[&str] = &[
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number, and writes nothing.
     "crates/core/sys/src/host/inherited.rs",
-    // Writes one line when memory is used up, because escaping would allocate.
+    // Writes one line when memory is used up, because `terminal::say` would allocate.
     "crates/core/sys/src/host/memory.rs",
     // Runs in programs that link it, and writes their own names to their own stderr.
     "crates/engines/lock/src/order/report.rs",

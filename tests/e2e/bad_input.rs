@@ -238,7 +238,7 @@ fn nothing_to_trace() {
 }
 
 #[test]
-fn a_filter_that_is_none() {
+fn a_malformed_filter_is_refused() {
     refused(
         &[
             "probe",
@@ -290,7 +290,7 @@ fn a_function_of_a_library_is_found_there() {
 }
 
 #[test]
-fn a_ready_signal_to_nobody() {
+fn a_ready_descriptor_that_cannot_be_written_to_is_refused() {
     for instrument in [
         &["probe", "main"][..],
         &["lock"],

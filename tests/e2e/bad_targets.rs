@@ -40,7 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Copied by another process, because a test that forks at this moment would inherit the
+        // Copied by another process. Otherwise a test that forks at this moment would inherit the
         // writing descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());

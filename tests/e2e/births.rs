@@ -1,6 +1,6 @@
 //! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a
-//! process in which a thread raises a blocked fault. Such threads are being created, sleep with a
-//! mask, run a handler, block signals by their own system calls, or are children of vfork.
+//! process in which a thread raises a blocked fault. Such a thread is being created, sleeps under a
+//! mask, runs a handler, blocks signals by inline system calls, or is a child of vfork.
 
 use std::path::Path;
 use std::process::Command;
@@ -60,8 +60,8 @@ fn ends_well(process: Process) {
     );
 }
 
-/// A new thread leaves pthread_create with every signal blocked. A hook that was being written or
-/// removed just then killed its program.
+/// A new thread begins with every signal blocked. A trap byte of a hook that was being written or
+/// removed at that moment killed the program.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));
@@ -105,8 +105,9 @@ fn everything_at_once_survives_attach_and_detach() {
     ends_well(process);
 }
 
-/// The kernel resets the handlers of such a child. Its libc has no symbols, and describes clone3
-/// only up to the system call. A trap byte killed the child, and posix_spawn reported success.
+/// clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND): a trap byte killed it,
+/// and posix_spawn reported success. This libc has no symbols, and describes clone3 only up to the
+/// system call.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -123,8 +124,8 @@ fn children_without_handlers_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Go's runtime blocks signals by its own system calls while it creates a thread, and C code
-/// creates threads at the same time.
+/// Go's runtime blocks signals by inline system calls while it creates a thread, and C code creates
+/// threads at the same time.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn threads_of_go_and_c_survive_attach_and_detach() {

@@ -192,7 +192,7 @@ fn a_signal_ends_tiptoe_while_it_reads() {
 
 /// Files of a target were mapped, so that tiptoe died of SIGBUS when one was truncated.
 #[test]
-fn a_file_that_is_truncated_while_it_is_read_ends_nobody() {
+fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     const LONG: u64 = 64 << 20;
     let folder = Folder::new("truncated");
     let (program, debug) = folder.stripped(LONG);

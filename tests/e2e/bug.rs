@@ -92,7 +92,7 @@ fn it_writes_what_its_output_lists() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// A folder with anything else in it would be sent with the report.
+/// Files that are already in the folder would be sent with the report.
 #[test]
 fn an_existing_folder_is_refused_and_stays_as_it_is() {
     let place = place("bug-exists");

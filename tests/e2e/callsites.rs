@@ -43,7 +43,7 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of C's and C++'s runtimes are skipped: the author of any other library is a user.
+/// Only frames of the C and C++ runtimes are skipped, because any other library's author is a user.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");

@@ -120,7 +120,7 @@ fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), Strin
 
 type Build = fn() -> Result<Program, String>;
 
-/// Quick programs come first, because `make test` runs only the first ones.
+/// Quick programs are first, because `make test` runs only those.
 const PROGRAMS: [(&str, Build); 16] = [
     ("perl", || Program::new("perl", &["-e", PERL], "seed\n")),
     ("libm", || Ok(Program::at(target("libm"), &[], "go\n"))),

@@ -1,5 +1,5 @@
 //! Programs that give up rights while they are traced. The agent's thread must never hold a right
-//! that the program has not. If it cannot give the same up, it must leave, also while tiptoe is
+//! that the program lacks. If it cannot give up the same right, it must end, also while tiptoe is
 //! stopped.
 
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ impl Confined {
         assert_eq!(report.count("called"), 1000, "{ways}");
     }
 
-    /// Asserts that the agent continues.
+    /// Asserts that the agent stays and counts to the end.
     fn goes_on(self, ways: &str) {
         let report = self.end();
         assert_eq!(report.count("called"), 2000, "{ways}: {:#}", report.value);
@@ -104,7 +104,7 @@ fn a_program_in_which_no_thread_can_begin_is_put_back() {
 }
 
 /// An unshare by an inline system call does not end the agent's thread, and a time namespace still
-/// allows threads. The trace must go on, and the program must be restored at its end.
+/// allows threads. The trace must continue, and the program must be restored at its end.
 #[test]
 fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
     if !is_root() {
@@ -129,7 +129,7 @@ fn a_stopped_tiptoe_leaves_no_program_patched() {
 /// After an inline system call the agent's thread was still in the old namespace, under the old
 /// root, or outside the new filter.
 #[test]
-fn a_thread_of_the_agents_has_no_place_that_the_program_left() {
+fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
@@ -143,7 +143,7 @@ fn a_thread_of_the_agents_has_no_place_that_the_program_left() {
     }
 }
 
-/// Only tiptoe checked this, so that nothing did while tiptoe was stopped.
+/// Only tiptoe checked this, so a stopped tiptoe left the agent's thread where it was.
 #[test]
 fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
     if !is_root() {
@@ -183,8 +183,8 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// The agent's thread has no right that it could have to give up. So it continues, and a stopped
-/// tiptoe makes no difference.
+/// The agent's thread has no rights, so there is none to give up: it continues, also while tiptoe is
+/// stopped.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {

@@ -51,9 +51,8 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// Functions that are little more than a system call. The call is made in the trampoline and must
-/// be restartable there. `read` has a comparison before the call, which is executed again after a
-/// signal.
+/// Functions that are little more than a system call. The trampoline makes the call, which must be
+/// restartable there. In `read` a comparison precedes the call, and runs again after a signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);

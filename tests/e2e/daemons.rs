@@ -100,9 +100,8 @@ fn a_daemon_that_tiptoe_started_has_its_code_back() {
     }
 }
 
-/// If the agent can enter but must not write code, the kernel counts.
 #[test]
-fn a_daemon_that_locks_its_code_is_the_kernels() {
+fn a_daemon_whose_code_cannot_be_written_is_counted_by_the_kernel() {
     let Some((mut process, _)) = daemon("locked") else {
         return;
     };

@@ -107,7 +107,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     );
     let asked: Vec<String> = requests.try_iter().collect();
     assert_eq!(asked, [format!("/buildid/{}/debuginfo", program.build_id)]);
-    // The client's cache is read without a server, and without the variable.
+    // The client's cache is read without a server or DEBUGINFOD_URLS.
     let said = output(program.watch("", "cache").env_remove("DEBUGINFOD_URLS"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(
@@ -117,8 +117,8 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     assert_eq!(requests.try_iter().count(), 0);
 }
 
-/// Regression: a command that was held at exec was taken for one that had ended, so that a signal did
-/// not kill it, and it began when tiptoe ended.
+/// A command that was held at exec was taken for one that had ended: a signal did not kill it, and it
+/// began when tiptoe ended.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
     let program = Stripped::new();

@@ -11,7 +11,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// What a command of the documentation names, and what is run in its place, in this order. Words in
+/// Texts of documented commands, and what this test puts in their place, in this order. Words in
 /// capitals on the right are programs and cgroups of the test.
 const REPLACED: &[(&str, &str)] = &[
     // Servers of the pages' authors.
@@ -31,7 +31,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("db,web", "GROUP/db,GROUP/web"),
     ("'system.slice/*'", "'GROUP/*'"),
     ("--for-each-cgroup NAMES", "--for-each-cgroup GROUP/db"),
-    // What the reader chooses.
+    // Placeholders.
     ("-e EVENTS -- CMD", "-e cs -- HOT 1 100"),
     ("-- CMD ARG…", "-- HOT 1 100"),
     ("--under FUNC …", "--under main -- HOT 1 100"),
@@ -54,7 +54,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("-p PID", "-p REDIS"),
 ];
 
-/// Commands that trace until Ctrl-C where nothing else ends them.
+/// Commands that trace until Ctrl-C unless something else ends them.
 const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 
 /// The end of an endless command in this test.
@@ -159,7 +159,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// Otherwise a rule for a removed command would stay, and may hit another one.
+/// A rule for a removed command might change another command.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();
@@ -241,7 +241,7 @@ fn every_command_of_the_documentation_works() {
             !run.contains('…'),
             "{page}: nothing replaces the `…` in: {line}"
         );
-        // A command that writes files writes them where no other does.
+        // Each command has its own folder for files that it writes.
         let place = folder.join(at.to_string());
         fs::create_dir_all(&place).expect("a temporary folder");
         let mut shell = Command::new("bash");

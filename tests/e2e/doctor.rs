@@ -202,7 +202,7 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
 
 /// A user without rights gets the one line that would help, and that line must help.
 #[test]
-fn a_user_without_rights_is_told_how_to_get_them() {
+fn the_fix_for_missing_rights_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
@@ -273,7 +273,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     assert!(program.finish().1.success());
 }
 
-/// Returns what a process is listed with.
+/// Returns what doctor says that a process traces.
 fn listed(pid: u32) -> Vec<String> {
     let report = doctor(&mut command());
     let foreign = report["foreign"].as_array().expect("a list").clone();

@@ -41,7 +41,7 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// The wait of a cancelled thread had no row, and was said not to be over.
+/// A cancelled thread's wait had no row, and the report said that it was not over.
 #[test]
 fn a_cancelled_wait_was_not_over() {
     let mut program = Process::waiting(&target("cancelled"), &[]);

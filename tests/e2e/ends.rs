@@ -1,5 +1,4 @@
-//! Traces that end early, such as traps that are hit too often, must be reported; normal ends must
-//! not.
+//! The report must say when a trace or a probe ended early, and must not say so of a normal end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Runs like [`Probe::run`], without `--budget off`.
+/// Runs the target `storm` within the default budget.
 fn within_budget(spec: &str, calls: &str) -> Report {
     let output = command()
         .args(["probe", spec, "--json", "--"])
@@ -61,7 +60,7 @@ fn a_trap_stays_on_with_the_budget_off() {
 
 /// The report must have the signal and the CPU time, although /proc of the dead process is empty.
 #[test]
-fn a_target_that_is_killed_is_told_with_its_cpu_time() {
+fn a_killed_targets_signal_and_cpu_time_are_reported() {
     let mut waiting = Waiting::through(&["env"], &target("hot"), &["1", "0"]);
     let site = waiting.site("add");
     let attached = Probe::new(&["add"])
@@ -69,8 +68,7 @@ fn a_target_that_is_killed_is_told_with_its_cpu_time() {
         .attach(&[waiting.pid]);
     site.wait_probed();
     waiting.process.go();
-    // tiptoe reads the CPU time fifty times a second, so that the last reading may miss up to 20
-    // ms.
+    // tiptoe reads the CPU time every 20 ms, so the last reading may miss up to that much.
     wait_until("CPU time of the target", LIMIT, || {
         cpu_ticks(waiting.pid) > 20
     });
@@ -103,7 +101,7 @@ fn a_program_that_exits_has_not_run_another() {
 }
 
 #[test]
-fn a_filter_is_told_beside_the_cost() {
+fn the_cost_of_a_rejected_call_is_reported() {
     let run = Probe::new(&["add"])
         .with(&["--filter", "arg1 == 77"])
         .run(&target("hot"), &["1", "1000"]);
@@ -161,7 +159,7 @@ fn a_signal_for_tiptoe_ends_the_command() {
 
 /// A command may take its time to end. tiptoe waits for it, unless the signal is sent again.
 #[test]
-fn a_command_that_goes_on_is_told() {
+fn a_command_that_ignores_sigterm_is_reported() {
     let (mut tiptoe, report) = ready("trap '' TERM; echo on; read line");
     assert_eq!(tiptoe.line(), "on");
     // Sent repeatedly, because two signals that arrive while tiptoe detaches count as one.
@@ -175,8 +173,8 @@ fn a_command_that_goes_on_is_told() {
     assert!(report.contains("the command continues"), "{report}");
 }
 
-/// Signals had no effect before the command's exec, so that tiptoe outlived `timeout`; later its
-/// child stayed.
+/// Before the command's exec, signals had no effect, so tiptoe outlived `timeout`. Once that was
+/// fixed, its child stayed.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");
@@ -260,7 +258,7 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// The count was extrapolated from the time until then, as if the rest had been like it.
+/// The count was scaled to the whole run by time, although the later rate is unknown.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");

@@ -29,10 +29,9 @@ struct Load {
 }
 
 impl Load {
-    /// Starts the program. `None`, with a note, if uprobes cannot be used here. Each test needs a
-    /// file of its own: when a uprobe is removed, the kernel restores the file's byte in every
-    /// process with uprobes in that file, if a trap byte is at that address, be it the kernel's or
-    /// ours.
+    /// Starts the program. `None`, with a note, if uprobes cannot be used here. Each test needs its
+    /// own file: when a uprobe is removed, the kernel restores the file's byte in every process with
+    /// uprobes in that file, even if the trap byte there is ours.
     fn start(test: &str) -> Option<Load> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -215,9 +214,9 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// Foreign probes are on our sites when we detach, and are removed later. If both are the same trap
-/// byte, ours is removed with it. This is always so on a two-byte loop, and on a call or jump if
-/// there is no room nearby, because most of its bytes are kept.
+/// Foreign probes are on our sites when we detach, and are removed later. If both share one trap
+/// byte, our detach removes it, so the foreign probe is dead. A two-byte loop always has a trap byte;
+/// a call or jump has one if there is no room nearby, because most of its bytes must stay.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
@@ -246,9 +245,8 @@ fn foreign_probes_outlast_ours() {
     load.ends_well();
 }
 
-/// A foreign probe on an inner instruction diverts our jump. No thread runs the function in
-/// between, so that tiptoe has time to remove the jump, and to restore it when the foreign probe is
-/// removed.
+/// A foreign probe on an instruction inside our jump changes the jump's target. tiptoe must remove
+/// the jump, and restore it after the foreign probe. No thread runs the function in between.
 #[test]
 fn a_foreign_probe_is_inside_our_jump() {
     let function = "first_frame";

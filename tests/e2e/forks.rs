@@ -34,8 +34,8 @@ fn without_forks_none_is_priced() {
 struct Copied {
     /// Its mappings.
     mappings: u64,
-    /// Pages in page tables that are copied: those of mappings in which a page is the process's own. The others' are
-    /// not, because a child can read them from their files.
+    /// Pages whose table entries are copied: those of mappings with a private page. The child reads other mappings
+    /// from their files.
     pages: u64,
 }
 
@@ -69,7 +69,7 @@ impl Copied {
     }
 }
 
-/// Returns what forks of a waiting process copy more while it is traced: mappings, and pages.
+/// Returns how many more mappings and pages a fork copies while the process is traced.
 fn added(probe: &Probe) -> [u64; 2] {
     let mut waiting = Waiting::through(&["env"], &target("forks"), &[FORKS]);
     let bare = Copied::of(waiting.pid);

@@ -105,8 +105,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// A pending handler may jump out of the borrowed thread or end it when it resumes. tiptoe believed
-/// that the thread had never returned, and this and each later attach failed.
+/// When a borrowed thread resumes, a pending signal's handler may jump elsewhere, or a cancellation
+/// may end the thread. tiptoe believed that it never returned: this and each later attach failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -211,7 +211,7 @@ fn an_agent_of_another_build_is_left_alone() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Copied by another process, because a test that forks at this moment would inherit the writing
+    // Copied by another process. Otherwise a test that forks at this moment would inherit the writing
     // descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
     let mut install = Command::new("install");
     assert!(

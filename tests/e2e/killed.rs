@@ -1,4 +1,4 @@
-//! What killed tiptoes leave in a program must not accumulate.
+//! What a killed tiptoe leaves in a program must not accumulate.
 
 use std::time::Duration;
 

@@ -328,7 +328,7 @@ fn what_cannot_be_done_is_said_with_status_2() {
 }
 
 #[test]
-fn a_user_without_rights_is_told_which() {
+fn the_missing_rights_are_named() {
     if !is_root() {
         return skipped("a user without rights", "not root");
     }
@@ -354,8 +354,8 @@ fn a_user_without_rights_is_told_which() {
     );
 }
 
-/// Regression: the trace of a process that had ended lasted until its parent waited for it, and its
-/// session had no command line.
+/// The trace of a process that had ended lasted until its parent reaped it, and its session had no
+/// command line.
 #[test]
 fn a_zombie_has_ended() {
     if !is_possible() {

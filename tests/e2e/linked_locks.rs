@@ -9,8 +9,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// Additional time of the first waits, which calibrate the clock and touch memory for the first
-/// time, and of waits that were preempted between the two clocks.
+/// Additional time of the first waits, which calibrate the clock and fault in memory, and of waits
+/// that were preempted between the two clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// Below this number of waits a percentile may be one of the first waits.
 const MANY: u64 = 500;
@@ -43,7 +43,7 @@ fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
 }
 
-/// Their lengths must be the same, up to the time between the two clocks.
+/// The lengths of the waits must be the same, up to the time between the two clocks.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_server_s_own_histograms_agree() {
@@ -52,7 +52,7 @@ fn a_server_s_own_histograms_agree() {
 
 /// Compares tiptoe's times of a lock with those that the lock recorded, for `count` waits.
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
-    // tiptoe's wait encloses the hook's, and begins and ends some instructions apart from it.
+    // tiptoe's wait begins some instructions before the hook's and ends some after it.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
     let apart = count * 2_000 + ours / 10 + FIRST_NS;
     assert!(
@@ -95,7 +95,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
 
 /// The releaser must be found although the library waits at its own futex words.
 #[test]
-fn who_held_a_named_lock_is_told() {
+fn the_holder_of_a_named_lock_is_reported() {
     let run = traced(&[]);
     let report = run.good();
     let row = row(report, "journal", "mutex", None);
@@ -103,9 +103,8 @@ fn who_held_a_named_lock_is_told() {
     assert!(!blame.is_empty(), "{row:#}");
 }
 
-/// Names of locks must appear in other groupings as well.
 #[test]
-fn named_locks_are_told_by_type_and_callsite() {
+fn named_locks_are_grouped_by_type_and_callsite() {
     let by_type = traced(&["--by", "type"]);
     let has = |run: &Run, what: &str| {
         let rows = rows(run.good()).to_vec();
@@ -117,9 +116,8 @@ fn named_locks_are_told_by_type_and_callsite() {
     assert!(has(&by_site, "lock_server:"));
 }
 
-/// Without the agent, the rows are those of the futex calls.
 #[test]
-fn without_tiptoe_they_are_their_own() {
+fn the_server_works_without_tiptoe() {
     let requests = scaled(200_000).to_string();
     let output = Command::new(rust_target(SERVER)).arg(requests).output();
     let output = output.expect("it runs");

@@ -81,7 +81,7 @@ fn every_kind_of_name_is_looked_for_in_it() {
 
 /// Loaded and unloaded 10,000 times by four threads, alternating with another library.
 #[test]
-fn it_comes_and_goes_in_threads() {
+fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     let (one, other) = (library("loaded"), library("loaded_other"));
     let rounds = (scaled(10_000) / 4).max(50).to_string();
     for options in [&[][..], &["--latency"]] {
@@ -179,7 +179,7 @@ fn a_mapping_at_an_unloaded_librarys_address_is_not_patched() {
 }
 
 #[test]
-fn a_library_that_never_comes_is_told() {
+fn a_library_that_is_never_loaded_is_reported() {
     let library = library("loaded");
     let arguments: &[&str] = &["1", "1", "0", &library];
     let run = Probe::new(&["libnever.so:*"]).run(&target("loads"), arguments);

@@ -116,8 +116,8 @@ fn check_all_and<'a>(
     }
 }
 
-/// In a run with at most this number of waits all may be joins, because in a short run no two
-/// threads may have met at the lock.
+/// With at most this number of waits, all may be joins, because in a short run no two threads may
+/// have met at the lock.
 const JOINS: u64 = 4;
 
 /// Asserts that the counts are the kernel's, and that a row has this type and variable.

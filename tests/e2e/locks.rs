@@ -175,7 +175,7 @@ fn a_deadlock_is_found() {
 /// rwlock has the number of its readers. A thread that ran when tiptoe attached must have its stack
 /// named as well.
 #[test]
-fn locks_are_told_by_where_they_lie() {
+fn unnamed_locks_are_named_by_their_location() {
     let name = format!("tiptoe-locks-{}", std::process::id());
     let path = std::env::temp_dir().join(&name);
     let file = path.to_str().expect("a name");
@@ -257,7 +257,7 @@ fn a_deadlock_has_its_age() {
 
 /// The readers while one thread waits to write, and while another waits to read after that writer.
 #[test]
-fn readers_are_told() {
+fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
     let report = run.good();
     let all = rows(report).iter();
@@ -374,7 +374,7 @@ fn every_hold_is_counted() {
         let sum = |what: &str| -> u64 { holds.iter().filter_map(|hold| hold[what].as_u64()).sum() };
         let count = sum("count");
         if !kind.starts_with("rw") {
-            // Spinning was counted as holding: a spin lock was held for longer than there was time.
+            // Spinning was counted as holding: spin locks were held for longer than the run.
             let time = report.value["duration_ns"].as_u64();
             assert!(
                 Some(sum("total_ns")) <= time,
@@ -411,7 +411,7 @@ fn waits_of_ended_threads_stay_theirs() {
     assert!(slept.iter().all(|(_, slept)| *slept >= 1), "{slept:?}");
 }
 
-/// A ring through a join had no deadlock, and a holder that does not wait had no name. Several processes were refused.
+/// A ring through a join was no deadlock, a holder that does not wait had no name, and several processes were refused.
 #[test]
 fn a_ring_through_a_join_was_not_named() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));

@@ -78,9 +78,9 @@ fn names_may_be_any_bytes() {
     assert_eq!(report.count("called"), 1000);
 }
 
-/// A forked child has no agent that its calls could wait for.
+/// A forked child has no agent's thread, so its calls must not wait for that thread's end.
 #[test]
-fn a_forked_child_gives_up_what_it_likes() {
+fn a_forked_child_may_give_up_rights() {
     check(&target("privileges"), &["child"]);
 }
 
@@ -133,9 +133,8 @@ fn the_agent_is_none_of_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Trampolines followed the first word of whatever memory the thread had instead of libc's
-/// thread-local block, so that the program crashed or was overwritten. The agent must leave before
-/// that, and the report must say so.
+/// Trampolines took the first word of the thread's own block for libc's pointer and followed it: the
+/// program crashed or was overwritten. The agent must leave before that, and the report must say so.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -148,7 +147,8 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
-/// Nobody sees code that is written at run time. A thread's first hit wrote to its block.
+/// No hook sees a system call in code that is written at run time. The first hit after it wrote to
+/// the thread's own block.
 #[test]
 fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     let run = Probe::new(&["own"]).run(&target("own_storage"), &["written"]);
@@ -169,8 +169,8 @@ fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     }
 }
 
-/// A call that such a thread was in returned through code that looked for our words in the other
-/// block, and died.
+/// A call that began on libc's block returned on the thread's own one, looked for tiptoe's words
+/// there, and the program died.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");

@@ -1,4 +1,4 @@
-//! Functions must be reported by names of which no two look the same.
+//! No two functions may be reported by the same name.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -65,7 +65,7 @@ fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     }
 }
 
-/// A library's file name may be no text, and may contain colons; `[` begins no set in it.
+/// A library's file name may contain colons and bytes that are not UTF-8, and `[` begins no set in it.
 #[test]
 fn libraries_of_any_name_are_found() {
     let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tiptoe_tests::{Probe, Report, target};
 
-/// Returns the parts of `works` by their keys without thread ids; of one name the greater comes
-/// first.
+/// Returns the parts of `works` by thread name, the largest of each name first.
 fn parts(options: &[&str]) -> (Report, BTreeMap<String, Vec<Value>>) {
     let run = Probe::new(&["works"])
         .with(options)

@@ -99,10 +99,9 @@ fn the_kernel_splits_nothing() {
     refused("answer", &["--via", "kernel", "--by", "thread"], "--by");
 }
 
-/// The kernel's probes are in files, so that they count after an exec as well; the report must say
-/// so.
+/// The kernel's probes are in files, so they count after an exec as well; the report must say so.
 #[test]
-fn exec_under_the_kernel_is_told() {
+fn kernel_probes_that_outlive_an_exec_are_reported() {
     if !std::path::Path::new("/sys/kernel/tracing/set_event").exists() {
         return skipped("exec", "needs tracefs");
     }
@@ -115,8 +114,8 @@ fn exec_under_the_kernel_is_told() {
     }
 }
 
-/// If two probes were within one jump, the kernel took the second one. Its trap byte changed the
-/// jump's target: SIGSEGV. Each must be counted, or refused with the other one's name.
+/// If two probes were within one jump, the second one became a kernel uprobe, whose trap byte changed
+/// the jump's target: SIGSEGV. Each must be counted, or refused with the other one's name.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");
@@ -161,7 +160,7 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let why = "inside a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
-    // With another probe that is fine, and must continue to count while the program runs.
+    // Another probe of the same tiptoe is accepted, and must count while the program runs.
     let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
     second.wait_ready();
     process.go();

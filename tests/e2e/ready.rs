@@ -105,7 +105,7 @@ fn counting_began_with_the_first_process() {
     }
     let first = Waiting::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
-    // The agent cannot enter the second one for seconds, and leaves it to the kernel then.
+    // The agent cannot enter the second one for seconds; then the kernel counts it.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
     let attached = Probe::new(&["add"]).attach(&[first.pid, second.pid()]);

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, target_with};
 
-/// The records that fit into a thread's ring if nothing reads it. The ring's first word is its
-/// owner's id.
+/// The records that fit into a thread's ring if nothing reads it. One more cell announces the
+/// thread.
 const ROOM: u64 = 8191;
 
 /// One line.
@@ -230,7 +230,7 @@ fn beyond_the_budget_calls_are_only_counted() {
 }
 
 #[test]
-fn below_a_function_alone() {
+fn only_calls_below_a_function_are_recorded() {
     let count = ROOM - 1;
     let (recorded, calls) = run("below", count, &["--budget", "off", "--under", "g"]);
     recorded.assert_adds_up(calls);
@@ -242,7 +242,7 @@ fn below_a_function_alone() {
 }
 
 #[test]
-fn in_a_library_that_comes_later() {
+fn calls_in_a_library_loaded_later_are_recorded() {
     const ROUNDS: u64 = 20;
     let library = target("loaded");
     let (mut command, lines) = recording("libloaded.so:loaded_work", &["--budget", "off"]);

@@ -138,7 +138,7 @@ impl Both<'_> {
     }
 }
 
-/// The time for which such copies may hold what was released.
+/// The time for which such copies may keep a released register.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn is_full(opened: &std::io::Result<Breakpoint>) -> bool {

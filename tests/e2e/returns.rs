@@ -1,5 +1,5 @@
-//! Probes on the ends of calls, with programs that return every kind of value in every way, and
-//! print how often each function was entered, returned and was left.
+//! Probes on the ends of calls. The programs return every kind of value in every way, and print how
+//! often each function was entered, returned and was left.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -87,7 +87,7 @@ pub fn attached(program: &Path, arguments: &[&str], room: Room) {
     }
 }
 
-/// Checks both.
+/// Checks the program started and attached to.
 pub fn check(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     started(program, arguments, Room::Enough);
@@ -246,7 +246,7 @@ fn signals_stay_the_programs() {
 /// Calls returned through the address of an earlier session's trampoline, which another trampoline
 /// had taken.
 #[test]
-fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
+fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     let program = target("hot");
     let functions = ["add", "down", "digits", "scale", "fill", "choose"];
     let mut process = Process::waiting(&program, &["4", "0"]);
@@ -265,8 +265,7 @@ fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
     assert!(status.success(), "{status}");
 }
 
-/// If a function's return address cannot be found, it was left to the kernel, or refused
-/// altogether.
+/// A function whose return address cannot be found was left to the kernel, or refused.
 #[test]
 fn entries_are_counted_where_calls_cannot_be_followed() {
     let run = Probe::new(&["carried", "plain"])
@@ -289,7 +288,7 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
     );
 }
 
-/// Of `uprobe:F uretprobe:F` only the first counted, and nothing said so.
+/// Of `uprobe:F uretprobe:F` only the first was counted, and nothing said so.
 #[test]
 fn the_second_event_of_a_function_was_dropped_silently() {
     for [first, second] in [

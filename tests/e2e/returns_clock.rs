@@ -61,7 +61,7 @@ fn a_forked_child_that_forbids_itself_the_clock_returns() {
 
 #[test]
 fn a_thread_may_have_forbidden_itself_the_clock_before_its_first_call() {
-    // No hook sees that. A trampoline that records calls asks nobody.
+    // No hook sees that. Without `--record`, whose trampolines read the clock unchecked.
     survives("before", &[&[], &["--latency"]]);
 }
 

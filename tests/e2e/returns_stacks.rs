@@ -66,8 +66,8 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     }
 }
 
-/// A jump may come between tiptoe's count and the program's, so that they may differ by one for
-/// each signal.
+/// A jump may happen between tiptoe's count and the program's, so the two may differ by one for each
+/// signal.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
@@ -145,8 +145,7 @@ fn threads_end_inside() {
     );
 }
 
-/// Returns a target whose threads are inside calls, and the report of a tracer that has detached
-/// meanwhile.
+/// Returns a target whose threads are inside calls, and the report of a tracer that has detached.
 fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
@@ -183,7 +182,7 @@ fn frames_outlive_the_tracer() {
     }
 }
 
-/// A later tracer must not count the ends of calls that were made before it.
+/// A later tracer must not count the ends of calls that began before it.
 #[test]
 fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
     let program = target("ret_stay");

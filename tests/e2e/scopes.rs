@@ -47,7 +47,7 @@ fn hits_are_of_the_scope_that_their_thread_is_in() {
 }
 
 #[test]
-fn timed_calls_are_told_by_scope() {
+fn timed_calls_are_grouped_by_scope() {
     let report = probe(&["--latency"], &["calls", "2", "1000"]);
     assert_eq!(parts(&report, "returns"), calls(2000));
 }
@@ -82,9 +82,9 @@ fn futures_take_their_scopes_along() {
     }
 }
 
-/// Scopes of a library that is loaded later, unloaded, and loaded again.
+/// The library is also unloaded and loaded again.
 #[test]
-fn libraries_that_come_later_tell_of_scopes() {
+fn scopes_of_libraries_loaded_later_are_counted() {
     let Some(stat) = stat("syscalls:sys_enter_getppid") else {
         return;
     };
@@ -128,7 +128,7 @@ fn handlers_enter_scopes_of_their_own() {
 }
 
 #[test]
-fn what_finds_no_room_is_told_together() {
+fn scopes_without_room_are_counted_together() {
     let report = probe(&[], &["many", "1", "3000"]);
     let parts = parts(&report, "count");
     assert_eq!(parts.values().sum::<u64>(), 3000);
@@ -232,7 +232,7 @@ fn cpu_time_is_that_of_threads_that_run() {
 }
 
 #[test]
-fn running_programs_tell_of_scopes_from_then_on() {
+fn scopes_of_a_running_program_count_from_the_attach_on() {
     let Some(stat) = stat("page-faults") else {
         return;
     };
@@ -254,7 +254,7 @@ fn running_programs_tell_of_scopes_from_then_on() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_requests_are_refused() {
     for (words, said) in [
         (
             &["stat", "--by", "scope", "-a"][..],

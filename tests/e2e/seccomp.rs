@@ -126,8 +126,8 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A traced program's child must make none of the agent's calls, and must have no trap byte when it
-/// is about to install a filter or to be traced by its parent.
+/// A traced program's child must make no call for the agent. When it is about to install a filter or
+/// to be traced by its parent, it must have no trap byte.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];

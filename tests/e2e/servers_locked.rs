@@ -1,5 +1,4 @@
-//! The locks of servers under load. What PostgreSQL and memcached do under `tiptoe lock` was looked
-//! at by hand only.
+//! The locks of servers under load.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -263,7 +263,7 @@ fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);
 }
 
-/// The handler was called for a fault whose signal was blocked, and for its own faults for ever.
+/// The program's handler was called for faults whose signal was blocked, and for its own for ever.
 #[test]
 fn faults_of_blocked_signals_kill() {
     let program = target("refaults");

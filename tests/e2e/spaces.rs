@@ -78,9 +78,8 @@ fn a_probe_that_was_copied_along_still_counts() {
     replaced("copy");
 }
 
-/// A second mapping of one page made a second module of the program. Its other functions, which it
-/// does not have, were counted a second time by kernel uprobes, which the agent then reported as
-/// another tracer's.
+/// A second mapping of one page was taken for a second copy of the program. Functions on other pages,
+/// which that mapping lacks, also got kernel uprobes, which the agent reported as another tracer's.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);

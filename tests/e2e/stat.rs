@@ -168,7 +168,7 @@ fn a_program_has_a_task_clock() {
     let run = counted(&["--json", "-e", "task-clock"], &["spins", "100"]);
     let session = session(&run);
     assert!(value(&session, "task-clock") > 0.0, "{session:#}");
-    // The kernel splits the time by its ticks, all of which may have come during system calls.
+    // The kernel splits the time by its ticks, which may all have been during system calls.
     let times = ["user_ns", "sys_ns"].map(|key| session["stat"][key].as_f64());
     assert!(
         times.into_iter().sum::<Option<f64>>() > Some(0.0),

@@ -80,7 +80,7 @@ fn estimates_are_near() {
     for lock in ["even", "odd"] {
         let row = row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
-        // The sampling must take both locks in turn, in whatever order their waits occur.
+        // Sampling must cover both locks, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
         // The weights add up to the number of waits, within a factor of two.
         let stood = stood(row);

@@ -51,8 +51,8 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
 }
 
 /// A report's note on calls that the kernel did not count for it. If another test's tiptoe is
-/// preempted while it changes a BPF map, the kernel runs no program on that CPU, so that perf alone
-/// counts a call there.
+/// preempted while it changes a BPF map, the kernel runs no program on that CPU. Only perf counts a
+/// call there.
 const MISSED: &str = "the kernel did not run the program";
 
 /// Returns the number of missing runs of its programs.
@@ -80,8 +80,8 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// A run with at most this number of waits may have only joins, because in a short run no two
-/// threads may have met at the lock.
+/// With at most this number of waits, all may be joins, because in a short run no two threads may
+/// have met at the lock.
 const JOINS: u64 = 4;
 
 /// Asserts that all calls are in the right rows and none was dropped.
@@ -299,9 +299,9 @@ fn a_program_under_seccomp_is_seen() {
     );
 }
 
-/// A foreign probe is on the agent's site, so the tracepoints count that site alone.
+/// A foreign probe is on the agent's site, so the kernel's tracepoints must count that site's calls.
 #[test]
-fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
+fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     if !is_possible() {
         return;
     }

@@ -84,7 +84,7 @@ fn calls_that_began_before_the_trace_are_none_of_it() {
 }
 
 #[test]
-fn it_goes_with_filters_and_threads_and_globs() {
+fn under_combines_with_filters_threads_and_globs() {
     let program = target("under");
     let filtered = below(&["step", "--filter", "arg0 > 1000000"]).run(&program, &["plain"]);
     assert_eq!(filtered.good().count("step"), 0);
@@ -103,9 +103,9 @@ fn it_goes_with_filters_and_threads_and_globs() {
     );
 }
 
-/// Even under a tiny budget, being inside a call must not be reduced to counting.
+/// No budget may reduce the outer function to counting, because nothing would then count as below it.
 #[test]
-fn a_budget_does_not_close_it() {
+fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");
     let ask = [ASKS[1], &["--under", "serves"]].concat();
     let run = Probe::within("0.0001", &ask).run(&program, &["threads"]);
@@ -116,7 +116,7 @@ fn a_budget_does_not_close_it() {
 }
 
 #[test]
-fn what_cannot_be_told_is_refused() {
+fn impossible_requests_are_refused() {
     let program = target("under");
     let refused = |arguments: &[&str], why: &str| {
         let run = Probe::new(arguments).run(&program, &["plain"]);

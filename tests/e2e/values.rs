@@ -37,7 +37,7 @@ fn each_value_is_counted_exactly() {
 }
 
 #[test]
-fn more_values_than_there_is_room_for_are_told() {
+fn values_without_room_are_counted_together() {
     let report = by("arg0", &[]);
     let parts = parts(&report, "many");
     let others = parts["(other values)"];
@@ -48,7 +48,7 @@ fn more_values_than_there_is_room_for_are_told() {
     assert!(notes.contains("room"), "{notes}");
 }
 
-/// Of the 256 values for which there was to be room, 251 were counted separately.
+/// There must be room for 256 values, but only 251 were counted separately.
 #[test]
 fn five_of_256_values_found_no_room() {
     let report = by("arg0", &[]);

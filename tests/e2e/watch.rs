@@ -155,7 +155,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
 }
 
 #[test]
-fn racing_threads_store_what_they_stored() {
+fn each_racing_store_has_its_own_value() {
     let Some(_turn) = turn() else { return };
     let rounds = scaled(500_000);
     let run = run(&["owner"], "race", rounds);
@@ -170,7 +170,7 @@ fn racing_threads_store_what_they_stored() {
 }
 
 #[test]
-fn values_are_told_as_their_types_have_them() {
+fn values_are_printed_by_their_types() {
     let Some(_turn) = turn() else { return };
     let run = run(&["stats.level", "mode", "stats.state"], "values", 1);
     let report = run.good();
@@ -274,8 +274,8 @@ fn a_hot_variable_does_not_stop_its_program() {
         number("windows") > 0 && number("used_up") > 0,
         "{allowance:#}"
     );
-    // Each window, and one that is not counted yet, has its allowance, and one hit more for each
-    // CPU.
+    // Each window has its allowance, and one more hit for each CPU. The last window is not counted
+    // yet.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");

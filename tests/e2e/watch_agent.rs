@@ -128,7 +128,7 @@ fn who_corrupts_a_variable_is_named() {
 }
 
 #[test]
-fn racing_threads_store_what_they_stored() {
+fn each_racing_store_has_its_own_value() {
     let Some(_turn) = turn() else { return };
     let rounds = scaled(100_000);
     let run = run(&["owner", "--by", "thread"], "race", rounds);
@@ -193,7 +193,7 @@ fn a_program_keeps_its_own_traps() {
     let apart = trapping("apart");
     is_whole(apart.good());
     assert_eq!(count(apart.good(), "add"), 20);
-    // One hit in a thousand is reported when the signal is unblocked, and is attributed to no
+    // The 1,000 stores while the signal is blocked leave one pending signal, which belongs to no
     // instruction.
     let hidden = trapping("hidden");
     let report = hidden.good();
@@ -204,7 +204,7 @@ fn a_program_keeps_its_own_traps() {
     assert!(drops.contains("blocked SIGTRAP"), "{drops}");
 }
 
-/// Some virtual machines lose the cause of a trap; the program would die of it.
+/// Some virtual machines lose the cause of a trap. Passed on, such a trap would kill the program.
 #[test]
 fn traps_without_a_reason_are_not_the_programs() {
     let Some(_turn) = turn() else { return };

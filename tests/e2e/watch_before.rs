@@ -7,7 +7,7 @@ use crate::watch::{hits, rows, turn, watch};
 
 /// The status of a command that SIGTRAP killed.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
-/// The reason of such a skip.
+/// Why such a test fails.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
@@ -19,8 +19,8 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Returns each access of the target in this mode, and the report. Skips if SIGTRAP killed the
-/// target, because a virtual machine may raise it while breakpoints move.
+/// Returns each access of the target in this mode, and the report. Panics with [`STRAY_TRAP`] if
+/// SIGTRAP killed the target.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -128,7 +128,7 @@ fn a_child_by_vfork_stores_into_the_program_s_memory() {
 }
 
 #[test]
-fn memory_that_others_may_have_is_told() {
+fn memory_that_other_processes_may_share_is_reported() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["shared", "1"]);
     program.go();

@@ -60,9 +60,9 @@ fn memory_that_goes_away_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
-/// An address may later belong to another object. A store by the allocator shows that.
+/// A freed object's address may later belong to another one. An access by `free` shows that.
 #[test]
-fn an_object_that_is_freed_is_told() {
+fn a_freed_object_is_reported() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "kernel-task"] {
         let mut program = Process::waiting(&target("watched"), &["freed", "1"]);

@@ -17,7 +17,7 @@ fn placement(report: &Report) -> &Value {
     &report.value["watch"]["form"]
 }
 
-/// Starts a program that waits, and prints what it has done once it is told to continue.
+/// Starts a program that waits for a line of stdin. Returns once it prints `ready`.
 fn ready(mode: &str, rounds: u64) -> Process {
     let mut command = Command::new(target("watched"));
     let mut program = Process::start(command.args([mode, &rounds.to_string()]));
@@ -68,7 +68,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
 }
 
 #[test]
-fn what_comes_of_the_first_thread_inherits() {
+fn later_threads_inherit_the_breakpoints() {
     let Some(_turn) = turn() else { return };
     let run = ran(&["total"], "churn", scaled(10_000));
     let report = run.good();
@@ -230,7 +230,7 @@ fn who_is_in_the_way_is_named() {
     );
 }
 
-/// Of a thread-local variable one thread's instance is watched, until that thread ends.
+/// Watches one thread's instance of a thread-local variable, until that thread ends.
 #[test]
 fn the_variable_of_one_thread() {
     let Some(_turn) = turn() else { return };
@@ -331,7 +331,7 @@ fn variables_take_turns() {
     }
 }
 
-/// After a breakpoint was moved, its hits must count for the variable that it is at.
+/// After a breakpoint was moved, its hits must count for its new variable.
 #[test]
 fn turns_do_not_mix_variables() {
     let Some(_turn) = turn() else { return };

@@ -39,7 +39,7 @@ fn an_agent_without_memory() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// The loader of such a program accepts no agent, so that none is offered.
+/// The loader of a setuid program accepts no agent, so none is offered.
 #[test]
 fn a_program_of_another_user() {
     if !is_root() {
@@ -59,8 +59,8 @@ fn a_program_of_another_user() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// That its loader accepts no agent cannot be known beforehand. It runs on, and is counted once
-/// that is noticed.
+/// tiptoe cannot know beforehand that this loader accepts no agent. The program runs, and is counted
+/// once tiptoe notices.
 #[test]
 fn a_loader_that_takes_no_agent() {
     if !is_root() {

@@ -45,7 +45,7 @@ impl Cgroup {
         name.to_string_lossy().into_owned()
     }
 
-    /// Makes a cgroup within it.
+    /// Makes a cgroup within this one.
     pub fn make(&self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         fs::create_dir(&path).expect("a cgroup");

@@ -46,9 +46,9 @@ impl End {
     }
 }
 
-/// Ties the caller to its keeper, and sets every signal to its default and unblocks it, because
-/// nohup and background jobs start their children with some ignored. Makes system calls only,
-/// because it runs between fork and exec.
+/// Ties the caller to its keeper. Sets every signal to its default and unblocks it, because nohup
+/// and background jobs start their children with some ignored. Makes system calls only, because it
+/// runs between fork and exec.
 ///
 /// # Errors
 /// The keeper has already ended.
@@ -85,7 +85,7 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
-    /// Makes the folder. Only a keeper may, because whoever else is killed leaves it.
+    /// Makes the folder. Only a keeper may call this, because any other process, if killed, leaves it.
     pub fn prepare(&self) {
         let folder = &self.folder;
         // A killed earlier process may have had this id.
@@ -138,8 +138,8 @@ pub fn adopt() {
 /// lost.
 pub fn block_signals() {
     let set = signals();
-    // SAFETY: the set is initialised and outlives the call; a disposition is set to its default, as children of a process
-    // that ignores SIGCHLD cannot be waited for.
+    // SAFETY: the set is initialised and outlives the call. SIGCHLD gets its default, because children of a process
+    // that ignores it cannot be waited for.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
@@ -214,7 +214,7 @@ pub fn below(root: i32) -> Vec<i32> {
         };
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
         let stat = String::from_utf8_lossy(&stat);
-        // The name, in brackets, may contain any character, also brackets and spaces.
+        // The name, in parentheses, may contain any character, also parentheses and spaces.
         let parent = stat
             .rsplit_once(") ")
             .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok());

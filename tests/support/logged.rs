@@ -24,7 +24,7 @@ pub struct LoggedTiptoe {
 }
 
 impl LoggedTiptoe {
-    /// Starts a tiptoe command, which must have all arguments but those for its outputs.
+    /// Starts a tiptoe command that has all arguments except those for its outputs.
     pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers must differ; nothing is ordered by them.

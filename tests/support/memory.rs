@@ -26,7 +26,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol` of `program`, which process `pid` runs. It must not be probed
+    /// Returns the entry of `symbol` in `program`, which process `pid` runs. It must not be probed
     /// yet, because its bytes are saved as the original ones.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The read end of a pipe whose write end a tiptoe has.
+/// The read end of a pipe to whose write end tiptoe writes `ready`.
 #[derive(Debug)]
 pub struct Ready(PipeReader);
 

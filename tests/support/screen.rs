@@ -25,7 +25,7 @@ pub struct OnTerminal {
 }
 
 impl OnTerminal {
-    /// Starts a command on a terminal with so many columns.
+    /// Starts a command on a terminal with `columns` columns.
     pub fn start(command: &mut Command, columns: u16) -> OnTerminal {
         let (terminal, inside) = open(columns);
         let own = |fd: &OwnedFd| File::from(fd.try_clone().expect("a descriptor"));
@@ -44,7 +44,7 @@ impl OnTerminal {
         }
         let child = command.spawn().expect("the program starts");
         drop(inside);
-        // The command would keep the terminal open.
+        // Otherwise `command` would keep the terminal open.
         command.stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::null());
         command.stderr(std::process::Stdio::null());

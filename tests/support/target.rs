@@ -54,8 +54,8 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
-/// Builds `tests/targets/NAME.go`; a program that says `import "C"` is linked to libc. Fails with
-/// the compiler's message.
+/// Builds `tests/targets/NAME.go`. A program with `import "C"` is linked to libc. Fails with the
+/// compiler's message.
 pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;

@@ -132,8 +132,8 @@ impl Report {
         }
     }
 
-    /// Asserts that entries, returns, left frames and running calls equal the target's numbers,
-    /// that every entry has one of these ends, and that the count is that of all or of the returns.
+    /// Asserts that entries, returns, left frames and running calls equal the target's numbers, and
+    /// that every entry has one of these ends. The count must be that of all ends, or of the returns.
     /// Only an event of entries may have times.
     pub fn assert_returns(&self, truth: &Truth, room: Room) {
         let mut wrong = String::new();

@@ -1,5 +1,5 @@
-//! Locks for what a machine has only once. The lock is taken on the kernel folder of that thing, so
-//! that all processes find the same lock and no file is left.
+//! Locks for things that a machine has only once. The lock is taken on the kernel's folder for that
+//! thing, so that all processes find the same lock and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// bytes [wait]: its name, and that of its second thread, is cut within a UTF-8 character, as the
-// kernel cuts long names.
+// bytes [wait]: two threads whose names end within a UTF-8 character, as names do that the kernel
+// truncates.
 #include "common.h"
 #include <pthread.h>
 #include <sys/prctl.h>

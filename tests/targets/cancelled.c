@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// cancelled [wait]: a thread waits for a condition that never comes, and is cancelled there. Then prints `cancelled`,
-// and ends when its stdin closes.
+// cancelled [wait]: a thread that waits for ever for a condition is cancelled. Then prints `cancelled`, and ends when
+// its stdin closes.
 #include "common.h"
 #include <sys/syscall.h>
 

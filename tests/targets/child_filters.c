@@ -1,10 +1,10 @@
 // cflags: -O2 -fcf-protection=none
-// child_filters MODE CALLS [wait]: CALLS calls of two functions in this process, and as many in a forked child. MODE:
-// `unseen`: the child is under strict seccomp, which no hook saw it ask for;
-// `filter`: it is under a filter that kills for all but writing and leaving, also for a return from a signal handler;
-// `traced`: it has its parent trace it, and stops only for the signal that it raises;
-// `exec`: it may also run another program, but set no mask.
-// A jump fits on the one function, and only a trap byte on the other.
+// child_filters MODE CALLS [wait]: calls two functions CALLS times, and as often in a forked child. A jump fits on one
+// of them, only a trap byte on the other. MODE:
+// `unseen`: the child enters strict seccomp by a system call that no hook sees;
+// `filter`: its filter kills it for any call but write and exit_group, also for a return from a signal handler;
+// `traced`: its parent traces it, and must see only the stop that the child raises;
+// `exec`: the filter also allows execve, but no change of the signal mask.
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// children MODE CALLS [wait]: starts 20 children in one way, each of which calls the probed
-// function too; only the parent's calls may be counted. MODE: fork, _Fork, clone, vfork,
+// children MODE CALLS [wait]: starts 20 children in one way. Each calls the probed function too;
+// only the parent's calls may be counted. MODE: fork, _Fork, clone, vfork,
 // posix_spawn. Two threads of the parent call the function all the time. Children of vfork and
 // posix_spawn exec this program again (MODE `child`). Before that, vfork's call the function in
 // their parent's memory, and posix_spawn's call libc's dup2.

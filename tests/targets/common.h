@@ -35,7 +35,7 @@ static inline void expect(const char *name, uint64_t count) {
     fflush(stdout);
 }
 
-// A system call that is not libc's, with its number as a constant before it.
+// An inline system call, with its number as a constant before it.
 static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
     register long r10 __asm__("r10") = fourth;
     register long r8 __asm__("r8") = fifth;

@@ -1,9 +1,10 @@
 // cflags: -O2 -pthread
-// confined WAYS CALLS [wait]: gives up what WAYS says, with `:` between them, says `done`, waits for a line, and calls
-// the probed function. A way is a NAME, through libc, or `inline-NAME`, by a system call of its own:
-// pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2) of another process's namespace of process ids), fs-root
-// (a root that no other thread has), ids, caps, nnp, root (chroot(2)), landlock, filter (seccomp(2) of this thread), tsync
-// (of all), strict (likewise, and only to read, to write and to end), undumpable.
+// confined WAYS CALLS [wait]: gives up the rights that WAYS names, separated by `:`. Before and after that it calls the
+// probed function CALLS times; in between it prints `done` and waits for a line. A way is a NAME, through libc, or
+// `inline-NAME`, by an inline system call:
+// pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2) to another process's pid namespace), fs-root (a root that
+// no other thread has), ids, caps, nnp, root (chroot(2)), landlock, filter (a seccomp(2) filter of this thread), tsync (of
+// all threads), strict (of all; allows only to read, write, wait and end), undumpable.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/capability.h>

@@ -1,7 +1,7 @@
 // cflags: -O2 -fcf-protection=none
-// dispatched CALLS [own] [wait]: half of CALLS calls of a function on which only a trap byte fits, and the other half after this
-// thread has its system calls outside of libc dispatched to a handler of SIGSYS. None must get there. With `own` it asks for that
-// by a system call that is not libc's.
+// dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits CALLS times. After half of them the thread
+// has its system calls from outside libc dispatched to a SIGSYS handler (PR_SET_SYSCALL_USER_DISPATCH), which must get
+// none. With `own` that prctl is an inline system call.
 #include "common.h"
 #include "only_trap.h"
 

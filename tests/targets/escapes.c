@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// escapes jump|cancel: a thread waits, and leaves its wait only by a handler's siglongjmp, or by its end, again and again
-// until stdin is closed.
+// escapes jump|cancel: a thread repeatedly leaves a wait, only by a handler's siglongjmp or by its cancellation, until
+// stdin closes.
 #include "common.h"
 #include <poll.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// Functions that differ in their first instruction; each returns its first argument and a number of its own.
+// Functions that differ in their first instruction. Each returns its first argument plus its own number.
         .text
         .macro first name
         .p2align 4
@@ -36,27 +36,27 @@ first first_mov
         add $4, %rax
 last first_mov
 
-first first_mov32                       // five bytes, and no guard: the site moves on
+first first_mov32                       // five bytes, which nothing guards: the site is the next instruction
         mov $5, %eax
         add %rdi, %rax
 last first_mov32
 
-first first_load                        // three bytes that have to be kept
+first first_load                        // three bytes that must stay
         mov 8(%rsi), %eax
         lea 6(%rdi), %rax
 last first_load
 
-first first_xor                         // one byte that has to be kept
+first first_xor                         // one byte that must stay
         xor %eax, %eax
         lea 7(%rdi,%rax), %rax
 last first_xor
 
-first first_lea                         // four bytes, and an operand that is invalid
+first first_lea                         // four bytes, guarded by an invalid operand
         .byte 0x8d, 0x44, 0x27, 8       // lea 8(%rdi), %eax
         mov %eax, %eax
 last first_lea
 
-first first_lea32                       // six bytes, and an operand that is invalid
+first first_lea32                       // six bytes, guarded by an invalid operand
         .byte 0x8d, 0x87, 9, 0, 0, 0    // lea 9(%rdi), %eax
         mov %eax, %eax
 last first_lea32
@@ -77,7 +77,7 @@ first first_jmp
         .long add_twelve - . - 4
         .size first_jmp, . - first_jmp
 
-first first_nop5                        // which the kernel makes a call of its own
+first first_nop5                        // the kernel replaces it by a call
         .byte 0x0f, 0x1f, 0x44, 0, 0
         lea 13(%rdi), %rax
 last first_nop5

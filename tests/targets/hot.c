@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // hot THREADS CALLS [wait]: every thread calls every function CALLS times and checks each result.
-// CALLS 0: until stdin closes. Says `called` at each line of stdin then, when every thread has called all of them again.
+// With CALLS 0 they do so until stdin closes; for each line of stdin it prints `called` once all have called all again.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-// inner CALLS [wait]: calls the second instruction of a function, as a thread resumes there that
+// inner CALLS [wait]: calls the second instruction of a function, as a thread resumes there if it
 // was interrupted before the function was patched.
 #include "common.h"
 

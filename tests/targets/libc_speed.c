@@ -1,5 +1,5 @@
 // cflags: -O2
-// libc_speed [wait]: what putc and malloc cost, in ns; libc's fast paths for programs with one thread must stay.
+// libc_speed [wait]: prints the cost of putc and malloc in ns. Both are fast only while libc believes in one thread.
 #include "common.h"
 #include <time.h>
 

@@ -1,6 +1,6 @@
 //! lock_server REQUESTS [traced|until-closed]: a server of eight connections that keeps a store and
-//! a journal under locks of `tiptoe-lock`, and as many clients, each of which makes REQUESTS
-//! requests. With `traced` it begins when tiptoe requests its locks; with `until-closed` it also
+//! a journal under locks of `tiptoe-lock`, and as many clients, which make REQUESTS requests
+//! each. With `traced` it begins when tiptoe requests its locks; with `until-closed` it also
 //! ends when its stdin closes. Finally prints the waits that its locks have counted.
 
 use std::collections::HashMap;

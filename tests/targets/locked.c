@@ -1,6 +1,6 @@
 // cflags: -O2
-// locked CALLS [wait]: all of its memory is locked, and what it maps later; it checks that little more is locked
-// at its end, and that it still gets memory.
+// locked CALLS [wait]: locks all of its memory and what it maps later. Checks at its end that little more is locked, and
+// that it can still allocate.
 #include "common.h"
 #include <sys/mman.h>
 

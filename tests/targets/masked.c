@@ -1,8 +1,8 @@
 // cflags: -O2 -pthread
-// masked HOW: a thread that blocks SIGTRAP in one of several ways calls a function that only a trap byte can probe.
-// HOW: mask (its own mask); sigsuspend, ppoll, pselect, epoll (it sleeps under a mask, and its handler of SIGUSR1 calls);
-// handler (a handler is running, whose end brings the block back). Each line on stdin is answered once it has called.
-// With `mask` there are many such threads, so that some are preempted within the handler of the trap.
+// masked HOW: a thread that blocks SIGTRAP in one of several ways calls a function on which only a trap byte fits.
+// HOW: mask (its own mask); sigsuspend, ppoll, pselect, epoll (it sleeps under a mask, and its SIGUSR1 handler calls);
+// handler (a handler is running, and its return restores the mask). Prints `called` for a line of stdin once it has called.
+// With `mask` there are many such threads, so that some are preempted inside the trap's handler.
 #include "common.h"
 #include <poll.h>
 #include <signal.h>

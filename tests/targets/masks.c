@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -Wl,-z,now shapes.S
-// masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks with them, while functions are probed by a jump,
-// by a trap, and with a head at byte 4. MODE: see `modes`; `held` sets its masks before it waits for its start.
+// masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks that block them, while functions are probed by a jump,
+// by a trap byte, and by a jump whose last byte must trap. MODE: see `modes`; `held` sets its masks before its start.
 #include "common.h"
 #include <poll.h>
 #include <pthread.h>
@@ -343,7 +343,8 @@ static void after(int signal) {
     depth--;
 }
 
-// Its flags hold: on its own stack (a small one, too: `-z now`, because lazy binding has no room there), nested with SA_NODEFER, else one after the other, once.
+// A handler's flags must hold: SA_ONSTACK, also on a small stack (hence `-z now`: lazy binding needs more room);
+// SA_NODEFER, with which handlers nest, else they run one after the other; SA_RESETHAND.
 static void flags(void) {
     size_t frame = signal_frame(), sizes[] = {frame + 2048, 6 * frame};
     for (int s = 0; s < 2; s++) {
@@ -389,7 +390,7 @@ static void jumps_out(void) {
     }
 }
 
-// In a new program: the signals that its parent blocked and ignored.
+// Checks, in a new program, which signals its parent blocked and ignored.
 static int inherited(void) {
     struct sigaction old;
     return blocks(SIGTRAP) && !blocks(SIGILL) && sigaction(SIGILL, NULL, &old) == 0 && old.sa_handler == SIG_IGN ? 0 : 98;

@@ -1,6 +1,6 @@
 // cflags: -O2
-// mlockall FLAGS CALLS [own] [wait]: locks its memory by mlockall(FLAGS), with `own` by a call that is not libc's, and prints what the call returned, and how much is
-// locked and resident then. A forked child does the same.
+// mlockall FLAGS CALLS [own] [wait]: calls mlockall(FLAGS) in a forked child and then itself, with `own` by an inline
+// system call. Prints each error, and how many KiB are locked and resident then.
 #include "common.h"
 #include <sys/wait.h>
 

@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
-// mmap_contended MAPPERS FAULTERS MILLISECONDS [wait]: threads that want one mmap_lock at once. Some map, touch and
-// unmap, which takes it for writing and for reading; others fault in pages that they gave back. Each counts what it
-// did: `expect mmap N`, `expect fault N`.
+// mmap_contended MAPPERS FAULTERS MILLISECONDS [wait]: threads that contend for one mmap_lock. Some map, touch and
+// unmap, which takes it for writing and for reading; others fault in pages that they gave back. Prints the counts:
+// `expect mmap N`, `expect fault N`.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 // cflags: -O2
-// C++ names, and exceptions that cross probed functions.
+// names CALLS [wait]: C++ names, and exceptions that cross probed functions.
 #include "common.h"
 #include <stdexcept>
 #include <string>

@@ -1,11 +1,11 @@
 // cflags: -O1 -fno-stack-protector -fcf-protection=none
 // own_storage MODE: runs a probed function on a thread-local block that is not libc's, and checks that nothing was written there.
 //   none    a child without a block
-//   child   a child with a block of its own
-//   set     this very thread, for a while
-//   inline  the same, by system calls that are not libc's
-//   written the same, by code that is written at run time, to a block that leads trampolines to no counters
-//   thread  a thread from its birth on, before the start
+//   child   a child with its own block
+//   set     this thread, for a while
+//   inline  the same, by inline system calls
+//   written the same, by code that is written at run time, on a block that leads trampolines to no counters
+//   thread  a thread that has its own block from its creation on, before the start
 #include "common.h"
 #include <asm/prctl.h>
 #include <sched.h>
@@ -32,7 +32,7 @@ static void check_untouched(void) {
 
 static __attribute__((noinline)) void child(void *storage) {
     int status;
-    // A raw call, because glibc's `clone` requires a function and a stack.
+    // Not glibc's `clone`, because that requires a function and a stack.
     long pid = syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, 0, 0, storage);
     if (!pid) {
         call();

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// parts [wait]: four threads of two names call `works` 100, 200, 300 and 400 times and are left in it once each; one
-// call takes longest, in the thread that is named so.
+// parts [wait]: four threads with two names call `works` 100, 200, 300 and 400 times. The first call of each is left
+// without a return. The longest call is in a thread named `long`.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // cflags: -O2
-// plain_calls ROUNDS [wait]: one thread, system calls that are whole functions of libc, and reads that wait for a child
-// while a timer's signals interrupt them: each is restarted, none fails.
+// plain_calls ROUNDS [wait]: one thread calls functions of libc that are only a system call. A timer's signals interrupt
+// its reads, which wait for a child: each must be restarted, and none fail.
 #include "common.h"
 #include <signal.h>
 #include <sys/time.h>

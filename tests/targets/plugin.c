@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// What `dlopens` and `busy` open and close.
+// A library that `dlopens` and `busy` open and close.
 #include "common.h"
 
 static _Thread_local int calls;

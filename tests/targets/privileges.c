@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
-// privileges MODE [wait]: what a second thread would break. MODE: setuid (in a program with threads; none has rights after it),
-// unshare (a user namespace), setns (its own mount namespace), single (libc knows of one thread), child (a
-// forked one gives up root, takes a namespace of its own and asks for a filter, as the workers of servers do).
+// privileges MODE [wait]: calls that the agent's thread would break. MODE: setuid (no thread may have rights after it),
+// unshare (to a user namespace), setns (to its own mount namespace), single (libc must know one thread only), child (a
+// forked child gives up root, enters a namespace and installs a filter, as workers of servers do).
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static int any_has_rights(void) {
     return any;
 }
 
-// The child is alone, so that there is no thread to wait for.
+// The child has one thread, so its calls must wait for no other.
 static void child(void) {
     int status;
     pid_t id = fork();

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC), also while probed calls
-// are in progress. It must not be killed for a reading. MODE: see `modes`.
+// ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC), also inside probed calls.
+// It must not die of a tracer's reading. MODE: see `modes`.
 #include "ret_common.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -59,7 +59,7 @@ static void *inherits(void *expected) {
 }
 static pthread_barrier_t barrier;
 static void meet(void) { pthread_barrier_wait(&barrier); }
-// Another thread's clock is its own.
+// Another thread may still read the clock.
 static void *independent(void *unused) {
     CHECK(outer(meet) == 2);
     CHECK(outer(meet) == 2);
@@ -93,7 +93,7 @@ static void fork_and_forbid(void) {
         forbid_unseen();
     }
 }
-// The child returns from the calls in which its parent was.
+// The child returns from the calls that its parent was in.
 static void forks(void) {
     int status;
     CHECK(outer(fork_and_forbid) == 2);
@@ -106,7 +106,7 @@ static void forks(void) {
     calls();
 }
 
-// Before the thread's first call, so that there is nothing yet that a hook had to see.
+// Forbids the clock before the first probed call, by a call that no hook sees.
 static void before(void) {
     forbid_unseen();
     calls();

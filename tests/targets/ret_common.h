@@ -30,7 +30,7 @@ struct calls { const char *name; uint64_t entered, returned; };
     truth(function##_calls.name, function##_calls.entered,                                      \
           function##_calls.entered - function##_calls.returned - (inside), inside)
 #define TELL(function) TELL_INSIDE(function, 0)
-// For calls of which the program cannot know whether they were left or are running.
+// For calls that were left or are running, if the program cannot know which.
 #define TELL_UNFINISHED(function)                                                               \
     unfinished(function##_calls.name, function##_calls.entered, function##_calls.returned)
 

@@ -2,8 +2,8 @@
 // ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext on stacks
 // from mmap and from malloc), switched (a switch by hand), travels (each step on another thread), copied (all on
 // one stack whose bytes are saved to the heap and put back, as greenlet does), nested (a coroutine within a
-// coroutine), linked (each ends by a return), abandoned (never finished, its stack reused: it is unknown whether such frames are left or
-// still inside).
+// coroutine), linked (each ends by a return), abandoned (never finished, its stack reused: it is unknown whether such
+// frames are left or still inside).
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -78,7 +78,7 @@ PROBED void inner_body(struct task *task) {
 
 static void (*run_body)(struct task *) = body;
 
-// Where a task starts, with `current` set by who resumed it. It never returns.
+// A task starts here, with `current` set by its resumer. It never returns.
 static void entry(void) {
     struct task *self = current;
     run_body(self);
@@ -212,7 +212,7 @@ static void mode_linked(void) {
     }
 }
 
-// A ring of threads, each of which takes the turn, steps every task once and passes it on.
+// A ring of threads. Each takes the turn, steps every task once and passes the turn on.
 enum { THREADS = 3 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;

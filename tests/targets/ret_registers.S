@@ -1,5 +1,5 @@
 # regs_behind(callee, in, out): calls a callee that fills every register from `in` (rsi), and stores all of them as
-# they are behind its return. Layout of both: 16 words, 16 vectors of 32 bytes, 8 x87 values of 16 bytes.
+# they are after its return. Layout of both: 16 words, 16 vectors of 32 bytes, 8 x87 values of 16 bytes.
         .text
         .macro each op
         .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15

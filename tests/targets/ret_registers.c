@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread ret_registers.S -lm
-// ret_registers CALLS [wait]: callees fill every register before they return; the caller finds all of them as they
-// were, scratch registers, whole vectors and a full x87 stack included, in two threads, each one's first hit too.
+// ret_registers CALLS [wait]: callees fill every register before they return, and the caller checks all of them: scratch
+// registers, whole vectors and a full x87 stack, in two threads, from the first hit on.
 #include "ret_common.h"
 #include <fenv.h>
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-# coro_switch(save, load): pushes what a call keeps, puts the stack pointer into *save, goes on at `load`.
+# coro_switch(save, load): pushes the callee-saved registers, stores the stack pointer in *save, continues on stack `load`.
         .text
         .globl coro_switch
         .type coro_switch, @function

@@ -27,7 +27,7 @@ extern "C" {
 PROBED int counted(int x) { ENTER(counted); KEEP(); LEAVE(counted); return x + 1; }
 }
 
-// A destructor that runs probed functions, and throws and catches, while another exception unwinds.
+// Throws if `x` is odd. Called, and its exception caught, in a destructor while another exception unwinds.
 extern "C" PROBED int noisy(int x) {
     ENTER(noisy);
     if (x % 2) throw x;
@@ -57,7 +57,7 @@ PROBED int thrower(int x) {
     return x;
 }
 
-// A sibling call: thrower returns, or throws, out of this frame's place too.
+// A sibling call: `thrower` returns or throws in this frame's place.
 PROBED int tails(int x) {
     ENTER(tails);
     if (x % 3 == 0) LEAVE(tails);

@@ -83,7 +83,7 @@ static __attribute__((noinline)) void by_third(void) {
     printf(" after %d\n", seen);
 }
 
-// Fewer places than frames.
+// A buffer shorter than the stack.
 PROBED void fills(void) {
     void *frames[4] = {NULL, NULL, NULL, &frames};
     ENTER(fills);
@@ -129,7 +129,7 @@ PROBED void *worker(void *unused) {
     LEAVE(worker);
     return unused;
 }
-// No frame pointers and no probe between: the frame that called is found through unwinding data alone.
+// No frame pointers and no probe in between: only unwinding data leads to the caller's frame.
 PROBED void skips(void) {
     ENTER(skips);
     CHECK(nests(3) == 9);

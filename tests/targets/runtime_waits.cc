@@ -1,6 +1,6 @@
 // cflags: -O2 -std=c++20 -fomit-frame-pointer -pthread
-// runtime_waits KIND [wait]: a thread waits in `wait_KIND`, by what C++'s library has for it, often and long enough to
-// be seen, and another ends its waits.
+// runtime_waits KIND [wait]: a thread waits in `wait_KIND` by a facility of the C++ library, often and long enough to be
+// seen, and another thread ends its waits.
 #include "common.h"
 #include <atomic>
 #include <chrono>
@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-// All of the headers' code is the function's own, unless APART is defined.
+// Inlines all of the headers' code into the function, unless APART is defined.
 #ifdef APART
 #define WAITS extern "C" PROBED
 #else

@@ -1,9 +1,9 @@
 // cflags: -O2 -pthread
-// sandboxed FILTER CALLS [WHEN] [wait]: a system call filter, then CALLS calls of the probed function.
-// FILTER: `refuse` what an agent begins with (EPERM), `kill` for it, `mild` (only reboot is refused), `unfenced`
-// (only membarrier is refused, in two threads), or
-// `strict` (kill for all but reading, writing and leaving). WHEN: `first` before waiting, `late` after it, or
-// `tsync`: after it, for every thread, through libc's `syscall`.
+// sandboxed FILTER CALLS [WHEN] [wait]: installs a system call filter, then calls the probed function CALLS times.
+// FILTER: `refuse` (EPERM for the calls with which an agent begins), `kill` (kills for them), `mild` (refuses only
+// reboot), `unfenced` (refuses only membarrier, with two threads), or `strict` (kills for all but reading, writing and
+// ending). WHEN: `first` (before waiting), `late` (after it), or `tsync` (after it, for every thread, through libc's
+// `syscall`).
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -37,7 +37,7 @@ static void filter(const char *kind, int every_thread) {
     if (!strcmp(kind, "strict")) program = (struct sock_fprog){sizeof strict / sizeof *strict, strict};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     if (every_thread) {
-        // What libseccomp asks first.
+        // libseccomp tries this first.
         CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL) == -1 && errno == EFAULT);
         CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
         return;

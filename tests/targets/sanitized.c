@@ -1,6 +1,6 @@
 // cflags: -O1 -pthread
 // sanitized [wait]: three threads that use memory and a lock, to be built with a sanitizer. Its runtime ends the program
-// if it finds another library before it, or memory where its own will be.
+// if another library precedes it, or if its own addresses are already mapped.
 #include "common.h"
 #include <pthread.h>
 

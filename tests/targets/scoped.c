@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -I../../crates/apps/scope/include
-// Threads that do known things in scopes: `scoped MODE THREADS ROUNDS [wait]`.
+// scoped MODE THREADS ROUNDS [wait]: threads that do known things in scopes.
 #include "common.h"
 
 #define TIPTOE_IMPLEMENTATION

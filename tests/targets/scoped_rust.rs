@@ -14,7 +14,7 @@ use tiptoe_scope::Scope;
 static SEARCH: Scope = Scope::new("search");
 static RANK: Scope = Scope::new("rank");
 
-/// What is counted.
+/// The probed function.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn work() {

@@ -1,4 +1,4 @@
-// Functions of every odd shape. Each takes edi and answers in eax; shapes.c has the calls.
+// Functions of every odd shape. Each takes edi and returns eax; shapes.c has the calls.
         .macro function name
         .globl \name
         .type \name, @function
@@ -48,7 +48,7 @@
         ret
         finish shape_ret
 
-        // Two one-byte functions side by side, then a third thing at once.
+        // Two one-byte functions side by side.
         function shape_ret_first
         ret
         .cfi_endproc
@@ -130,7 +130,7 @@ shape_ret_second:
         jmp *shape_pointer(%rip)
         finish shape_indirect
 
-        // Heads at bytes 1, 2, 3 and 4.
+        // Instructions begin at bytes 1, 2, 3 and 4.
         function shape_dense
         push %rbx
         push %rbp
@@ -144,7 +144,7 @@ shape_ret_second:
         ret
         finish shape_dense
 
-        // A head at byte 4 exactly: the displacement's last byte must trap.
+        // An instruction begins at byte 4, so the last byte of a jump's displacement must trap.
         function shape_head_at_four
         sub $8, %rsp
         push %rbx

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread shapes.S
-// signals MODE [wait]: the signals that trap bytes raise stay the program's. Probed functions run all along:
-// `called`, and shapes with a trap in front or a head at byte 4. MODE: see `modes`.
+// signals MODE [wait]: checks that the signals which trap bytes raise stay the program's. Functions probed by a jump, by
+// a trap byte, and by a jump whose last byte must trap run throughout. MODE: see `modes`.
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ static void install(int signal, int flags) {
     CHECK(sigaction(signal, &action, NULL) == 0);
 }
 
-// sigaction and signal give back what the program itself put there, flags and mask included.
+// sigaction and signal must return what the program itself set, flags and mask included.
 static void old_handler(void) {
     struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER}, old;
     sigaddset(&action.sa_mask, SIGUSR2);
@@ -170,7 +170,7 @@ static void deadly(void) {
     hit();
 }
 
-// The last one does not survive: its own status must be the fault's.
+// Does not survive: the program's status must be the fault's.
 static void dies(void) { hit(); expect("called", calls); own_illegal(); }
 
 static const struct { const char *name; void (*run)(void); } modes[] = {

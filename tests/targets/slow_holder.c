@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// slow_holder MS: a thread that holds a lock for long, and one that wants it for a moment and measures how long that takes.
+// slow_holder MS: for MS ms, one thread holds a lock for long, and another takes it briefly and measures its waits.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -shared -fPIC
 // Preloaded into tiptoe: the first process that it forks prints `stuck` and blocks when it closes a
-// descriptor, as it would before an exec from a file system that does not answer.
+// descriptor. An exec from a file system that does not answer would block there, too.
 #include "common.h"
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
 // cflags: -O2 -g -pthread -fno-inline
-// Stores to a variable where less than a signal's frame is left of the stack. The thread has an alternate stack.
+// small_stacks MODE: stores to `total` where less than a signal's frame is left of the stack. The thread has an
+// alternate stack. MODE: see `main`.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // cflags: -O1 -fcf-protection=none
-// steps: sets its own trap flag, and checks that it is shown each of its instructions once, at its own address. The
-// probed functions are patched in each way: a jump over many instructions, over one, and a trap.
+// steps: single-steps itself by the trap flag, and checks that its handler sees each instruction once, at its own
+// address. The probed functions are patched in each way: by a jump over many instructions, over one, and by a trap.
 #include "common.h"
 #include <ucontext.h>
 

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// swift: stops the tiptoe that started it, waits once for a lock, and ends. A child of its lets tiptoe go on then, so
-// that tiptoe sees nothing of the program while it lives.
+// swift: stops the tiptoe that started it, waits once for a lock, and ends. Only then its child continues tiptoe, so
+// tiptoe cannot look at the program while it lives.
 #include "common.h"
 #include <sys/syscall.h>
 

@@ -14,7 +14,7 @@ static ucontext_t fiber, starter, finisher;
 static char stack[1 << 18];
 static sem_t begun, ended;
 
-// By its second argument a call returns, sleeps, or is left.
+// `how` is 0 for a call that returns, 1 for one that is left, 2 for one that sleeps.
 PROBED long works(long value, int how) {
     KEEP();
     if (how == 1) longjmp(place, 1);
@@ -30,7 +30,7 @@ PROBED long sinks(long depth) {
 
 PROBED long many(long value) { KEEP(); return value; }
 
-// Also calls another function with a value, on the thread on which it ends.
+// Ends on another thread than it began on, where it also calls `works`.
 PROBED long moves(long value) {
     CHECK(swapcontext(&fiber, &starter) == 0);
     return works(value, 0);

@@ -1,8 +1,8 @@
 // cflags: -O2 -fcf-protection=none
-// traced_child MODE CALLS [wait]: CALLS calls in this process of a function on which only a trap byte fits, and as many in a
-// forked child that this process traces. The child asks for it (`traceme`; `own`, by a system call that is not libc's), or this
-// process begins (`seize`, `attach`).
-// The child must stop for no signal but SIGSTOP. Prints `trapped` if the function's first byte is a trap byte.
+// traced_child MODE CALLS [wait]: calls a function on which only a trap byte fits CALLS times, and as often in a forked
+// child that this process traces. The child requests that (`traceme`; `own`, by an inline system call), or this process
+// does (`seize`, `attach`). Prints `foreign stops N`, the child's stops for signals other than SIGSTOP, which must be 0,
+// and `trapped` if the function's first byte is a trap byte.
 #include "common.h"
 #include "only_trap.h"
 #include <sys/ptrace.h>
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     CHECK(write(go[1], &byte, 1) == 1);
     while (waitpid(child, &status, __WALL) == child && WIFSTOPPED(status)) {
         int signal = WSTOPSIG(status);
-        // A tracer that forwards SIGTRAP sees each of them.
+        // A trap byte in the child would stop it for SIGTRAP.
         other += signal != SIGSTOP;
         CHECK(ptrace(PTRACE_CONT, child, 0, signal == SIGSTOP ? 0 : signal) == 0);
     }

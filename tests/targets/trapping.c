@@ -1,5 +1,5 @@
 // cflags: -O1 -g -pthread
-// A program that uses SIGTRAP itself, and stores to a variable in between.
+// trapping MODE: uses SIGTRAP itself, and stores to `total` in between. Prints both numbers. MODE: see `main`.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>

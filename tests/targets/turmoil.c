@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread -ldl
-// turmoil PLUGIN: threads start and join, others are cancelled, signals are handled, children are
-// forked, a library is loaded and unloaded, and all contend for one lock, at the same time until
-// stdin closes.
+// turmoil PLUGIN: until stdin closes, all at the same time: threads start and join, others are
+// cancelled, signals are handled, children are forked, a library is loaded and unloaded, and all
+// contend for one lock.
 #include "common.h"
 #include <dlfcn.h>
 #include <semaphore.h>

@@ -24,7 +24,7 @@ PROBED int leaf(int x) {
     KEEP();
     return x + 1;
 }
-// Its frame has room for what an earlier call left on the stack, and it has its own callee.
+// Its frame covers stack that earlier calls wrote, and it calls another counted function.
 PROBED int step(int x) {
     volatile char room[400];
     if (depth > 0) __atomic_fetch_add(&steps, 1, __ATOMIC_RELAXED);

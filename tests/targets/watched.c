@@ -1,5 +1,5 @@
 // cflags: -O2 -g -pthread -fno-inline
-// A program whose variables are watched. It prints the number of its own stores.
+// watched MODE ROUNDS [wait]: a program whose variables are watched. Prints the number of its own stores. MODE: see `main`.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -60,7 +60,7 @@ static void corrupt(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Chains of threads, each of which ends once it has started the next one.
+// Chains of threads. Each thread ends once it has started the next one.
 PROBED void add(void) { atomic_fetch_add(&total, 1); }
 
 static void *link_of_chain(void *arg) {
@@ -81,7 +81,7 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Chains that run on; from a line of stdin each link stores, up to a total.
+// Endless chains. From a line of stdin on, each thread stores once, up to a total.
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {
@@ -228,7 +228,7 @@ static void values(void) {
     CHECK(read(zero, &stats.state, sizeof stats.state) == sizeof stats.state);
 }
 
-// It execs another program, and then one in which the memory does not exist.
+// Execs itself, after which no store may be counted.
 static void again(char **argv) {
     seldom();
     argv[1] = "hot";

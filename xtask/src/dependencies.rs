@@ -18,7 +18,7 @@ pub struct Dependencies {
     metadata: Value,
     /// Ids of packages whose code is in the command.
     runtime: BTreeSet<String>,
-    /// Ids of these and of all packages that are needed to build the command.
+    /// Ids of the packages in `runtime`, and of those that only build the command.
     all: BTreeSet<String>,
 }
 

@@ -35,7 +35,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
     pages.iter().flat_map(of_page).collect()
 }
 
-/// Returns the pages of the book that its list does not have: they would not be built.
+/// Returns the pages of the book that its list lacks. mdBook would not build them.
 pub fn unlisted() -> Vec<String> {
     let list = read(SUMMARY);
     let pages = tracked(&["docs/src/*.md"]);
@@ -69,7 +69,7 @@ fn ids(page: &str) -> BTreeSet<String> {
             continue;
         };
         let id = id(text);
-        // Headings of one text are numbered.
+        // Headings with equal text are numbered.
         let numbered = (1..).map(|number| format!("{id}-{number}"));
         let mut names = std::iter::once(id.clone()).chain(numbered);
         ids.extend(names.find(|name| !ids.contains(name)));

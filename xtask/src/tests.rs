@@ -2,12 +2,12 @@
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
 //! - Two pools. Tests that need something that a machine has only once (debug registers, system-wide events:
-//!   `tests/owners.txt`) run one at a time; all others run on one thread more than there are CPUs. The longest come first
-//!   (`tests/costs.txt`, rewritten by `--write-costs`).
-//! - A test that runs out of time, or panics, leaves its output, and the stacks of what it had started, in
+//!   `tests/owners.txt`) run one at a time; all others run on one thread more than there are CPUs. The longest start
+//!   first (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - A test that runs out of time, or panics, leaves its output, and the stacks of the processes that it started, in
 //!   `target/failed/NAME`.
 //! - A test that fails is run once more by itself when all others have ended. If it passes then, it is `flaky`: the gate
-//!   passes and its last lines say so. `--nightly` runs it no second time.
+//!   passes and its last lines say so. `--nightly` does not run it again.
 //! - Tests marked `#[ignore = "nightly: why"]` run with `--nightly` only.
 
 mod costs;
@@ -26,13 +26,13 @@ use crate::root;
 /// What to run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Those marked as nightly, too, and no second try.
+    /// Whether nightly tests run, too. Failed tests then have no second try.
     is_nightly: bool,
-    /// Whether to replace `tests/costs.txt` by what the tests took.
+    /// Whether to rewrite `tests/costs.txt`.
     writes_costs: bool,
     /// How often each test runs.
     repeat: usize,
-    /// Parts of the names of tests: all tests where there are none.
+    /// Parts of the names of the tests to run. If empty, all run.
     filters: Vec<String>,
 }
 
@@ -60,12 +60,12 @@ impl Options {
 /// The flaky tests of the last run, a line each.
 const FLAKY: &str = "target/test-flaky";
 
-/// Returns the folder in which a failed test leaves its output and more.
+/// Returns the folder for the output and the stacks of failed tests.
 pub(crate) fn failed_folder() -> PathBuf {
     root().join("target/failed")
 }
 
-/// Builds and runs the tests; the exit status.
+/// Builds and runs the tests. Returns the exit status.
 pub fn run(options: &Options) -> i32 {
     crate::keep::adopt();
     let begin = Instant::now();
@@ -93,13 +93,13 @@ pub fn run(options: &Options) -> i32 {
     sum_up(&passed, &flaky, &failed, left_out)
 }
 
-/// Runs what failed once more, one test at a time: those that pass now are flaky.
+/// Runs the failed tests once more, one at a time. Those that pass now are flaky.
 fn try_again(
     failed: Vec<Outcome>,
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // What fails by the dozen was broken by the change.
+    // More failures than this are the fault of the change.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);

@@ -19,11 +19,11 @@ const LONG_FILES: &[&str] = &[];
 const WRITE_TO_STDERR: &[&str] = &[
     // The only place for messages; it escapes them.
     "crates/apps/cli/src/terminal.rs",
-    // Its failures, escaped, too; no package contains it.
+    // The same for `tiptoe-dev`, which no package contains.
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number, and writes nothing.
     "crates/core/sys/src/host/inherited.rs",
-    // Writes one line when there is no memory for the terminal's way.
+    // Writes one line when memory is used up, because `terminal::say` would allocate.
     "crates/core/sys/src/host/memory.rs",
     // Runs in programs that link it, and writes their own names to their own stderr.
     "crates/engines/lock/src/order/report.rs",
@@ -33,7 +33,7 @@ const WRITE_TO_STDERR: &[&str] = &[
 const OPEN_A_TARGETS_FILES: &[&str] = &[
     // The only place for it: regular files only, and within the target's root.
     "crates/core/sys/src/host/procfs/files.rs",
-    // A line of a mount table in its tests.
+    // Only its tests have such a text: a line of a mount table.
     "crates/core/sys/src/host/procfs/mounts.rs",
     // Compares the link itself with its own, and does not follow it.
     "crates/core/sys/src/rights.rs",
@@ -136,7 +136,7 @@ fn the_agent_needs_nothing() {
     );
 }
 
-/// The hook of contended locks does not save vector registers, so that it must not use any.
+/// The hook of contended locks does not save vector registers, so it must not use any.
 #[test]
 fn hooks_of_locks_touch_no_vector_register() {
     let Some(path) = shared_object::agent() else {
@@ -213,8 +213,7 @@ fn the_bill_of_materials_is_whole() {
     }
 }
 
-/// Each line of the table must be true of the current build, and none may be missing, because a new
-/// version has not been reviewed.
+/// The table must list exactly the current versions, because a new version has not been reviewed.
 #[test]
 fn dependencies_with_unsafe_code_are_listed_with_who_reviewed_them() {
     let page = read("SECURITY.md");

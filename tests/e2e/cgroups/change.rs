@@ -179,7 +179,7 @@ fn beside_forking_servers(more: Option<&str>) {
 /// is charged when the kernel frees their memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn whoever_ends_is_charged_whole() {
+fn tasks_that_end_are_charged_all_of_their_time() {
     both_ways(ends);
 }
 

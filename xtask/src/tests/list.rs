@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::root;
 
-/// What one `cargo test --no-run` made.
+/// The programs that `cargo test --no-run` built.
 #[derive(Debug)]
 pub struct Built {
     programs: Vec<Program>,
@@ -19,7 +19,7 @@ pub struct Built {
 /// A test program.
 #[derive(Debug)]
 struct Program {
-    /// Its package, and the name of its target, as `tiptoe-wire` or `tiptoe-tests::e2e`.
+    /// Its package, and the target of an integration test: `tiptoe-wire`, `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
     /// The folder of its package, where cargo runs it.
@@ -29,13 +29,13 @@ struct Program {
 /// One test.
 #[derive(Debug, Clone)]
 pub struct Test {
-    /// Its program's name and its own.
+    /// Its program's name, then its own.
     pub name: String,
     /// Its name within its program.
     pub own_name: String,
     /// Its program.
     pub program: PathBuf,
-    /// Where it runs.
+    /// The folder in which it runs.
     pub folder: PathBuf,
 }
 

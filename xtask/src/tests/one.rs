@@ -49,8 +49,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is kept in a folder of its name and of `part`, which distinguishes
-/// several runs, and is removed if the test passes.
+/// Runs a test. Its output is kept in a folder named by the test and by `part`, which distinguishes
+/// several runs. The folder is removed if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))

@@ -55,7 +55,7 @@ fn pop<'a>(queue: &Mutex<VecDeque<&'a Test>>) -> Option<&'a Test> {
     queue.lock().expect("no panic").pop_front()
 }
 
-/// A test without a recorded cost is new and may be long, so it comes early.
+/// A test without a recorded cost is new and may be long, so it starts early.
 fn longest_first<'a>(mut tests: Vec<&'a Test>, costs: &HashMap<String, f64>) -> VecDeque<&'a Test> {
     let cost = |test: &Test| costs.get(&test.name).copied().unwrap_or(1.0);
     tests.sort_by(|a, b| cost(b).total_cmp(&cost(a)));

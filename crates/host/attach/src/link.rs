@@ -299,9 +299,9 @@ impl Link {
 
     /// Returns the first slot after the words of waits and scopes.
     pub fn free_slot(&self) -> u32 {
-        let behind = |slot, width| if slot == 0 { 0 } else { slot + width };
-        let locks = behind(self.lock_slot, tiptoe_wire::futex::WIDTH);
-        locks.max(behind(self.scope_slot, scopes::WIDTH))
+        let after = |slot, width| if slot == 0 { 0 } else { slot + width };
+        let locks = after(self.lock_slot, tiptoe_wire::futex::WIDTH);
+        locks.max(after(self.scope_slot, scopes::WIDTH))
     }
 
     /// Makes the agent take its signals and open the gates. Returns the request's results.

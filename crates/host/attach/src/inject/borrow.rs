@@ -305,7 +305,7 @@ impl Search<'_> {
             return Err(StopFailure::Refused("entered the kernel in an unknown way"));
         }
         let late = self.is_late();
-        if restart::stands_in_raw_eintr(regs) && restart::is_timed(regs) && !late {
+        if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !late {
             return Err(StopFailure::Refused("waits with a time-out"));
         }
         Ok(())

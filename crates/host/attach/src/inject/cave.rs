@@ -44,7 +44,7 @@ pub(super) fn find(
     let texts = mappings.iter().filter(|mapping| mapping.is_text());
     texts
         .filter(stays)
-        .filter_map(|text| behind(process, text))
+        .filter_map(|text| cave_after(process, text))
         .find(|cave| process.is_clean(cave.page).unwrap_or(false))
         .ok_or(InjectError::NoCave { pid: process.pid })
 }
@@ -59,7 +59,7 @@ fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping
 }
 
 /// Returns the bytes after the segment that ends in this mapping, if the stub fits in there.
-fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
+fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
     let content = content(process.open_file(text).ok()?).ok()?;
     let segments = mapped_files::segments(&content)?;
     let shown = text.offset..text.offset + (text.end - text.start);

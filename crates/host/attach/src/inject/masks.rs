@@ -86,7 +86,7 @@ impl Masks {
         let (late, foreign) = (AtomicBool::new(false), AtomicBool::new(false));
         let look = |held: &StoppedThread, process: &Process| {
             let at = held.registers()?.rip;
-            if ways.iter().any(|(site, behind)| *site < at && at < *behind) {
+            if ways.iter().any(|(site, after)| *site < at && at < *after) {
                 late.store(true, Relaxed); // Relaxed: read only after its writers were joined.
             }
             if !self.words.give(process, held.registers()?.fs_base) {

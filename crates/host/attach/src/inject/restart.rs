@@ -147,7 +147,7 @@ fn is_raw_eintr(number: i64) -> bool {
 }
 
 /// Returns whether the thread has just returned from a call with a raw EINTR.
-pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
+pub(super) fn is_after_raw_eintr(regs: &user_regs_struct) -> bool {
     regs.rax as i64 == -i64::from(libc::EINTR) && is_raw_eintr(regs.orig_rax as i64)
 }
 
@@ -155,7 +155,7 @@ pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
 pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
     let restarts =
         [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
-    regs.orig_rax as i64 >= 0 && (restarts || stands_in_raw_eintr(regs))
+    regs.orig_rax as i64 >= 0 && (restarts || is_after_raw_eintr(regs))
 }
 
 /// Returns whether the interrupted call has a time-out, which would restart.
@@ -204,7 +204,7 @@ pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
         ERESTARTNOINTR => (regs.orig_rax, Restart::Always),
         ERESTARTNOHAND => (regs.orig_rax, Restart::NeverHandled),
         ERESTART_RESTARTBLOCK => (libc::SYS_restart_syscall as u64, Restart::NeverHandled),
-        _ if stands_in_raw_eintr(regs) => (regs.orig_rax, Restart::NeverHandled),
+        _ if is_after_raw_eintr(regs) => (regs.orig_rax, Restart::NeverHandled),
         _ => return (to, Restart::Always),
     };
     to.rax = number;

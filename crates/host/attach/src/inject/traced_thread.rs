@@ -232,7 +232,7 @@ impl Drop for StoppedThread {
             return;
         }
         if let Ok(mut regs) = ptrace::getregs(self.tid)
-            && restart::stands_in_raw_eintr(&regs)
+            && restart::is_after_raw_eintr(&regs)
         {
             restart::heal_raw_eintr(&mut regs);
             let _ = ptrace::setregs(self.tid, regs);

@@ -32,7 +32,7 @@ pub(super) enum StackState {
     Inside,
     /// The thread runs a signal handler over frames that cannot be unwound.
     Unknown,
-    /// The stack leads into a file that is not read yet; the thread must continue meanwhile.
+    /// The stack leads into a file that is not read yet; the thread must continue until then.
     Unread,
 }
 

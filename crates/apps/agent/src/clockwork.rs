@@ -38,7 +38,6 @@ static CLOCKWORK: Clockwork = Clockwork {
     slower_ns: AtomicU64::new(0),
 };
 
-/// Sets the clock for a session.
 pub fn set(clock: &Clock) {
     // Relaxed: set before the first trampoline that reads it is armed.
     CLOCKWORK.ns_per_tick.store(clock.ns_per_tick, Relaxed);
@@ -61,7 +60,6 @@ pub fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Converts ticks to nanoseconds.
 pub fn ns(ticks: u64) -> u64 {
     let product = u128::from(ticks) * u128::from(CLOCKWORK.ns_per_tick.load(Relaxed));
     (product >> 32) as u64

@@ -20,7 +20,6 @@ use crate::hooks::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind::{self, AddressOf};
 
-/// Words of a record.
 const WORDS: usize = 4;
 /// `_URC_NO_REASON`: continue with the next frame.
 const GO_ON: i32 = 0;

@@ -123,7 +123,6 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
     Some(index)
 }
 
-/// Returns the thread's name, as two words.
 pub fn comm() -> [u64; 2] {
     let mut name = [0u64; 2];
     let at = name.as_mut_ptr() as usize;

@@ -64,7 +64,6 @@ pub struct Library {
 
 const _: () = assert!(size_of::<Library>() == 96);
 
-/// All libraries of a session.
 pub struct Libraries {
     all: &'static [Library],
     used: AtomicUsize,
@@ -138,7 +137,6 @@ impl Libraries {
         self.all.get(..used).unwrap_or(&[])
     }
 
-    /// Returns a library by its number.
     pub fn get(&self, number: usize) -> Option<&'static Library> {
         self.used().get(number)
     }

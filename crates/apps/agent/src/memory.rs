@@ -18,7 +18,6 @@ const NOHUGEPAGE: usize = 15;
 /// For mremap.
 const MAY_MOVE: usize = 1;
 
-/// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// Bytes of the stack of the agent's thread.
 pub const STACK: usize = 16 * PAGE;
@@ -246,7 +245,6 @@ pub fn not_forked(len: usize) -> Result<usize, Errno> {
     Ok(at)
 }
 
-/// Maps the stack of the agent's thread.
 pub fn stack() -> Result<usize, Errno> {
     not_forked(STACK)
 }

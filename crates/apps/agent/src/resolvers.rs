@@ -42,7 +42,6 @@ pub struct Resolvers<'t, T> {
 }
 
 impl<'t, T: Text> Resolvers<'t, T> {
-    /// Returns an empty set.
     pub fn new(text: &'t T) -> Resolvers<'t, T> {
         Resolvers {
             text,

@@ -41,7 +41,6 @@ impl SegmentRange {
 }
 
 impl Segments {
-    /// Returns two empty ranges.
     pub const fn new() -> Segments {
         Segments {
             ranges: [SegmentRange::new(), SegmentRange::new()],

@@ -214,7 +214,6 @@ impl Shared {
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Returns whether a site is armed.
     pub fn is_armed(&self, index: usize) -> bool {
         self.armed_word(index) & ARMED != 0
     }
@@ -264,7 +263,6 @@ impl Shared {
         self.unwind_info
     }
 
-    /// Writes the unwind information of the thunks.
     pub fn write_unwind_info(&self) {
         let (at, code) = (self.unwind_info as u64, self.thunk_code as u64);
         let info = unwind::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);

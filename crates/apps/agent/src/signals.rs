@@ -255,7 +255,6 @@ impl ProgramSignal {
     }
 }
 
-/// Calls rt_sigaction.
 fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Errno> {
     let mut old = Action::default();
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
@@ -387,7 +386,6 @@ pub fn insist() {
     }
 }
 
-/// Returns whether the signals are ours.
 pub fn owned() -> bool {
     OWNED.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }

@@ -32,7 +32,6 @@ pub fn is_only_one() -> bool {
     count == 1
 }
 
-/// Calls `act` with each thread.
 pub fn each_task(mut act: impl FnMut(&Task)) {
     let Some(folder) = File::open(ProcFile::Tasks) else {
         return;
@@ -70,7 +69,6 @@ fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
 }
 
 impl Task<'_> {
-    /// Returns the thread's id.
     pub fn tid(&self) -> u32 {
         self.name.iter().fold(0, |tid, digit| {
             tid * 10 + u32::from(digit.wrapping_sub(b'0'))

@@ -17,7 +17,6 @@ use crate::memory::{PAGE, let_code_be_written};
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
-    /// Opens the file.
     pub fn open() -> Self {
         SelfMemory(File::open(ProcFile::Memory))
     }

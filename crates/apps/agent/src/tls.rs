@@ -167,7 +167,6 @@ pub fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed); // Relaxed: published with the ownership
 }
 
-/// Returns the current generation.
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed) // Relaxed: as in `begin_generation`
 }

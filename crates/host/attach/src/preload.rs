@@ -156,7 +156,6 @@ fn is_executable(path: &Path) -> bool {
 
 /// A forked command that waits before exec.
 pub(crate) struct StartedCommand {
-    /// The command's process.
     pub(crate) pid: u32,
     proceed: File,
     spawned: std::thread::JoinHandle<io::Result<Child>>,

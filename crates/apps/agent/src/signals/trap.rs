@@ -26,9 +26,7 @@ pub struct TrapData {
     pub address: u64,
     /// Whether the signal was blocked at first, so that the thread has run on.
     pub is_late: bool,
-    /// The thread's instruction pointer.
     pub ip: u64,
-    /// The thread's flags.
     pub flags: u64,
     /// The thread's registers by their numbers in machine code.
     pub registers: [u64; 16],
@@ -73,7 +71,6 @@ fn has_no_reason(info: &Info) -> bool {
     (info.signal, info.code) == (5, TRAP_BRKPT)
 }
 
-/// Handles both signals.
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
@@ -112,7 +109,6 @@ fn deliver_more(context: &mut Context) {
     }
 }
 
-/// Handles a sent signal.
 fn sent(believed: &ProgramSignal, info: &Info, context: &mut Context) {
     let signal = info.signal;
     let bit = bit(signal as usize);

@@ -48,7 +48,6 @@ pub fn attr(watched: &WatchTarget, flags: u64, data: u64) -> [u64; ATTR_BYTES as
     attr
 }
 
-/// Opens an event of a thread.
 pub fn perf_event_open(attr: &[u64], tid: u32) -> Result<i32, Errno> {
     let at = attr.as_ptr() as usize;
     let anywhere = -1isize as usize;

@@ -15,7 +15,6 @@ use tiptoe_wire::descriptors::seals;
 
 use super::InjectError;
 
-/// The memfds that the stub offers.
 pub(super) struct Offer {
     pub agent: OwnedFd,
     pub data: OwnedFd,

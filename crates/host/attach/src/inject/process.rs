@@ -24,7 +24,6 @@ pub(super) struct Mapping {
 }
 
 impl Status {
-    /// Returns whether the thread has not ended.
     pub(super) fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
@@ -208,7 +207,6 @@ impl Process {
         Ok(text.lines().filter_map(Mapping::parse).collect())
     }
 
-    /// Fills `bytes` from the target's memory.
     pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.memory.read_exact_at(bytes, address)
     }
@@ -221,14 +219,12 @@ impl Process {
         bytes
     }
 
-    /// Reads one word.
     pub(super) fn read_u64(&self, address: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Reads four bytes.
     pub(super) fn read_u32(&self, address: u64) -> io::Result<u32> {
         let mut bytes = [0; 4];
         self.read(address, &mut bytes)?;
@@ -251,7 +247,6 @@ impl Process {
         Ok(u64::from_le_bytes(entry) & (PRESENT | FILE) == PRESENT | FILE)
     }
 
-    /// Returns an entry of the auxiliary vector.
     pub(super) fn auxv(&self, key: u64) -> Option<u64> {
         let auxv = self.look(|folder| fs::read(folder.join("auxv"))).ok()?;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
@@ -321,7 +316,6 @@ pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
         .collect())
 }
 
-/// Reads a thread's status file.
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/status"))
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;

@@ -22,7 +22,6 @@ use std::mem::{offset_of, size_of};
 
 /// The first bytes of every home, by which a later injection finds it.
 pub(super) const MAGIC: [u8; 16] = *b"tiptoe stub v1\0\0";
-/// Size of a page on x86-64.
 pub(super) const PAGE: u64 = 4096;
 
 /// The registers with which the program continues.

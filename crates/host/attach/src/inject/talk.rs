@@ -109,7 +109,6 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Writes one field.
     pub(super) fn put(&self, field: usize, bytes: &[u8]) -> Result<(), InjectError> {
         self.process
             .write(self.at(field), bytes)

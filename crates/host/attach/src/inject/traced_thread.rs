@@ -123,12 +123,10 @@ impl StoppedThread {
         Ok(Stopping { pid, tid, since })
     }
 
-    /// Returns when the thread was asked to stop.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
 
-    /// Returns the registers at the stop.
     pub(super) fn registers(&self) -> Result<user_regs_struct, StopFailure> {
         Ok(ptrace::getregs(self.tid)?)
     }
@@ -149,12 +147,10 @@ impl StoppedThread {
         Ok(mask)
     }
 
-    /// Sets the registers.
     pub(super) fn set_registers(&self, regs: user_regs_struct) -> Result<(), StopFailure> {
         Ok(ptrace::setregs(self.tid, regs)?)
     }
 
-    /// Sets the signal mask.
     pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), StopFailure> {
         // SAFETY: the kernel reads eight bytes from `mask`, which lives for the call.
         let result = unsafe {

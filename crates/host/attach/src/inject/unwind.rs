@@ -79,7 +79,6 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// Returns libc's image.
     pub(super) fn libc(&mut self) -> Option<&Image> {
         self.image(is_libc)
     }

@@ -66,7 +66,7 @@ struct {
 /* The size of one of a thread's ids. It has one in each PID namespace, the innermost last. */
 #define UPID 16
 
-/* Returns the id of a thread in our own namespace, which is its process's. */
+/* Returns a thread's id in tiptoe's PID namespace, which is its process's innermost one. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;

@@ -159,7 +159,7 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* A found slot stays valid until a task is moved. A missing one may be found at any time. */
+/* A slot stays valid until a task is moved. OTHERS never is, because a slot may become free at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;
@@ -167,8 +167,8 @@ INLINE u32 moves_for(u32 slot)
 
 /*
  * Keeps the cgroup of a task that is scheduled out, if the task moved itself since it was scheduled in. Otherwise the
- * next switch to it would look the cgroup up again, and if the kernel hides that switch, only this tells where the
- * task's events belong.
+ * next switch to it would look the cgroup up again. If the kernel hides that switch, only the kept cgroup shows which
+ * one to charge.
  */
 INLINE void keep_cgroup(struct tiptoe_task *kept, const struct tiptoe_cpu *own, struct task_struct *task)
 {
@@ -282,7 +282,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* It was scheduled out without a report. */
+		/* It ran after it was last seen to be scheduled out: the kernel hid that run. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);

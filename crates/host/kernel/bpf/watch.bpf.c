@@ -378,7 +378,7 @@ INLINE int is_last(u32 slot, u32 counter)
 	*rested += 1;
 	if (counter == STRANGERS)
 		*strange = 1;
-	/* After the count, because tiptoe clears this flag and then reads the count. */
+	/* After `rests`, because tiptoe clears this flag and then reads `rests`. */
 	__sync_lock_test_and_set(resting, 1);
 	return 1;
 }

@@ -81,7 +81,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // More than are kept need not be counted.
+                // The count matters only up to the first that is not kept.
                 *count > MOST_KEPT
             });
         }

@@ -63,7 +63,7 @@ struct Space {
     pid: AtomicU32,
     /// Whether the loader is mapping or unmapping.
     loading: AtomicBool,
-    /// Whether the list cannot be read.
+    /// Whether /proc/self/maps cannot be read.
     blind: AtomicBool,
     /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,

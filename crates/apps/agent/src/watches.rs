@@ -69,8 +69,7 @@ static CPUS: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: [[AtomicU64; WatchTarget::WORDS]; REGISTERS] =
     [const { [const { AtomicU64::new(0) }; WatchTarget::WORDS] }; REGISTERS];
-/// The address of [`MOST`] descriptors, each with its event's number above it. Outside of the image, which forks
-/// copy.
+/// The address of [`MOST`] descriptors, each with its event's number above it. Not in the image, which forks copy.
 static EVENTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 const NUMBER: u32 = 28;
@@ -308,7 +307,7 @@ fn events_made() -> &'static [AtomicU32] {
     let at = EVENTS.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
     match at.is_null() {
         true => &[],
-        // SAFETY: `make_events` mapped zeroed memory of that length there, and never unmaps it. A child has its own copy.
+        // SAFETY: `make_events` mapped zeroed memory of that length there, for good. A forked child has its own copy.
         false => unsafe { core::slice::from_raw_parts(at, MOST) },
     }
 }
@@ -458,8 +457,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If there is none, the thread waits until tiptoe has read some, but only if the last wait
-/// helped.
+/// Returns a free cell. If there is none, waits until tiptoe has read some, but only if the last wait helped.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if HAS_ROOM.load(Relaxed) { PATIENCE } else { 0 };
     let mut cell = hits.reserve();

@@ -35,7 +35,7 @@ const PROGRAM: &str = include_str!("lock/program.c");
 /// The longest time for the agent to patch all sites, or to restore them.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time for the last sites, and for the end of an attach.
+/// The time for tiptoe to finish after an attach or a detach is seen.
 const SETTLE: Duration = Duration::from_millis(30);
 /// The number of BPF programs: at the begin of a wait, at its end, and at the end of a thread.
 const PROGRAMS: usize = 3;

@@ -68,7 +68,7 @@ pub enum AttachError {
     /// The agent's file lacks a symbol that tiptoe needs.
     #[error("the agent of this tiptoe is incomplete: {what}")]
     IncompleteAgent {
-        /// What is missing.
+        /// The missing symbol, or why the file cannot be parsed.
         what: String,
     },
     /// The program changed the agent's table of sites.

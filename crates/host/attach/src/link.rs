@@ -378,8 +378,8 @@ impl Link {
         result.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
-    /// Restores everything, and waits until the agent sleeps. `last` runs once no trap byte is
-    /// left; it must call its argument, which removes the last hooks.
+    /// Makes the agent restore the program, and waits until it sleeps. `last` runs once no trap byte
+    /// is left; it must call its argument, which removes the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {

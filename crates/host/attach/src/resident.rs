@@ -19,7 +19,7 @@ const MAX_SITES: u64 = 1 << 18;
 /// words for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
-/// Offsets in the agent's file.
+/// The agent's symbols, as offsets from its load address.
 pub struct AgentFile {
     /// The entry point.
     pub entry: u64,

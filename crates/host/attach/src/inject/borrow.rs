@@ -467,7 +467,7 @@ mod tests {
         assert!(!last(&changing));
         // One library with a slow constructor.
         assert!(last(&[&changing[..3], &same].concat()));
-        // Freed, and then held for long.
+        // Freed, then held at one look, which is not long, and at forty looks, which is.
         assert!(!last(&[None, Some(1)]));
         assert!(last(&[&[None], &same[..]].concat()));
         assert!(last(&[&changing, &same[..]].concat()));

@@ -97,7 +97,7 @@ pub enum InjectError {
     Abandoned {
         /// The requested process.
         pid: u32,
-        /// Which side gave up.
+        /// What was too slow or did not happen.
         why: &'static str,
     },
     /// A system call of the borrowed thread failed.

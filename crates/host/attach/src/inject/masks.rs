@@ -26,7 +26,7 @@ use super::process::{self, Process};
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// The most stops, to let threads that passed a hook make its call.
+/// How often threads may be stopped again because one was between a hook and the end of its call.
 const ROUNDS: u32 = 100;
 
 /// Where a thread records what it believes to block.

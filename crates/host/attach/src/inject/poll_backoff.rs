@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// For how long looks only yield.
 const YIELDING: Duration = Duration::from_micros(100);
-/// The first pause after that. Each pause is twice the last one, so that no stop lasts twice as
-/// long as necessary.
+/// The first pause of looks that sleep. Each pause is twice the last one, so that no stop lasts
+/// twice as long as necessary.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_is_reached() {
-    // The thread may be just ending: the kernel then refuses it with the error for another user's.
+    // If the thread is just ending, the kernel refuses it with EPERM, as it refuses another user's.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());

@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* An earlier task's, whose end was reported in an interrupt of a task that is hidden from tracing. */
+	/* An earlier task's. Its end was hidden, like all reports in an interrupt of a hidden task. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);

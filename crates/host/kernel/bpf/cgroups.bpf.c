@@ -200,7 +200,7 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 
 /*
  * Charges a task that was not seen to be scheduled in with its growth since its last report. The events since then
- * cannot be split, so it gets them all. Rare, and therefore out of line.
+ * cannot be split, so it gets them all. Rare, so out of line.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -252,7 +252,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one set are in the same cgroups. The idle tasks must be kept separate from all others. */
+	/* Tasks of one set are in the same cgroups. The idle tasks must be kept separate. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -282,7 +282,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* It ran after it was last seen to be scheduled out: the kernel hid that run. */
+		/* The task ran after it was scheduled out: the kernel hid a switch. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task with its growth up to now, while no switch is possible; an unseen one to cgroup `id`. */
+/* Charges the running task with its growth, while no switch is possible; an unseen one to cgroup `id`. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;

@@ -55,7 +55,7 @@ struct tiptoe_cpu {
 	u64 set;
 	u64 id;
 	u32 slot;
-	/* Set while a program that can be interrupted changes this state. */
+	/* Set while a program that can be interrupted changes this. */
 	u32 busy;
 	/* Switches from a task not seen to be scheduled in; among these, from one without kept fields. */
 	u64 unseen;

@@ -361,7 +361,7 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		tell(cpu, &key, &access);
 }
 
-/* Returns whether this hit uses up the window's allowance, so that its event stops. */
+/* Returns whether this hit uses up the window's allowance, which stops its event. */
 INLINE int is_last(u32 slot, u32 counter)
 {
 	u32 first = counter, second = ALLOWED, third = IS_RESTING, fourth = IS_STRANGE;

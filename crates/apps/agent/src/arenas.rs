@@ -13,24 +13,24 @@ use crate::memory;
 
 /// The number of places for arenas, as a power of two.
 const BITS: u32 = 13;
-/// The most arenas. It is half of the places, so that a search always ends at a free one.
+/// The most arenas: half of the places, so that every search ends at a free one.
 const MOST: usize = 1 << (BITS - 1);
-/// The most ranges that are mapped for arenas: those of one session, and the callers' arenas of all.
+/// The most mapped ranges: those of one session, and the callers' arenas of all sessions.
 const RANGES: usize = 1024;
-/// In the length of a range: marks callers' arenas.
+/// The flag in a range's length for callers' arenas.
 const CALLERS: u64 = 1;
-/// The most blocks of a trampoline.
+/// The most blocks of one trampoline.
 const FAR: u64 = 128;
 
-/// All arenas of the process that contain a trampoline. An arena's base is at the place that its hash names or after
-/// it, so that any thread finds it at once.
+/// All arenas of the process that contain a trampoline: a hash table of their bases, so that any thread finds one
+/// fast.
 ///
 /// Relaxed throughout: only the agent's thread adds arenas, and a thread that looks up an address has run there or
 /// has seen it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The first address and the length of each range that is mapped, 0 after the last: arenas of this session with the
-    /// free addresses between them, and callers' arenas.
+    /// The start and length of each mapped range, then 0: arenas of this session with the free addresses between
+    /// them, and callers' arenas.
     ranges: &'static [AtomicU64],
 }
 
@@ -41,9 +41,9 @@ pub struct UnwindRange {
     pub start: u64,
     /// The address after its last byte.
     pub end: u64,
-    /// The address of its `.eh_frame_hdr`.
+    /// The address of the range's `.eh_frame_hdr`.
     pub info: u64,
-    /// The calls that it follows by itself, if any.
+    /// The calls that the trampoline follows by itself, if any.
     pub direct: Option<Direct>,
 }
 
@@ -59,12 +59,12 @@ pub struct Direct {
 }
 
 impl UnwindRange {
-    /// Returns the words with the program's return addresses, each 0 if not known yet; a word changes only from 0.
+    /// Returns the words for the program's return addresses, each 0 until it is known; a word changes only once.
     /// `None` if the trampoline follows no calls by itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
-        // SAFETY: the unwind information of a trampoline is tiptoe's, and the program cannot write it. Callers' arenas
-        // are mapped writable for good, and used only as atomic words.
+        // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
+        // stay mapped writable for ever, and are used only as atomic words.
         Some(unsafe { &*(callers as *const [AtomicU64; WAYS]) })
     }
 }
@@ -109,7 +109,7 @@ impl Arenas {
         Ok(())
     }
 
-    /// Records that an arena contains a trampoline. Returns false if the table is full.
+    /// Records that an arena contains a trampoline. Returns `false` if the table is full.
     pub fn add(&self, trampoline: u64) -> bool {
         let base = base(trampoline);
         let Some(word) = self.place(base) else {
@@ -136,14 +136,14 @@ impl Arenas {
         ranges.take_while(|(start, _)| *start != 0)
     }
 
-    /// Returns the ranges of all memory that was mapped for trampolines.
+    /// Returns the ranges of all memory that was ever mapped for trampolines.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let arenas = self.all().map(|base| (base, LEN));
         let all = arenas.chain(self.mapped());
         all.map(|(base, len)| base as usize..(base + self::base(len)) as usize)
     }
 
-    /// Returns all places, starting at the one that an arena's hash names.
+    /// Returns all places in the order of the search for an arena.
     fn places(&self, base: u64) -> impl Iterator<Item = &'static AtomicU64> {
         let first = (base / LEN).wrapping_mul(HASH) >> (u64::BITS - BITS);
         let halves = self.bases.split_at_checked(first as usize);
@@ -151,14 +151,14 @@ impl Arenas {
         behind.iter().chain(before)
     }
 
-    /// Returns the place of an arena, or the free one at which the search for it ends.
+    /// Returns the place of an arena, or the free place at which the search for it ends.
     fn place(&self, wanted: u64) -> Option<&'static AtomicU64> {
         let mut places = self.places(wanted);
         places.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps what the session mapped for arenas that contain no trampoline: no jump leads there and none ever did.
-    /// Callers' arenas stay.
+    /// Unmaps arenas of the session that contain no trampoline, to which no jump leads or ever led. Callers' arenas
+    /// stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -187,8 +187,8 @@ impl Arenas {
         place.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// Returns where a call that a trampoline follows by itself must return to, given its return address in the
-    /// trampoline, and the first of its probe's words.
+    /// Returns the true return address of a call that a trampoline follows by itself, and the first of its probe's
+    /// words. `address` is the return address in the trampoline.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let Direct { backs, slot, .. } = range.direct?;
@@ -196,7 +196,7 @@ impl Arenas {
             .iter()
             .zip(range.callers()?)
             .find(|(back, _)| **back == address)?;
-        // Relaxed: a thread that has the address has run there, and so has seen the word.
+        // Relaxed: a thread that has the address has run there, and has seen the word.
         Some((caller.load(Relaxed), slot))
     }
 
@@ -221,16 +221,15 @@ impl Arenas {
 
 /// Returns the unwind information of the trampoline that begins in a block.
 fn in_index(base: u64, block: u64) -> Option<UnwindRange> {
-    // SAFETY: this is an arena's index. tiptoe wrote it before any thread could reach the trampoline, and it is used
-    // only as atomics.
+    // SAFETY: this is an arena's index, used only as atomics. tiptoe wrote it before any thread could reach the
+    // trampoline.
     let unit = unsafe { &*((base + INDEX + 2 * block) as *const AtomicU16) }.load(Relaxed);
     let info = base + u64::from(unit) * UNIT;
     (unit != 0 && info < base + INDEX).then(|| read(info))?
 }
 
 fn read(info: u64) -> Option<UnwindRange> {
-    // SAFETY: the words are inside an arena, before its index. All of it is readable, and what was written there does
-    // not change.
+    // SAFETY: the words are inside an arena, before its index. They are readable and do not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
     // Offsets are relative to the beginning, and signed.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());

@@ -1,11 +1,11 @@
-//! The stubs: code that must be exact to the register.
+//! The stubs: code whose every register matters.
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which these pop. They
 //! preserve every register, except that the cold entry changes rax and the flags, which its trampoline restores. The
-//! Rust code that they call is compiled for baseline x86-64, so it can change no more of the vector state than
-//! xmm0-15: legacy SSE instructions leave the upper halves alone.
+//! Rust code that they call is compiled for baseline x86-64. So of the vector state it can change only xmm0-15,
+//! because legacy SSE instructions leave the upper halves alone.
 //!
-//! Each stub describes at each instruction where its caller's registers are, because a signal may have a profiler
+//! Each stub describes at each instruction where its caller's registers are, because a profiler's signal handler may
 //! walk the stack from there.
 
 use core::arch::global_asm;
@@ -50,7 +50,7 @@ global_asm!(
     "movups xmm12, [rsp+192]", "movups xmm13, [rsp+208]", "movups xmm14, [rsp+224]",
     "movups xmm15, [rsp+240]",
     ".endm",
-    // Passes the record on the stack to a function that may change it.
+    // Passes the record on the stack to a function, which may change it.
     ".macro tiptoe_pass_record function",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
@@ -100,11 +100,11 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs so often
-    // that it does not save vector registers. So the code that it calls must use none, which xtask checks, except through
-    // `tiptoe_first_slab`. It does not clear the direction flag either, because compilers make calls with that flag
-    // clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first, because all stores depend
-    // on it and it takes three dependent loads.
+    // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs so
+    // often that it saves no vector registers. So the code that it calls must use none (xtask checks that), except
+    // through `tiptoe_first_slab`. It does not clear the direction flag either, because compilers make calls with
+    // that flag clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first: it takes three
+    // dependent loads, and all stores depend on it.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -122,7 +122,7 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rdi, r8, r9, r10, rsi, r11",
     "ret 8",
     ".cfi_endproc",
-    // Called as any function, from code that must not touch vector registers.
+    // Called like any function, from code that must not touch vector registers.
     "tiptoe_begin tiptoe_first_slab",
     "tiptoe_push rbp",
     "mov rbp, rsp",
@@ -137,8 +137,8 @@ global_asm!(
     "tiptoe_pop rbp",
     "ret",
     ".cfi_endproc",
-    // Performs a clone3 that makes the kernel drop the child's handlers. A hook's trampoline jumps here as if to the
-    // call, with the address after the call in the thread's word. The call leaves rcx and r11 free.
+    // Performs a clone3 that makes the kernel drop the child's handlers. A hook's trampoline jumps here instead of to
+    // the call; the thread's word has the address after the call. The call leaves rcx and r11 free.
     "tiptoe_begin tiptoe_clone_cleared",
     ".cfi_def_cfa rsp, 0",
     ".cfi_undefined rip",
@@ -156,7 +156,7 @@ global_asm!(
     ".cfi_register rip, rcx",
     "jmp rcx",
     ".cfi_restore_state",
-    // Here is the child. Its stack is its parent's or, if the record names one, an empty one.
+    // The child. Its stack is its parent's or, if the record names one, an empty one.
     "2:",
     "mov rcx, [rdi+40]",
     "jrcxz 4f",
@@ -173,7 +173,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "jmp 3b",
     ".cfi_endproc",
-    // Signal handlers return to this. Unwinders recognise it by these very bytes, `mov rax, 15` in seven and
+    // Signal handlers return to this. Unwinders recognise it by exactly these bytes: `mov rax, 15` as seven, then
     // `syscall`.
     ".hidden tiptoe_restorer",
     ".global tiptoe_restorer",
@@ -218,7 +218,7 @@ global_asm!(
     stack = const crate::memory::STACK,
 );
 
-// The functions that the compiler calls for copies and fills. They must stay hidden, otherwise they would replace the
+// The functions that the compiler calls for copies and fills. They must be hidden, otherwise they would replace the
 // program's.
 global_asm!(
     ".text",

@@ -1,15 +1,15 @@
-//! Handles followed calls that their trampolines cannot: the first one of a thread, the first one from a place, the
-//! end of a page of frames, and a return of a frame that is not the uppermost. Runs on any thread of the program, at
-//! any instruction, also in a signal handler. So it must not lock, wait, or call libc.
+//! Handles followed calls that their trampolines cannot: a thread's first one, the first one from a caller, the end
+//! of a page of frames, and a return whose frame is not the uppermost. Runs on any thread of the program, at any
+//! instruction, also in a signal handler. So it must not lock, wait, or call libc.
 //!
 //! | condition | result |
 //! |---|---|
-//! | a forked child, or no session | the call is not followed; a return just returns |
+//! | a forked child, or no session | the call is not followed; a return only returns |
 //! | no slab, no room for frames or thunks | the call is only counted |
-//! | the caller has no unwind information ([`crate::described`]) | likewise |
-//! | the call would be timed, and its thread may not read the clock ([`crate::forbidden`]) | likewise |
+//! | the caller has no unwind information ([`crate::described`]) | the call is only counted |
+//! | the call would be timed, but its thread may not read the clock ([`crate::forbidden`]) | the call is only counted |
 //! | a return without a frame of its own thread | another thread's frame is used, because a coroutine moved |
-//! | a return without any frame | it was counted as left, which is undone; its value is not known |
+//! | a return without any frame | the call was counted as left, which is undone; its duration is not known |
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -44,12 +44,12 @@ pub struct CallRegisters {
     back: u64,
     what: u64,
     saved: [u64; 3],
-    /// The followed call's return address. Its stack address identifies the frame.
+    /// The followed call's return address. The address of this field identifies the frame.
     to: u64,
 }
 
 impl CallRegisters {
-    /// Returns the stack address of the return address.
+    /// Returns the stack address of the followed call's return address.
     fn place(&self) -> u64 {
         core::ptr::from_ref(&self.to) as u64
     }
@@ -58,7 +58,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns the number of its set of words among its probe's.
+    /// Returns the index of the set of the probe's words that this call uses.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -94,7 +94,7 @@ struct CallSession {
 }
 
 impl CallSession {
-    /// Returns the calling thread's; `None` in a child and if there is no session.
+    /// Returns the calling thread's session; `None` in a child, or if there is no session.
     fn find() -> Option<CallSession> {
         let shared = shared::get().filter(|shared| shared.is_home())?;
         let pid = shared.pid.load(Relaxed); // constant within a session
@@ -104,7 +104,7 @@ impl CallSession {
         Some(CallSession { shared, data, slab })
     }
 
-    /// Returns the slab of a descriptor, given its index, or the overflow slab if it has none.
+    /// Returns the session for a descriptor's slab, or for the overflow slab if the descriptor has none.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         CallSession {
@@ -118,20 +118,21 @@ impl CallSession {
         self.data.add_many(self.slab, slot as u32 + word, count);
     }
 
-    /// Adds to a word in the set of its probe's words that a call uses.
+    /// Adds to one of the probe's words, in the set that a call uses.
     fn add_of(&self, slot: u64, part: u8, word: u32, count: u64) {
         self.add(timed_values::set(slot as u32, part).into(), word, count);
     }
 
-    /// Counts a frame of any probe that will not return.
+    /// Counts a frame that will not return.
     fn left(&self, frame: Frame) {
         if let Some((slot, _)) = self.ended(&frame) {
             self.add_of(slot, frame.part, words::LEFT, 1);
         }
     }
 
-    /// Records the end of the call of a removed frame. Returns its probe's first word, and whether that is a gate. If
-    /// it is, the thread on which the call began is no longer inside. A call of an earlier session is not recorded.
+    /// Records the end of a removed frame's call. Returns the first word of the frame's probe, and whether the probe
+    /// is a gate; if so, the thread on which the call began is no longer inside. A call of an earlier session is not
+    /// recorded.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = whose(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -141,7 +142,7 @@ impl CallSession {
     }
 }
 
-/// Returns the first word of a frame's probe, and whether that is a gate.
+/// Returns the first word of a frame's probe, and whether the probe is a gate.
 fn whose(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     match frame.thunk {
         slot if slot < MAX_SLOT.into() => Some((slot, false)),
@@ -149,15 +150,15 @@ fn whose(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     }
 }
 
-/// Returns where a call goes on that returns to a thunk or a trampoline, and the first of its probe's words. `None`
-/// if the address is the program's.
+/// Returns the true return address of a call that returns to a thunk or a trampoline, and the first of the probe's
+/// words. `None` if `address` is the program's own.
 fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     let thunk = shared.thunks.at(address);
     let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
     thunk.or_else(|| shared.arenas.returned(address))
 }
 
-/// Handles the beginning of a call. Returns the thunk to which it must return, or `None` if it is not followed.
+/// Handles the beginning of a call. Returns the thunk to which the call must return; `None` if it is not followed.
 fn enters(registers: &CallRegisters) -> Option<u64> {
     let here = CallSession::find()?;
     if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
@@ -165,7 +166,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // The trampoline has counted the call as followed, or not at all, so the difference is added.
+    // The trampoline has counted the call as followed, or not at all. The difference is added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -177,7 +178,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
 }
 
 fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
-    // The overflow slab has no descriptor, and so no region.
+    // The overflow slab has no descriptor, so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     if registers.has(TIMED) && forbidden::is() {
@@ -223,12 +224,12 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// Returns by which of its ways the trampoline follows this call by itself. It does so if the call returns to one of
-/// the addresses that it holds, those of its first callers. An address of our own must not become one, because
-/// unwinders need more information about those.
+/// Returns which of the trampoline's ways follows this call; `None` if it needs a thunk. A trampoline holds the
+/// return addresses of its first callers, and follows calls that return to one of them. An address of our own must
+/// not become one, because unwinders need more information about those.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
-    // Relaxed, twice: the word publishes nothing else, and it changes only once.
+    // Relaxed, twice: the word orders no other data, and changes only once.
     let is_its = |caller: &AtomicU64| match caller.load(Relaxed) {
         0 if is_ours => false,
         0 => match caller.compare_exchange(0, registers.to, Relaxed, Relaxed) {
@@ -266,8 +267,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's: same function and same stack address. The address does not suffice,
-    /// because a program that copies stacks may have called other functions there.
+    /// Returns whether a frame is this call's: the same function and stack address. The address alone does not
+    /// suffice, because a program that copies stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(whose(shared::get()?, frame)?.0);
         frame.slot == self.place && slot() == Some(self.slot.into())
@@ -278,7 +279,7 @@ impl ReturnedCall {
 fn returns(call: &ReturnedCall) {
     let here = CallSession::find();
     let here = here.as_ref();
-    // Without a session nothing tells whether the thread may read the clock.
+    // Without a session it is unknown whether the thread may read the clock.
     let now = here.filter(|_| call.timed).map(|_| clockwork::ticks());
     let own = Region::of_caller().and_then(|region| {
         let (frames, end) = (region.frames(), region.position());
@@ -310,7 +311,7 @@ fn elsewhere(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
         let frame = region.frames().take_from_other(region.height(), wanted)?;
-        // This thread's slab may have the call's value at another index than the other thread's slab.
+        // The two threads' slabs may have the call's value at different indices.
         let slabs = [index as u32 + 1, here.slab];
         let part = timed_values::same_value(&here.data, call.slot, slabs, frame.part);
         Some(Frame { part, ..frame })
@@ -333,8 +334,8 @@ fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::DURATIONS + duration, 1);
 }
 
-/// Counts the calls below `to` as left, because the calling thread's stack pointer is about to move up to it.
-/// Otherwise they would end only when the next call returns.
+/// Counts the calls below `to` as left, because the calling thread's stack pointer is about to move up to `to`.
+/// Otherwise these calls would end only when the next call returns.
 pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;
@@ -345,8 +346,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all calls that the calling thread is in as left, and makes them return to their callers directly. The thread is
-/// about to lose the thread-local block in which our code would look for its frames.
+/// Counts all open calls of the calling thread as left, and makes them return to their callers directly. The thread
+/// is about to lose the thread-local block in which our code would look for its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;
@@ -362,15 +363,15 @@ pub fn leave_all(shared: &Shared) {
 }
 
 fn return_directly(shared: &Shared, frame: &Frame) {
-    let word = text::read_words(frame.slot); // the frame may be on a stack that is gone
+    let word = text::read_words(frame.slot); // The stack may be unmapped already.
     if let Some((caller, _)) = word.and_then(|[word]| way_back(shared, word)) {
         // SAFETY: the word is the return address of a call that this thread is in.
         unsafe { (frame.slot as *mut u64).write(caller) };
     }
 }
 
-/// Prepares the calling thread for a session that it enters. The sets of words of the calls that it is in were chosen
-/// in an earlier one, and since that one it may have lost its right to read the clock, or inherited the lack of it.
+/// Prepares the calling thread for a session that it enters. The sets of words of its open calls were chosen in an
+/// earlier session; since then it may have lost the right to read the clock.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {
@@ -381,12 +382,12 @@ pub fn enter_session() {
     }
 }
 
-/// Returns the calling thread's records of forced unwinding, if it may have followed calls.
+/// Returns the calling thread's records of forced unwinding; `None` if it has no followed calls.
 pub fn forced() -> Option<Records<'static>> {
     Some(Region::of_caller()?.forced())
 }
 
-/// Takes over the slab of a dead thread: counts the calls in which that thread was as left.
+/// Takes over the slab of a dead thread, whose open calls it counts as left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
         region.bury(&CallSession::of(shared, data, index));
@@ -394,7 +395,7 @@ pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     data.set_outside(index as u32 + 1);
 }
 
-/// Counts the calls of ended threads as left. On the agent's own thread.
+/// Counts the open calls of ended threads as left. (agent's thread)
 pub fn bury_dead(shared: &'static Shared) {
     // Relaxed: written before the session began.
     let pid = shared.pid.load(Relaxed);

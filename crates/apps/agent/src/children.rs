@@ -1,14 +1,14 @@
 //! A forked child that is not traced: it has our patches, but must not count.
 //!
-//! Our code makes no system call there: it reads from a word that the fork wiped whether this is such a child
-//! (`Shared::is_home`). A trap byte is different, because a signal handler returns by a system call and the child's
-//! tracer sees the signal. So all patches must be removed before the child installs a filter (prctl, seccomp) and
+//! Our code makes no system call there: a word that the fork wiped shows that this is such a child
+//! (`Shared::is_home`). A trap byte is different, because a signal handler returns by a system call, and the child's
+//! tracer sees the signal. So all patches must be removed before the child installs a filter (prctl, seccomp), and
 //! before it asks its parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches,
-//! because the code is its parent's.
+//! because the code is the parent's, too.
 //!
-//! A process that begins to trace such a child (ptrace ATTACH, SEIZE) removes the trap bytes from the child's memory first
-//! ([`put_back_in`]). The child runs meanwhile, so only sites of one byte are restored, for which one store suffices. The
-//! others jump; only code inside the patched bytes would trap, where a child's one thread is not.
+//! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
+//! memory ([`put_back_in`]). The child may be running, so only sites of one byte are restored, for which one store
+//! suffices. The others jump; only their inner bytes trap, where the child's one thread is not.
 
 use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -18,12 +18,12 @@ use crate::shared::{self, Shared};
 use crate::signals;
 use crate::thread::set_mask;
 
-/// Removes all patches from a forked child; does nothing elsewhere.
+/// Removes all patches from a forked child. Does nothing in any other process.
 pub fn put_back() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
-    // A signal handler must not run here, because it could enter this code, too, or change what is being restored.
+    // No signal handler must run here: it could enter this code, too, or change what is being restored.
     let mask = set_mask(!signals::OURS);
     serve::forsake(shared);
     set_mask(mask);
@@ -32,7 +32,7 @@ pub fn put_back() {
     }
 }
 
-/// Removes the trap bytes from a process that the caller is about to trace, if that was forked from a traced one and has
+/// Removes the trap bytes from a process that the caller is about to trace, if it is a fork of a traced one with
 /// memory of its own.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
@@ -86,7 +86,8 @@ impl ChildMemory {
         open(path, READ_WRITE | CLOEXEC).ok().map(ChildMemory)
     }
 
-    /// A fork copies the pointer to our state, and wipes the word that says in whose memory a process runs.
+    /// Returns whether the process is a fork of this one: a fork copies the pointer to our state, and wipes the word
+    /// `here`.
     fn is_forked_from_here(&self, shared: &Shared) -> bool {
         let state = core::ptr::from_ref(shared) as u64;
         let is_copy = self.read(shared::address_of_pointer()) == Some(state.to_ne_bytes());
@@ -108,8 +109,8 @@ impl ChildMemory {
 
     fn write(&self, address: u64, byte: u8) {
         let at = (&raw const byte) as usize;
-        // SAFETY: the byte is the program's own, in a process whose memory is not ours; a thread there runs either this
-        // instruction or the trap byte, which its handler passes on.
+        // SAFETY: the byte is the program's own, in a process whose memory is not ours. A thread there runs either
+        // this instruction or the trap byte, which its handler passes on.
         let _ = unsafe {
             call(
                 nr::PWRITE64,

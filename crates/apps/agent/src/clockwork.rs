@@ -2,14 +2,14 @@
 //!
 //! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
 //! call's frame in rcx and the byte offset of the probe's words in rdx. Every other register is
-//! preserved. After the reading of the clock it costs only 0.5 ns in a hot loop, because it
+//! preserved. In a hot loop this costs only 0.5 ns more than the reading of the clock, because it
 //! overlaps with the next reading.
 //!
-//! The bucket of this duration is only saved, and the saved bucket of the last call is counted
-//! instead. Otherwise the word's address would depend on the time just taken. Neither that word nor
-//! any later load that may alias it could be loaded before the time is known, which took 15 ns. The
-//! exchange is one instruction without a lock prefix: a signal handler's calls come before it or
-//! after it.
+//! The bucket of this duration is only saved; the bucket saved by the last call is counted instead.
+//! Otherwise the counter's address would depend on the time just taken. Then neither that counter
+//! nor any later load that may alias it could be loaded before the time is known, which took 15 ns.
+//! The exchange is one instruction without a lock prefix: a signal handler's calls come before it
+//! or after it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the power of two
 //! below w and the three bits after the leading one name an eighth of an octave. Each eighth but
@@ -29,7 +29,7 @@ use crate::tls;
 struct Clockwork {
     /// Nanoseconds in a tick, times 2^32.
     ns_per_tick: AtomicU64,
-    /// Shorter calls are not timed.
+    /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
 }
 
@@ -38,7 +38,6 @@ static CLOCKWORK: Clockwork = Clockwork {
     slower_ns: AtomicU64::new(0),
 };
 
-/// Sets the clock for a session.
 pub fn set(clock: &Clock) {
     // Relaxed: set before the first trampoline that reads it is armed.
     CLOCKWORK.ns_per_tick.store(clock.ns_per_tick, Relaxed);
@@ -54,14 +53,13 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Returns the time stamp counter, for a thread that may read it: the agent's own.
+/// Returns the time stamp counter, for the agent's own thread, which may read it.
 #[inline(always)]
 pub fn counter() -> u64 {
-    // SAFETY: every x86-64 has it, and the caller's thread has not forbidden it to itself.
+    // SAFETY: every x86-64 has it, and the calling thread may read it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Converts ticks to nanoseconds.
 pub fn ns(ticks: u64) -> u64 {
     let product = u128::from(ticks) * u128::from(CLOCKWORK.ns_per_tick.load(Relaxed));
     (product >> 32) as u64
@@ -88,7 +86,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the probe's words. A forked child and an ended session have none.
+    // rsi becomes the address of the probe's words. A forked child and an ended session have none.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",
@@ -114,7 +112,7 @@ global_asm!(
     "jbe 3f",
     "mov qword ptr [rsi + 48], rax",
     "3:",
-    // rcx becomes the duration's bucket; for zero and one nanosecond it is the number itself.
+    // rcx becomes the duration's bucket, which for 0 and 1 ns is the duration.
     "push rcx",
     ".cfi_adjust_cfa_offset 8",
     "mov rcx, rax",

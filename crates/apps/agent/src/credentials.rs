@@ -1,22 +1,22 @@
-//! The agent's thread holds no rights. Every thread of the program can write its stack. Otherwise the program could
-//! use the thread's rights, even after it has given up those rights itself.
+//! The agent's thread gives up all rights. Every thread of the program can write its stack, and could otherwise use
+//! its rights, even after the program has given up those rights itself.
 //!
 //! | right | how the thread gives it up when it starts |
 //! |---|---|
-//! | users, groups | it takes random ids that own nothing; a thread that may not do so keeps its real ones |
+//! | users, groups | it takes random ids that own nothing; if that is not allowed, it keeps its real ones |
 //! | keys | it joins a session keyring of its own |
 //! | capabilities | it drops all of them |
-//! | rights that an exec could add | no_new_privs |
-//! | files, TCP, signals and sockets of others | a Landlock domain that allows only reading /proc/self/task |
+//! | rights that an exec could add | it sets no_new_privs |
+//! | files, TCP, signals and sockets of others | it enters a Landlock domain that allows only reading /proc/self/task |
 //!
-//! The thread has opened the files of /proc that it needs before ([`crate::files`]). Nothing must be done later:
+//! The thread opens the files of /proc that it needs before ([`crate::files`]). Later nothing needs to be done:
 //! whatever the program gives up, the thread does not have.
 //!
-//! A process with the ids of one thread may trace that thread (ptrace(2)), and with it all memory of the program. So
-//! the saved id must differ from the real one: no process has both ids of this thread, and none can take them.
+//! A process with the ids of one thread may trace that thread (ptrace(2)), and so access all memory of the program.
+//! So the saved id must differ from the real one: no process has both ids of this thread, and none can take them.
 //!
-//! A change of ids clears, for the whole process, the flag by which its own user may dump and trace it. The thread
-//! sets the flag again at once.
+//! A change of ids clears the flag, of the whole process, by which the user may dump and trace it. The thread sets
+//! the flag again at once.
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
@@ -28,9 +28,9 @@ const PR_GET_DUMPABLE: usize = 3;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
-/// Ids from this one on own nothing.
+/// The first of the ids that own nothing.
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if a user namespace lacks the others; the next one is the saved id. Both are below the overflow id
+/// The real id if the user namespace lacks the others; the saved id is the next one. Both are below the overflow id
 /// 65534, because real processes have that one.
 const MAPPED: usize = 65_530;
 
@@ -41,7 +41,7 @@ pub fn drop_rights() {
     if let Ok(dumpable @ 0..=1) = dumpable {
         let _ = control(PR_SET_DUMPABLE, dumpable);
     }
-    // SAFETY: an anonymous keyring; concerns this thread only.
+    // SAFETY: takes numbers. An anonymous keyring concerns this thread only.
     let _ = unsafe { call(nr::KEYCTL, [JOIN_SESSION_KEYRING, 0, 0, 0, 0, 0]) };
     let _ = drop_capabilities();
     let _ = control(PR_SET_NO_NEW_PRIVS, 1);
@@ -53,7 +53,7 @@ fn control(option: usize, value: usize) -> Result<usize, Errno> {
     unsafe { call(nr::PRCTL, [option, value, 0, 0, 0, 0]) }
 }
 
-/// Changes the groups first, because without the user's rights they could not be changed.
+/// Gives up groups and users. Groups must be changed first, because that needs the user's rights.
 fn give_up_ids() {
     // SAFETY: an empty list; the raw call changes this thread's groups only.
     let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };
@@ -62,8 +62,8 @@ fn give_up_ids() {
     take_ids(nr::SETRESUID, nr::GETUID, unowned);
 }
 
-/// Sets the real and the effective id to `unowned`, which owns nothing, and the saved id to the next. If that is not
-/// allowed, uses [`MAPPED`] and the next. If neither is, sets all three to the real id.
+/// Sets the real and the effective id to `unowned`, and the saved id to the next. If that is not allowed, uses
+/// [`MAPPED`] and the next; if neither is, sets all three to the real id.
 fn take_ids(set: usize, get: usize, unowned: usize) {
     // SAFETY: the raw calls change and return ids of this thread only.
     let take = |id, saved| unsafe { call(set, [id, id, saved, 0, 0, 0]) };
@@ -94,7 +94,7 @@ mod landlock {
     const READ_FILE: u64 = 1 << 2;
     const READ_DIR: u64 = 1 << 3;
 
-    /// The deniable rights of each version, from the first one on: to files, to TCP ports, and scopes.
+    /// The rights that each version of Landlock can deny, from version 1 on: to files, to TCP ports, and scopes.
     const VERSIONS: [[u64; 3]; 6] = [
         [0x1fff, 0, 0],
         [0x3fff, 0, 0],
@@ -104,8 +104,8 @@ mod landlock {
         [0xffff, 3, 3],
     ];
 
-    /// Denies all that this kernel knows, except reading the folder of threads. If the kernel has no Landlock, the
-    /// program cannot use it either.
+    /// Denies all that this kernel can deny, except reading the folder of threads. Without Landlock in the kernel,
+    /// the program cannot use it either.
     pub(super) fn confine() -> Result<(), Errno> {
         // SAFETY: with these flags the call only returns Landlock's version, and reads no memory.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;

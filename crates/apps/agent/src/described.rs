@@ -1,8 +1,8 @@
-//! Ranges of code to which followed calls may return.
+//! The ranges of code to which followed calls may return.
 //!
-//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks. When generated code has called a C
-//! function, they read that function's return address and look it up among their code. A thunk's address there would
-//! crash them. A C unwinder cannot pass through generated code either. So calls from code without unwind information
+//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks: they read the return address of a C
+//! function that generated code has called, and look it up among their code. A thunk's address there would crash
+//! them, and a C unwinder cannot pass through generated code either. So calls from code without unwind information
 //! are only counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use tiptoe_sync::SeqCount;
 use tiptoe_wire::calls::MAX_EXTENTS;
 
-/// Ranges of code, with a word for each start and each end. The agent's thread is the one writer.
+/// Sorted ranges of code, a word for each start and each end. The agent's thread is the only writer.
 pub struct DescribedCode {
     words: &'static [AtomicU64],
     count: AtomicU32,
@@ -30,7 +30,7 @@ impl DescribedCode {
         }
     }
 
-    /// Replaces all ranges with `count` words. (agent's thread)
+    /// Replaces all ranges. (agent's thread)
     pub fn set(&self, count: usize, word: impl Fn(usize) -> u64) {
         let count = count.min(Self::WORDS) & !1;
         self.changes.write_begin();
@@ -42,8 +42,8 @@ impl DescribedCode {
         self.changes.write_end();
     }
 
-    /// Returns whether a call that returns to an address comes from such code. Returns false while the ranges are
-    /// being replaced.
+    /// Returns whether one of the ranges contains the call that returns to `back`. `false` while the ranges are being
+    /// replaced.
     pub fn calls_from(&self, back: u64) -> bool {
         let Some(begun) = self.changes.try_begin() else {
             return false;

@@ -13,11 +13,11 @@ use crate::{environ, hit, memory, serve, signals, space, tasks, thread, tls, wat
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The interval of that check if the program can only read the segment, and so cannot sleep on a word in it.
+/// The interval of that check if the session could not begin, so that no word is mapped to sleep on.
 const SOON_NS: u64 = 1_000_000;
 
-/// The agent's name in `/proc/PID/maps`. tiptoe makes it the loader's name for a started command's agent, too,
-/// because the path from which that was loaded leads elsewhere later.
+/// The agent's name in `/proc/PID/maps`. tiptoe puts it into the loader's list, because the path from which the
+/// loader opened the agent leads elsewhere later.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -26,17 +26,17 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has finished with this agent. No entry may be called before.
+/// Becomes 1 once the loader has loaded this agent. No entry may be called before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of the environment message that is for this image, or 0. tiptoe writes the key into the file.
+/// The key of the environment message for this image, or 0. tiptoe writes the key into the agent's file.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
 static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The process in which a thread is beginning a session, or 0.
+/// The process in which a thread is beginning a session, or 0. A fork may copy it.
 static BEGINNING: AtomicU32 = AtomicU32::new(0);
 
 /// The right to begin a session. A thread that a dead tiptoe borrowed may run late, and then races with the thread
@@ -46,8 +46,8 @@ struct BeginGuard;
 impl BeginGuard {
     fn take() -> Result<BeginGuard, Errno> {
         let pid = getpid();
-        // Relaxed: the exchange decides. The number of another process was copied by a fork, so no thread here holds
-        // that turn.
+        // Relaxed: the exchange decides. Another process's number was copied by a fork, so no thread here has the
+        // right.
         let before = BEGINNING.load(Ordering::Relaxed);
         let taken = (before != pid).then(|| {
             // Acquire: pairs with the Release in `drop`.
@@ -66,8 +66,8 @@ impl Drop for BeginGuard {
     }
 }
 
-/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno, and
-/// then the program is as before.
+/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno; the
+/// program is then unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
     match begin(data_fd, plan_fd) {
@@ -78,7 +78,7 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     const EPERM: Errno = Errno(1);
-    // The agent is still restoring what a dead tiptoe left, which ends soon.
+    // The agent is still restoring what a dead tiptoe left. That ends soon.
     const EBUSY: Errno = Errno(16);
     // Another living tiptoe has its session here.
     const EALREADY: Errno = Errno(114);
@@ -86,7 +86,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         return Err(EPERM);
     }
     let _guard = BeginGuard::take()?;
-    // A program that has all it maps locked has locked this image, too. It runs as well without.
+    // A program that locks all its mappings has locked this image, too, which needs no lock.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
@@ -97,7 +97,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         shared.forget_session();
         shared.thread.store(0, Ordering::Relaxed);
     } else if let Some(data) = shared.data() {
-        // Relaxed: orders nothing. If tiptoe dies at this moment, either answer is right.
+        // Relaxed: orders nothing. If tiptoe dies just now, either answer is right.
         let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
         return Err(match thread::is_owned(owner) {
             true => EALREADY,
@@ -106,7 +106,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     thread::wait_for_former(shared);
     if tasks::is_only_one() {
-        // With more threads the kernel waits for all CPUs, 10 to 20 ms; then the agent's thread registers instead.
+        // With more threads the kernel waits for all CPUs, 10 to 20 ms. The agent's thread then registers instead.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -131,13 +131,13 @@ fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
 /// Runs before the program's other constructors. glibc's loader passes argc, argv and envp, but musl's passes
 /// nothing, so the environment is found without arguments.
 extern "C" fn constructor() {
-    TIPTOE_LOADED.store(1, Ordering::Release); // read from outside
+    TIPTOE_LOADED.store(1, Ordering::Release); // Release: tiptoe reads it from outside.
     // Relaxed: tiptoe wrote the key before the image was loaded.
     let key = TIPTOE_KEY
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
     if key == [0; 2] {
-        // The agent was injected into a running program, whose environment is not tiptoe's.
+        // Injected into a running program, whose environment is not from tiptoe.
         return;
     }
     let Some(envp) = environ::find_array() else {
@@ -155,7 +155,7 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // This is the only thread. If it sandboxes itself later, its hits must need no system call.
+            // This is the only thread. It settles now, because after a sandbox its hits may make no system call.
             hit::settle_caller();
         }
         Err(errno) => {
@@ -168,7 +168,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve, and the errno. It uses a system call, because there may be no
+/// Reports to tiptoe that this agent cannot serve, with the errno. It uses a system call, because there may be no
 /// memory to map the segment.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
@@ -182,7 +182,7 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Holds the program until tiptoe, which falls back to another way of counting, releases its segment.
+/// Holds the program until tiptoe, which has to count in another way, releases its segment or dies.
 fn wait_for_owner(data: c_int) {
     loop {
         let mut word = 0u32;
@@ -201,7 +201,7 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Holds the program until its probes are armed. Returns false if tiptoe died, or ended the session before that.
+/// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session before that.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
         // Acquire: pairs with the Release in `serve`; 0 means not yet.

@@ -1,5 +1,5 @@
-//! Reads and removes the environment entry of `tiptoe probe -- CMD`, before the program can see it. An entry of the
-//! same name that tiptoe did not make stays.
+//! Reads and removes the environment entry of `tiptoe probe -- CMD`, before the program can see it. Another entry of
+//! the same name stays.
 
 use core::ffi::c_char;
 
@@ -7,16 +7,16 @@ use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::descriptors::{DescriptorEntry, Key};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// The path from which the agent was loaded, up to its descriptor.
+/// The path from which the agent was loaded, without the descriptor's number.
 const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
-/// Bytes of an entry that are read. tiptoe's entry is shorter.
+/// The most bytes of an entry to read; tiptoe's entry is shorter.
 const LONGEST: usize = 128;
 
 /// The index of `startstack` in /proc/self/stat, counted from the word after the name.
 const START_STACK: usize = 25;
 
-/// Returns the environment array that the kernel made. It follows argc, argv and argv's NULL, at the address where
-/// the program's stack began.
+/// Returns the environment array that the kernel made. It follows argc, argv and argv's NULL, where the program's
+/// stack began.
 pub fn find_array() -> Option<*mut *mut c_char> {
     let mut text = [0u8; 1024];
     let file = open(c"/proc/self/stat", 0).ok()?;
@@ -25,11 +25,12 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     let got = unsafe { call(nr::READ, [file as usize, at, text.len(), 0, 0, 0]) };
     close(file);
     let stack = start_stack(text.get(..got.ok()?)?)? as *mut usize;
-    // SAFETY: the kernel put argc there and never moves it; the arrays follow.
+    // SAFETY: the kernel put argc there, followed by the arrays, and moves neither.
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// Parses from the last bracket, because the name may contain blanks and brackets.
+/// Returns the address where the stack began. Parses from the last bracket, because the name may contain blanks and
+/// brackets.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
@@ -43,8 +44,8 @@ fn start_stack(stat: &[u8]) -> Option<usize> {
     (all_digits && found != 0).then_some(found)
 }
 
-/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD from the environment. `None` if tiptoe did not
-/// start this program, or if it has more rights than the process that started it.
+/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or
+/// if the program has more rights than the process that started it.
 ///
 /// # Safety
 /// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
@@ -67,8 +68,8 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     Some(passed)
 }
 
-/// Returns whether the kernel started the program with more rights than its caller has (AT_SECURE), or does not say.
-/// The auxiliary vector follows the environment.
+/// Returns whether the kernel started the program with more rights than its caller has (AT_SECURE), or does not
+/// report that. The auxiliary vector follows the environment.
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;
@@ -89,14 +90,14 @@ unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     }
 }
 
-/// Returns the first entry for whose first [`LONGEST`] bytes `read` returns something, and that result.
+/// Returns the first entry for whose first [`LONGEST`] bytes `read` returns a value, and that value.
 unsafe fn find<T>(
     envp: *mut *mut c_char,
     read: impl Fn(&[u8]) -> Option<T>,
 ) -> Option<(*mut *mut c_char, T)> {
     let mut entry = envp;
-    // SAFETY: the array ends with NULL; each string ends with NUL and does not change meanwhile, because no other
-    // code runs yet.
+    // SAFETY: the array ends with NULL. Each string ends with NUL, and does not change, because no other code runs
+    // yet.
     unsafe {
         while !(*entry).is_null() {
             let start = (*entry).cast::<u8>();
@@ -127,9 +128,9 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Removes our file from LD_PRELOAD, and the sanitizer's runtime that tiptoe put before it; the rest is the user's own.
+/// Removes our file from LD_PRELOAD, and a sanitizer's runtime that tiptoe put before it. The rest is the user's own.
 unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
-    // SAFETY: as in `find`; the rest moves to the left within its own string.
+    // SAFETY: as in `find`. The rest moves to the left within its string.
     unsafe {
         let value = (*entry).add(PRELOAD.len());
         let mut rest = value;
@@ -139,7 +140,7 @@ unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
                 rest = rest.add(1);
             }
             if *rest == 0 && !is_ours {
-                return; // not there: the user's own list, which tiptoe did not change
+                return; // Not found: this is the user's own list.
             }
             if *rest == 0 {
                 return remove(entry);
@@ -165,7 +166,7 @@ unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
 unsafe fn is_agent(name: *const c_char, agent: i32) -> bool {
     let mut at = name;
     let mut number = 0i32;
-    // SAFETY: as in `find`; reads nothing after the first byte that differs, which the string's end does.
+    // SAFETY: as in `find`. Reading stops at the first byte that differs, at the string's end at the latest.
     unsafe {
         for byte in DESCRIPTORS {
             if *at as u8 != *byte {

@@ -1,6 +1,6 @@
 //! The files of /proc/self that the agent reads.
 //!
-//! Its thread opens them when it starts and keeps them, because it then gives up the right to open any
+//! The agent's thread opens them when it starts and keeps them, because it then gives up the right to open files
 //! ([`crate::credentials`]). Every other thread opens and closes them each time.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -14,7 +14,7 @@ const O_RDONLY_DIRECTORY: i32 = 0o200000;
 /// No descriptor.
 const NONE: i32 = -1;
 
-/// The descriptors of the agent's thread, which are in its table only.
+/// The descriptors of the agent's thread, which exist in its table only.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 /// A file of /proc/self.
@@ -55,7 +55,7 @@ impl File {
             false => which.open(),
         };
         if is_kept && fd != NONE {
-            // SAFETY: the call moves the offset of a descriptor of the agent's.
+            // SAFETY: changes only the offset of a descriptor of the agent.
             let _ = unsafe { call(nr::LSEEK, [fd as usize, 0, 0, 0, 0, 0]) };
         }
         (fd != NONE).then_some(File { fd, is_kept })

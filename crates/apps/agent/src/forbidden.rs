@@ -1,23 +1,22 @@
-//! Threads that may not read the time stamp counter. A thread forbids it to itself with prctl(PR_SET_TSC,
-//! PR_TSC_SIGSEGV), and the threads and processes that it starts inherit that. Each reading is SIGSEGV then.
+//! Threads that may not read the time stamp counter. A thread forbids itself the reading by prctl(PR_SET_TSC,
+//! PR_TSC_SIGSEGV), and the threads and processes that it starts inherit that. Each reading then raises SIGSEGV.
 //!
-//! Trampolines read the counter only between a frame's push and the store of its time, and after a return has found
-//! its frame on top. So it suffices that the thread's trampolines find no frames ([`tls::hide_frames`]): they ask the
-//! agent at each entry and at each return, and no hit of any other thread has an instruction more. The agent still
-//! finds the frames.
-//!
+//! Trampolines read the counter only between the push of a frame and the store of its time, and after a return has
+//! found its frame on top. So it suffices to hide the thread's frames from its trampolines ([`tls::hide_frames`]):
+//! they then call the agent at each entry and at each return, and hits of other threads need no more instructions.
+//! The agent still finds the frames.
 //! | in such a thread | result |
 //! |---|---|
 //! | a call that would be timed | it is only counted |
-//! | the return of a call that was timed from its entry | it is timed, by the kernel's clock |
+//! | the return of a call that was timed from its entry | it is timed by the kernel's clock |
 //! | a call that would be recorded | it is only counted, in the slab that threads share |
-//! | a wait, a scope | it is timed, by the kernel's clock |
+//! | a wait, a scope | it is timed by the kernel's clock |
 //!
-//! The thread's own state is known from the hook of prctl. It is asked of the kernel at the thread's first followed call,
-//! and when the thread enters a later session.
+//! The hook of prctl shows a thread's own change. The kernel is asked at the thread's first followed call, and when
+//! the thread enters a later session.
 //!
-//! Not handled: a prctl that the program makes inline, after these, or after the thread's first hit if calls are
-//! recorded; and one in a signal handler that interrupted a trampoline right before its reading.
+//! Not handled: an inline prctl of the program after these, or after the thread's first hit if calls are recorded;
+//! and one in a signal handler that interrupted a trampoline right before a reading.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,11 +34,11 @@ const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
 /// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
-/// moves the ticks of threads that may not read them.
+/// shifts the ticks of threads that may not read the counter.
 static TICKS: AtomicU64 = AtomicU64::new(0);
 static NS: AtomicU64 = AtomicU64::new(0);
 
-/// Allows the agent's thread to read the counter, which its creator may not, and compares the two clocks.
+/// Allows the agent's thread to read the counter, which its creator may not be allowed, and compares the two clocks.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
@@ -47,7 +46,7 @@ pub fn begin() {
     TICKS.store(clockwork::counter(), Relaxed);
 }
 
-/// Returns whether the calling thread is known to be forbidden to read the counter.
+/// Returns whether the calling thread may not read the counter, as far as is known.
 pub fn is() -> bool {
     tls::are_frames_hidden()
 }
@@ -55,8 +54,8 @@ pub fn is() -> bool {
 /// Performs the program's prctl(PR_SET_TSC).
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
-    // A forked child has no counters, so its trampolines read no clock. A child that shares this memory must not
-    // change what its parent's thread has there.
+    // A forked child has no slab, so its trampolines read no clock. A child that shares this memory must not change
+    // its parent thread's words.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {
         forbid();
@@ -68,7 +67,8 @@ pub fn change(frame: &Frame) -> i64 {
     result
 }
 
-/// Asks the kernel whether the calling thread may read the counter, and acts on that. Returns whether it may not.
+/// Asks the kernel whether the calling thread may read the counter, and hides or shows its frames. Returns whether it
+/// may not.
 pub fn look() -> bool {
     let mut now = 0u32;
     let into = &raw mut now as usize;
@@ -90,7 +90,7 @@ fn forbid() {
     }
 }
 
-/// Returns what the counter would be, by the kernel's clock.
+/// Returns the counter's value, computed from the kernel's clock.
 #[cold]
 #[inline(never)]
 pub fn ticks(ns_per_tick: u64) -> u64 {
@@ -98,13 +98,13 @@ pub fn ticks(ns_per_tick: u64) -> u64 {
     let Some(whole) = passed.checked_div(ns_per_tick) else {
         return 0;
     };
-    // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so the product does not overflow.
+    // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so nothing overflows.
     let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
     let ticks = (whole << 32).wrapping_add(rest << 2);
     TICKS.load(Relaxed).wrapping_add(ticks)
 }
 
-/// Returns CLOCK_MONOTONIC, without an instruction on a vector register.
+/// Returns CLOCK_MONOTONIC without using a vector register.
 fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
     let mut time = [MaybeUninit::<u64>::uninit(); 2];

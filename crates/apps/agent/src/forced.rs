@@ -1,15 +1,17 @@
 //! Forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end a thread).
 //!
-//! The unwinder shows each frame to a *stop function* of its caller's, and leaves it. That function must not see return
-//! thunks, which are frames to the unwinder. So it is replaced by one of ours, which skips them.
+//! The unwinder shows each frame to its caller's *stop function*, and leaves the frame. That function must not see
+//! return thunks, which are frames to the unwinder. So it is replaced by one of ours, which skips them.
 //!
-//! The unwinder keeps function and argument in the program's exception object, because it continues after each cleanup
-//! (`_Unwind_Resume`), when its own frames and ours have been left. So the program's two words must be kept elsewhere:
-//! in a record of the thread, in the last page of its frames. A thread without frames returns to no thunk.
+//! The unwinder keeps the function and its argument in the program's exception object, because it continues after
+//! each cleanup (`_Unwind_Resume`), when its own frames and ours have been left. So the program's two words must be
+//! kept elsewhere: in a record of the thread, in the last page of its frames. A thread without frames returns to no
+//! thunk.
 //!
-//! A record belongs to one exception object, and is free again when the stop function has ended the unwinding, at the
-//! end of the stack, or with the thread. A stop function that jumps away leaves its record, which the same exception
-//! object uses again. glibc has one such object a thread. If no record is free, the program's function sees thunks.
+//! A record belongs to one exception object. It is free again when the stop function has ended the unwinding, at the
+//! end of the stack, or when the thread is dead. A stop function that jumps away leaves its record in use, and the
+//! same exception object uses it again; glibc has one such object per thread. If no record is free, the program's
+//! function sees thunks.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,9 +20,8 @@ use crate::hooks::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind::{self, AddressOf};
 
-/// Words of a record.
 const WORDS: usize = 4;
-/// `_URC_NO_REASON`: go on to the next frame.
+/// `_URC_NO_REASON`: continue with the next frame.
 const GO_ON: i32 = 0;
 /// `_UA_END_OF_STACK`: there is no frame.
 const END: i32 = 16;
@@ -30,13 +31,13 @@ const END: i32 = 16;
 struct Record([AtomicU64; WORDS]);
 
 impl Record {
-    /// Returns its words: the exception object, or 0 if it is free; the program's function and argument; the
-    /// unwinder's function for a frame's address.
+    /// Returns the record's words: the exception object, or 0 if the record is free; the program's function and
+    /// argument; the unwinder's function for a frame's address.
     fn words(&self) -> [u64; WORDS] {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Takes the record for an exception object. A signal handler may take it first.
+    /// Takes the record for an exception object. A signal handler may be faster.
     fn take(&self, exception: u64) -> bool {
         let [owner, ..] = &self.0;
         let taken = owner.compare_exchange(0, exception, Relaxed, Relaxed);
@@ -55,7 +56,7 @@ impl Record {
     }
 }
 
-/// The records of a thread.
+/// The records of one thread.
 pub struct Records<'a>(&'a [AtomicU64]);
 
 impl<'a> Records<'a> {
@@ -77,7 +78,7 @@ impl<'a> Records<'a> {
         known.or_else(|| self.all().find(|record| record.take(exception)))
     }
 
-    /// Frees all of them, because their thread is dead.
+    /// Frees all records, because their thread is dead.
     pub fn clear(&self) {
         let used = self.all().filter(|record| record.words()[0] != 0);
         used.for_each(Record::free);
@@ -102,7 +103,7 @@ pub fn begin(shared: &Shared, unwinder: usize, frame: &mut Frame) {
 
 type Stop = unsafe extern "C" fn(i32, i32, u64, u64, *mut u8, u64) -> i32;
 
-/// Shows a frame of the program's to its stop function, and skips one of ours.
+/// Shows a frame of the program to its stop function, and skips one of ours.
 extern "C" fn stop(
     version: i32,
     actions: i32,
@@ -113,7 +114,7 @@ extern "C" fn stop(
 ) -> i32 {
     let [_, stops, argument, address_of] = record.words();
     let is_end = actions & END != 0;
-    // SAFETY: this is `_Unwind_GetIP` of the same unwinder, whose context is passed.
+    // SAFETY: this is `_Unwind_GetIP` of the unwinder that made the context.
     let address =
         || unsafe { core::mem::transmute::<usize, AddressOf>(address_of as usize)(context) };
     if !is_end && shared::get().is_some_and(|shared| unwind::is_ours(shared, address())) {

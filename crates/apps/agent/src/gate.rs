@@ -1,21 +1,20 @@
-//! Finds calls of `--under`'s function that end without a return. A thread that leaves one must
+//! Detects calls of `--under`'s function that end without a return. A thread that leaves one must
 //! count as outside at once, not only at the next return.
 //!
-//! While there is such a function, two functions are intercepted. `longjmp` finds in its buffer the
-//! stack pointer to set. `_Unwind_SetIP` is called by the personality routine of a frame that will
-//! handle an exception, a panic or a cancellation. The unwinder has reached that frame and will go
-//! on there, and its own `_Unwind_GetCFA` returns where its stack ends. Calls that are left in
-//! another way (gcc's `__builtin_longjmp`) are detected when the function is called again, or when
-//! a followed call returns further up.
+//! With such a function, two functions are intercepted. `longjmp` has the new stack pointer in its
+//! buffer. `_Unwind_SetIP` is called by the personality routine of the frame that will handle an
+//! exception, a panic or a cancellation; the unwinder's own `_Unwind_GetCFA` returns where that
+//! frame ends. Calls that are left in another way (gcc's `__builtin_longjmp`) are detected when the
+//! function is called again, or when a followed call returns further up.
 
 use crate::calls;
 use crate::hooks::Frame;
 use crate::shared::Shared;
 use crate::tls;
 
-/// The index of the stack pointer in a `jmp_buf`, the same in glibc and musl.
+/// The index of the stack pointer in a `jmp_buf`, in glibc and musl.
 const STACK_POINTER: usize = 6;
-/// The farthest that a jump is expected to go up.
+/// The farthest jump up the stack to accept.
 const FARTHEST: u64 = 8 << 20;
 
 /// Handles the entry of `longjmp`.
@@ -23,7 +22,7 @@ pub fn jump(frame: &Frame) {
     if frame.rdi == 0 || !frame.rdi.is_multiple_of(8) {
         return;
     }
-    // SAFETY: by the function's contract its first argument is a buffer that setjmp filled.
+    // SAFETY: setjmp filled the buffer that `longjmp` gets.
     let word = unsafe { (frame.rdi as *const u64).add(STACK_POINTER).read() };
     let here = core::ptr::from_ref(frame) as u64;
     let above = |to: &u64| *to > here && to - here < FARTHEST;
@@ -32,11 +31,11 @@ pub fn jump(frame: &Frame) {
     }
 }
 
-/// Undoes glibc's mangling: an exclusive-or with a word of the thread's, then a rotation.
+/// Undoes glibc's mangling: an exclusive-or with a word of the thread, then a rotation.
 fn unmangled(word: u64) -> u64 {
     const ROTATED: u32 = 17;
     const GUARD: u64 = 0x30;
-    // SAFETY: in glibc and in musl the thread's block begins with a longer record than this.
+    // SAFETY: in glibc and musl the thread's block begins with a record longer than this offset.
     let guard = unsafe { ((tls::thread_block() + GUARD) as *const u64).read() };
     word.rotate_right(ROTATED) ^ guard
 }
@@ -48,9 +47,10 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     let Some(stack_of) = shared.unwinder(unwinder) else {
         return;
     };
-    // SAFETY: this is `_Unwind_GetCFA` of the same unwinder, whose context is passed.
+    // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // For a frame that returns to a thunk the reported address is 8 too low (see `unwind`). The
-    // frame's own return address is above in any case, because stacks are aligned to 16 at calls.
+    // For a frame that returns to a thunk the reported address is 8 too low (see `unwind`). Adding 8
+    // is safe for any frame: its own return address is still above, because stacks are aligned to
+    // 16 at calls.
     calls::cut(to + 8);
 }

@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit. A trampoline that found slab 0 calls this; about 0.5 us, once per thread
-//! and session.
+//! Gives a thread a slab at its first hit. A trampoline that found slab 0 calls this, once per thread and session. It
+//! takes about 0.5 us.
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -16,26 +16,26 @@ use crate::tls;
 
 const PR_GET_NAME: usize = 16;
 
-/// Counts or records one hit of a slot for the calling thread, and gives it a slab for its next hits. A child that
-/// shares this memory (vfork, CLONE_VM) is recognised by its process id and counts nothing. A forked child is
+/// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
+/// that shares this memory (vfork, CLONE_VM) is recognised by its process id, and counts nothing. A forked child is
 /// recognised by a word that the fork wiped, without a system call.
 ///
-/// A probe that counts only below a gate, as its argument says, counts nothing for a thread outside. A thread inside
-/// that has forked also gets here, for its slab.
+/// A probe below a gate, marked so in the argument, counts nothing for a thread outside of the gate. A thread that
+/// forked inside the gate gets here, too, because the fork took its slab.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
     };
     // Relaxed: constant within a session.
     let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
-    // The session is loaded first, so that a slab of a session that ends in between is refused.
+    // Must be loaded first, so that a slab of a session that ends in between is refused.
     let Some(session) = shared.claims.session() else {
         return;
     };
     let Some(data) = shared.data() else { return };
     let slab = settle(shared, &data, pid, session).unwrap_or(0);
     let has = |flag: i32| argument & flag as u64 != 0;
-    // With counters of its own the thread looks the value up itself.
+    // A thread with counters of its own looks the value up itself.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }
@@ -66,7 +66,7 @@ pub fn settle_caller() {
     }
 }
 
-/// Gives the calling thread a slab; `None` if it shares the overflow slab.
+/// Gives the calling thread a slab; `None` if it uses the overflow slab.
 pub fn settle(
     shared: &'static Shared,
     data: &Data<'static>,
@@ -111,7 +111,7 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
     if !tls::is_on_libcs_block() {
         return None;
     }
-    // A dead thread's records must be read before another thread takes its ring.
+    // A dead thread's records must be read before its ring is reused.
     let unread = |index| {
         let ring = data.ring(index as u32 + 1);
         ring.is_some_and(|ring| !ring.is_read())
@@ -126,7 +126,6 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
     Some(index)
 }
 
-/// Returns the thread's name, as two words.
 pub fn comm() -> [u64; 2] {
     let mut name = [0u64; 2];
     let at = name.as_mut_ptr() as usize;

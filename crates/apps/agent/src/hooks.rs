@@ -1,9 +1,9 @@
 //! Intercepts system calls of the program that our presence would change. The hook is at the `mov $NUMBER,%eax`
 //! before the call, or in libc's function `syscall`.
 //!
-//! The hook reads the number and the arguments, as they will be at the call. If it performs the call, its trampoline
-//! continues after the call. Otherwise the program makes the call at its own address, so that a thread that waits
-//! there can be cancelled or unwound as usual. A wait for signals is prepared before ([`waits`]).
+//! The hook finds number and arguments as they will be at the call. If it performs the call, its trampoline continues
+//! after the call. Otherwise the program makes the call at its own address, so that a thread that waits there can be
+//! cancelled or unwound as usual. A wait for signals is prepared first ([`waits`]).
 
 use tiptoe_sys::raw::{gettid, nr, syscall6};
 use tiptoe_wire::LeaveReason;
@@ -24,8 +24,8 @@ use crate::watches;
 
 mod waits;
 
-/// The distance from a trampoline's return address to its continuation after a call that the hook performed
-/// (`tiptoe-patch`, `trampoline`).
+/// The distance from a trampoline's return address to the code for a call that the hook performed (`tiptoe-patch`,
+/// `trampoline`).
 const PERFORMED: u64 = 25;
 
 const SIG_BLOCK: u64 = 0;
@@ -57,7 +57,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Returns the return address of the function at whose entry the hook was called. It is above the red zone.
+    /// Returns the return address of the function at whose entry the hook was called.
     pub(crate) fn return_address(&mut self) -> &mut u64 {
         const RED_ZONE: usize = 128;
         let end = core::ptr::from_mut(self).wrapping_add(1);
@@ -90,7 +90,7 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
 }
 
-/// Performs a call and returns its result; `None` if the program must make it.
+/// Performs a call and returns its result; `None` if the program must make the call.
 fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
@@ -132,7 +132,7 @@ fn before_without_words(number: usize, frame: &Frame) {
     }
 }
 
-/// Prepares the process for the effect of a call that the program makes itself.
+/// Prepares the process for a call that the program makes itself.
 fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
     const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -154,7 +154,7 @@ fn before(number: usize, frame: &Frame) {
         }
         return;
     }
-    // Numbered as seccomp(2) does: strict mode is 0, and 1 is a filter, whose address is in rdx.
+    // Modes are those of seccomp(2): 0 is strict, 1 is a filter, whose address is in rdx.
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SYSCALL_USER_DISPATCH && frame.rsi != 0 => {
             return before_rules(LeaveReason::Dispatch);
@@ -163,14 +163,14 @@ fn before(number: usize, frame: &Frame) {
         nr::SECCOMP => u64::from(frame.rdi as u32),
         _ => return before_child(number, frame),
     };
-    // Without a filter the program only asks what the kernel supports.
+    // Without a filter the program only asks which features the kernel has.
     if mode == 0 || (mode == 1 && frame.rdx != 0) {
         before_rules(LeaveReason::Seccomp);
     }
 }
 
-/// Ends the session before a filter or a dispatcher of system calls is installed, because these may forbid, or kill
-/// for, what the agent does in any thread.
+/// Ends the session before a filter or a dispatcher of system calls is installed: it may forbid what the agent does
+/// in any thread, or kill the program for it.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -179,7 +179,7 @@ fn before_rules(why: LeaveReason) {
 }
 
 /// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must
-/// end: our words are not in it, so a trampoline would follow an arbitrary word and write to the program's memory.
+/// end: our words are not in it, so a trampoline would take an arbitrary word for an address and write there.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -194,7 +194,8 @@ fn before_storage(block: u64) {
     }
 }
 
-/// Clears the thread's slab, because a child that shares this memory must not count in its parent's.
+/// Prepares the creation of a child. Takes the thread's slab away if the child shares this memory, because the child
+/// must not count there.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();
@@ -210,7 +211,7 @@ fn before_child(number: usize, frame: &Frame) {
     }
 }
 
-/// Makes the calling thread's trampolines find no slab, until it gets one at its next hit.
+/// Hides the calling thread's slab from its trampolines, until the thread's next hit.
 pub(crate) fn take_slab_away() {
     if let Some(shared) = shared::get().filter(|shared| shared.is_here())
         && let Some(index) = shared.descriptor_index(tls::descriptor())
@@ -237,7 +238,7 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
 }
 
 /// Returns whether the child will lose our handlers. A child that runs concurrently with its parent in the same
-/// memory is left alone.
+/// memory does not count.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -246,12 +247,12 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs in the child of such a call, before its own code. glibc's posix_spawn makes such calls since 2.38.
+/// Runs in the child of such a call, before the child's own code. glibc's posix_spawn makes such calls since 2.38.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
 
-/// Returns the used part of clone3's record: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
+/// Returns clone3's record as far as it is used: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
 /// tls.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     let whole = frame.rsi >= 8 * 8;
@@ -260,7 +261,7 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// Returns the thread control block of the child that a call makes, unless it is its parent's.
+/// Returns the thread control block of a call's child; `None` if it is the parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
     let (flags, block) = match number {
@@ -273,7 +274,7 @@ fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
-/// Performs the call as the program wrote it.
+/// Performs the call with the program's arguments.
 pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
     let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
     let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);
@@ -282,8 +283,8 @@ pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
 }
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
-/// thread ends and starts again in the new namespace. It cannot start in a new namespace of process ids, because all
-/// threads of a process must be in one. Then the calling thread ends the session.
+/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
+/// threads of a process must be in one; the calling thread then ends the session.
 fn alone(number: usize, frame: &Frame) -> i64 {
     let here = shared::at_home();
     if let Some(shared) = here {
@@ -305,8 +306,8 @@ fn kept() -> u64 {
     if signals::owned() { OURS } else { 0 }
 }
 
-/// Performs an exec. The signal mask and ignored signals must be the program's own, because the new program inherits
-/// them.
+/// Performs an exec. The signal mask and the ignored signals must be the program's own, because the new program
+/// inherits them.
 fn exec(number: usize, frame: &Frame) -> i64 {
     if !signals::owned() {
         return perform(number, frame);
@@ -387,7 +388,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Corrects the mask if the agent took the signals over while this thread was inside the hook.
+/// Corrects the mask if the agent took over the signals while this thread was inside the hook.
 fn believe_as_blocked() {
     let mask = thread::set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

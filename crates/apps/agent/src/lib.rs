@@ -1,19 +1,19 @@
 //! `libtiptoe_agent.so`: the part of tiptoe that lives inside a traced program.
 //!
 //! Rules for every line here:
-//! 1. no libc, no allocation, no thread-local storage but the three words in [`tls`]; nothing is imported and no
+//! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; nothing is imported, and no
 //!    function of the program is replaced;
 //! 2. a hit runs generated code; only a thread's first hit calls [`hit`], and a followed call calls [`calls`] only if
 //!    its trampoline cannot handle it;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all signals, shares no descriptor table with the
 //!    program, has no rights, and exists only while a tiptoe is attached;
-//! 4. the program must not notice the agent: [`signals`] has the table of what is hidden from it.
+//! 4. the program must not notice the agent: [`signals`] lists what is hidden from it.
 //!
 //! | module | runs on | job |
 //! |---|---|---|
-//! | [`entry`] | the borrowed or the starting thread | map the segments, start the thread |
-//! | [`thread`] | the agent's thread | requests, tiptoe's death |
-//! | [`serve`] | the agent's thread | one function a request |
+//! | [`entry`] | the borrowed or the starting thread | map the segments, start the agent's thread |
+//! | [`thread`] | the agent's thread | wait for requests and for tiptoe's death |
+//! | [`serve`] | the agent's thread | one function per request |
 //! | [`credentials`] | the agent's thread | give up all rights |
 //! | [`lookout`] | the agent's thread | leave a program that confines itself |
 //! | [`files`] | the agent's thread, the borrowed thread | read /proc/self |
@@ -22,15 +22,15 @@
 //! | [`locks`] | any thread of the program | record waits for locks, and the threads that ended them |
 //! | [`ports`] | the agent's thread | open the ports of libraries that the program links |
 //! | [`scopes`] | any thread of the program | record the thread's scope |
-//! | [`watches`] | both | breakpoints: the agent's thread opens them, any thread of the program hits them |
-//! | [`unwind`], [`forced`] | any thread of the program | make our code known to unwinders |
-//! | [`forbidden`] | a thread that may not read the clock | call nothing of ours that reads it |
+//! | [`watches`] | the agent's thread opens breakpoints, any thread hits them | record accesses to variables |
+//! | [`unwind`], [`forced`] | any thread of the program | describe our code to unwinders |
+//! | [`forbidden`] | any thread of the program | keep a thread that may not read the clock from doing so |
 //! | [`arenas`] | any thread of the program | find trampolines and their unwind information |
-//! | [`space`] | all of them | which file is mapped where |
-//! | [`libraries`] | a thread that loads a library | have it probed before any of its code runs |
-//! | [`locked`] | a thread that locks all memory | leave ours out of that |
+//! | [`space`] | all of them | know which file is mapped where |
+//! | [`libraries`] | a thread that loads a library | have the library probed before any of its code runs |
+//! | [`locked`] | a thread that locks all memory | keep our memory unlocked |
 //! | [`children`] | a forked child | restore its code before a filter forbids our system calls |
-//! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
+//! | [`signals`], [`hooks`] | any thread of the program | handle traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
 
@@ -71,12 +71,12 @@ mod tls;
 mod unwind;
 mod watches;
 
-// Only in the agent's own profile: a build of the whole workspace links std.
+// Only in the agent's own profile, because a build of the whole workspace links std.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // No code path panics by design. A thread that gets here all the same must not go on, because an invariant is
-    // broken, and must not end the program.
+    // No code path panics by design. A thread that gets here must not continue, because an invariant is broken, and
+    // must not end the program.
     loop {
         tiptoe_sys::raw::sleep_ns(999_000_000);
     }

@@ -1,19 +1,19 @@
 //! Libraries that are loaded and closed during a session.
 //!
-//! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. A new
-//! library is mapped then, but it is not relocated and none of its code has run. [`changed`] runs there: on the
-//! loading thread, under the loader's lock, so on one thread at a time.
+//! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. Then a new
+//! library is mapped, but it is not relocated, and none of its code has run. [`changed`] runs there on the loading
+//! thread, which holds the loader's lock, so on one thread at a time.
 //!
 //! | library | then |
 //! |---|---|
 //! | new | it is reported to tiptoe, and the thread waits |
-//! | the same file was at the same address before, with probes | the agent's thread patches it, and the thread waits |
-//! | likewise, without probes | nothing |
+//! | the same file as before at the same address, with probes | the agent's thread patches it, and the thread waits |
+//! | the same file as before at the same address, without probes | nothing |
 //! | closed | its traps are no longer ours ([`Libraries::is_gone`]); counts stay |
 //!
-//! A wait takes at most [`PATIENCE_NS`], and more only as long as the session's [`RESERVE_NS`] lasts, or for an
-//! unwinder. After that the library runs without probes until tiptoe has made them, which tiptoe reports. There is no
-//! wait for a tiptoe that is dead or did not answer the last time.
+//! A wait takes at most [`PATIENCE_NS`]. It may take longer while the session's [`RESERVE_NS`] lasts, or for an
+//! unwinder. Then the library runs without probes until tiptoe has made them, and tiptoe reports that. No thread
+//! waits for a tiptoe that is dead or has not answered the last time.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -31,32 +31,32 @@ use crate::thread;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread for the probes of its library.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The time by which all waits of a session together may be longer, because on a busy machine tiptoe itself may get a
-/// CPU only after [`PATIENCE_NS`].
+/// By how much all waits of a session together may be longer, because on a busy machine tiptoe itself may get a CPU
+/// only after [`PATIENCE_NS`].
 const RESERVE_NS: u64 = 300_000_000;
-/// The longest wait if the library is an unwinder, which must not see return thunks. It is loaded once at most, so
-/// the wait may be longer.
+/// The longest wait for an unwinder, which must not see return thunks. At most one is loaded, so the wait may be
+/// longer.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval at which it wakes the agent's thread again. That thread may have been about to sleep, and so have
-/// missed the first wake.
+/// The interval at which a waiting thread wakes the agent's thread again. The agent's thread may miss a wake that
+/// comes just before it sleeps.
 const AGAIN_NS: u64 = 200_000;
 /// Values of a library's `task`: the agent's thread must patch it, or could not.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. The loading thread alone uses these words, except the last four. Those the agent's thread
-/// writes, and the loading thread reads them after the answer.
+/// A file at an address. Only the loading thread uses these words, except the last four: the agent's thread writes
+/// them, and the loading thread reads them after the answer.
 pub struct Library {
-    /// The address of the loader's entry while it is loaded, else 0.
+    /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
     base: AtomicU64,
     file: [AtomicU64; File::WORDS],
-    /// The number of the change that last reported it to tiptoe.
+    /// The number of the change that last reported the library to tiptoe.
     reported: AtomicU64,
-    /// The number of the walk that last found it.
+    /// The number of the last walk that found the library.
     met: AtomicU64,
     task: AtomicU64,
-    /// The range of its code, and its number of sites.
+    /// The range of the library's code, and the number of its sites.
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
     pub(crate) sites: AtomicU64,
@@ -64,7 +64,6 @@ pub struct Library {
 
 const _: () = assert!(size_of::<Library>() == 96);
 
-/// All libraries of a session.
 pub struct Libraries {
     all: &'static [Library],
     used: AtomicUsize,
@@ -73,9 +72,9 @@ pub struct Libraries {
     walks: AtomicU64,
     /// The number of libraries that the agent's thread must patch.
     tasks: AtomicU32,
-    /// The number of served changes when a thread last stopped waiting, plus 1.
+    /// How many changes tiptoe had served when a thread last stopped waiting, plus 1.
     given_up: AtomicU64,
-    /// The part of [`RESERVE_NS`] that was used.
+    /// How much of [`RESERVE_NS`] is used up.
     reserve_used: AtomicU64,
     /// The number of the change that reported an unwinder.
     unwinder: AtomicU64,
@@ -113,7 +112,7 @@ impl Libraries {
 
     /// Forgets all libraries. No thread may be in a walk, except one that is late. (agent's thread)
     pub fn forget(&self) {
-        self.record.store(0, Release); // Release: before the rest, because no thread walks without it
+        self.record.store(0, Release); // Release: before the rest, because without a record no thread begins a walk.
         let used = self.used();
         used.iter().for_each(|library| {
             library.entry.store(0, Relaxed); // Relaxed: read under the loader's lock, as all below
@@ -138,19 +137,18 @@ impl Libraries {
         self.all.get(..used).unwrap_or(&[])
     }
 
-    /// Returns a library by its number.
     pub fn get(&self, number: usize) -> Option<&'static Library> {
         self.used().get(number)
     }
 
     /// Returns whether the library of this number is closed now.
     pub fn is_gone(&self, number: usize) -> bool {
-        // Relaxed: a thread that runs a library's code has it loaded.
+        // Relaxed: a thread that runs a library's code has loaded it.
         let loaded = |library: &Library| library.entry.load(Relaxed) != 0;
         !self.get(number).is_some_and(loaded)
     }
 
-    /// Returns the library that is loaded at `base` now, or the only one that ever was. (agent's thread)
+    /// Returns the library that is loaded at `base`, or else the only one that ever was. (agent's thread)
     pub fn at(&self, base: u64) -> Option<usize> {
         let open = self
             .there(base)
@@ -165,20 +163,20 @@ impl Libraries {
 
     fn there(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
-        // Relaxed, here and above: the library was reported to tiptoe after it was written.
+        // Relaxed, here and above: the library was written before it was reported to tiptoe.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
-    /// Makes the libraries at `base` that were closed before tiptoe read them be reported again at the next load.
+    /// Makes closed libraries at `base`, which tiptoe could not read in time, be reported again at their next load.
     /// (agent's thread)
     pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self.there(base).map(|(_, library)| library).filter(closed);
-        // Relaxed: it is read under the loader's lock, at the next load.
+        // Relaxed: read under the loader's lock, at the next load.
         all.for_each(|library| library.reported.store(u64::MAX, Relaxed));
     }
 
-    /// Makes the library that is loaded around an address be reported at each load. (agent's thread)
+    /// Makes the loaded library that contains an address be reported at each load. (agent's thread)
     pub fn report_always(&self, address: u64) {
         // Relaxed, here and below: as in `there` and `report_again`.
         let below = |library: &&Library| {
@@ -197,17 +195,17 @@ impl Libraries {
         all.filter(|(_, library)| library.task.load(Acquire) == PATCH)
     }
 
-    /// Returns whether there are any tasks. (agent's thread)
+    /// Returns whether a library must be patched. (agent's thread)
     pub fn has_tasks(&self) -> bool {
         self.tasks.load(Relaxed) != 0 // Relaxed: the tasks themselves are acquired
     }
 
-    /// Ends such a task; with `false` tiptoe must plan the library anew. (agent's thread)
+    /// Ends a task; with `false` tiptoe must plan the library anew. (agent's thread)
     pub fn done(&self, library: &Library, whole: bool) {
         self.end_task(library, if whole { 0 } else { STALE });
     }
 
-    /// Ends a task unless it has ended.
+    /// Ends a task, unless it has ended.
     fn end_task(&self, library: &Library, task: u64) {
         // Release: pairs with the Acquire in `stale`.
         let ended = library.task.compare_exchange(PATCH, task, Release, Relaxed);
@@ -240,7 +238,7 @@ impl Libraries {
         found
     }
 
-    /// Returns the library with this entry, most likely the `hint`th.
+    /// Returns the library with this entry, which is most likely the `hint`th.
     fn position(&self, entry: u64, hint: usize) -> Option<usize> {
         let used = self.used();
         let is = |library: &Library| library.entry.load(Relaxed) == entry;
@@ -250,7 +248,7 @@ impl Libraries {
         }
     }
 
-    /// Records a library that was not loaded before; `None` if there is no room for it.
+    /// Records a library that was just loaded; `None` if there is no room for it.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
         let (base, file) = (entry.base(), File::of(entry));
         let known = self.used().iter().position(|library| {
@@ -297,7 +295,7 @@ impl Libraries {
         found.fresh = true;
     }
 
-    /// Reports the libraries that the agent's thread could not patch. Returns whether there were any.
+    /// Reports the libraries that the agent's thread could not patch. Returns whether there are any.
     fn stale(&self, data: &Data) -> bool {
         let mut found = WalkResult::default();
         for library in self.used() {
@@ -310,7 +308,7 @@ impl Libraries {
         found.fresh
     }
 
-    /// Waits until all that a walk found has its probes, or until the deadline.
+    /// Waits until all libraries that a walk found have their probes, or until the deadline.
     fn wait(&self, data: &Data, found: &WalkResult) {
         if found.fresh {
             ring(data);
@@ -327,7 +325,7 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // A tiptoe that has served nothing since the last timeout does not run, so there is no wait for it.
+        // A tiptoe that has served nothing since the last time-out does not run, so the thread does not wait for it.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while thread::is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's
@@ -371,7 +369,7 @@ pub fn answered(data: &Data) {
     }
 }
 
-/// Handles a change of the loader's list, before and after it.
+/// Handles a change of the loader's list; called before and after it.
 pub fn changed() {
     let Some((shared, data)) = here() else { return };
     let libraries = &shared.libraries;
@@ -379,10 +377,10 @@ pub fn changed() {
     let Some(record) = Record::at(libraries.record.load(Acquire)) else {
         return;
     };
-    // Relaxed: under the loader's lock. The first walk records all libraries that are loaded.
+    // Relaxed: ordered by the loader's lock. The first walk records all loaded libraries.
     let first = libraries.walks.load(Relaxed) == 0;
     let settled = record.is_consistent();
-    // This must precede the report, because the agent's thread then looks where the new library is.
+    // Must precede the report, because the agent's thread then looks up where the new library is.
     space::loading(!settled);
     if !settled {
         data.set_changing(true);
@@ -401,7 +399,7 @@ pub fn changed() {
     }
 }
 
-/// Returns the session of this very process, if there is one.
+/// Returns the session of this very process; `None` if there is none.
 fn here() -> Option<(&'static Shared, Data<'static>)> {
     let shared = shared::at_home()?;
     let data = shared.data()?;

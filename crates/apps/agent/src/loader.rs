@@ -1,11 +1,11 @@
 //! The loader's list of loaded objects, as `<link.h>` describes it for debuggers, in glibc and
-//! musl. A loading thread reads it under the loader's lock.
+//! musl. It is read on a loading thread, which holds the loader's lock.
 
 use core::iter;
 
 use tiptoe_sys::raw::{call, nr};
 
-/// The most entries to read. A torn or cyclic list must not hold the thread.
+/// The most entries to read, because a torn or cyclic list must not hold the thread.
 const MOST: usize = 1 << 14;
 
 /// The most bytes of a path to read.
@@ -46,11 +46,11 @@ impl Record {
         (address != 0).then_some(Record(address as *const Debug))
     }
 
-    /// Returns this namespace's record and those of the others.
+    /// Returns the records of this namespace and of all later ones.
     fn all(self) -> impl Iterator<Item = Record> {
         iter::successors(Some(self), |record| {
-            // SAFETY: the loader keeps its records for the life of the process, and the word after
-            // the first version's fields exists from the second on.
+            // SAFETY: the loader never frees its records. From version 2 on, a word follows the
+            // first version's fields.
             let next = unsafe { ((*record.0).version >= 2).then(|| (*record.0).next) }?;
             Record::at(next as u64)
         })
@@ -60,7 +60,7 @@ impl Record {
     pub fn is_consistent(self) -> bool {
         const CONSISTENT: i32 = 0;
         self.all().all(|record| {
-            // SAFETY: as above; it changes under the loader's lock, which this thread holds.
+            // SAFETY: as above. The state changes under the loader's lock, which this thread holds.
             unsafe { (&raw const (*record.0).state).read_volatile() == CONSISTENT }
         })
     }
@@ -70,7 +70,7 @@ impl Record {
         let of = |record: Record| {
             // SAFETY: as above.
             let first = Entry::at(unsafe { (*record.0).first });
-            // SAFETY: an entry stays while the loader's lock is held.
+            // SAFETY: an entry stays as long as the loader's lock is held.
             iter::successors(first, |entry| Entry::at(unsafe { (*entry.0).next }))
         };
         self.all().flat_map(of).take(MOST)
@@ -82,17 +82,17 @@ impl Entry {
         (!address.is_null()).then_some(Entry(address))
     }
 
-    /// Returns the address of the entry itself, which is unique among loaded objects.
+    /// Returns the address of the entry, which is unique among loaded objects.
     pub fn address(&self) -> u64 {
         self.0 as u64
     }
 
-    /// Returns whether the entry is libgcc's unwinder, judged by the file's name.
+    /// Returns whether the file's name is that of libgcc's unwinder.
     pub fn is_unwinder(&self) -> bool {
         const NAME: &[u8] = b"/libgcc_s.so";
         // SAFETY: as in `Record::entries`.
         let name = unsafe { (*self.0).name };
-        // SAFETY: the loader's names end with a zero, which is the last byte that is read.
+        // SAFETY: names in the loader's list end with a zero, at which reading stops.
         let bytes = (0..LONGEST).map(|at| unsafe { name.add(at).read() } as u8);
         let mut same = 0;
         for byte in bytes.take_while(|byte| *byte != 0) {
@@ -122,7 +122,8 @@ impl File {
     /// The number of its words.
     pub const WORDS: usize = 4;
 
-    /// Returns the file that an entry's name leads to; all 0 if there is none (the program itself).
+    /// Returns the file that an entry's name leads to; zeroes if there is none (the program
+    /// itself).
     pub fn of(entry: &Entry) -> File {
         const AT_FDCWD: usize = -100isize as usize;
         // struct stat: device, inode, then the size at 48, and seconds and nanoseconds at 88.

@@ -1,14 +1,14 @@
 //! Performs the program's mlockall without the agent's memory.
 //!
-//! The agent's segments and tables are sized for the largest program, and the kernel would provide
-//! and lock each page of them: 260 MB to 1.5 GB. It also compares the whole address space with
+//! The agent's segments and tables are sized for the largest program. The kernel would provide and
+//! lock each of their pages: 260 MB to 1.5 GB. It also compares the whole address space with
 //! RLIMIT_MEMLOCK, pages without access included, so the program's call would fail. So the hook of
 //! libc's mlockall locks the program's mappings one by one, and answers as the kernel would without
-//! the agent. What the agent maps later it unlocks at once (`memory.rs`).
+//! the agent. The agent unlocks what it maps later at once (`memory.rs`).
 //!
 //! A mapping that another thread makes during the call is locked only if the call includes future
-//! mappings; the kernel promises no more. A system call of the program's own (not libc's) is not
-//! seen: it locks the agent's memory, too.
+//! mappings; the kernel promises no more. A system call that is not libc's is not seen, and locks
+//! the agent's memory, too.
 
 use core::ops::Range;
 
@@ -26,11 +26,11 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call itself: it is invalid, or is for
-/// future mappings only, or the list of mappings cannot be read.
+/// Performs mlockall(2). `None` if the program must make the call itself: it is invalid, or only
+/// for future mappings, or the list of mappings cannot be read.
 ///
-/// Never inlined, because it needs 3 KiB of stack: the caller's other paths must not use that much
-/// of a small stack.
+/// Must not be inlined, because it needs 3 KiB of stack, which other paths of the caller must not
+/// use: the stack may be small.
 #[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
@@ -70,7 +70,7 @@ fn lock(number: usize, a: usize, b: usize, c: usize) -> i64 {
     }
 }
 
-/// RLIMIT_MEMLOCK, in bytes.
+/// Returns RLIMIT_MEMLOCK in bytes.
 fn limit() -> u64 {
     const MEMLOCK: usize = 8;
     let mut limits = [u64::MAX; 2];
@@ -88,7 +88,7 @@ fn may_exceed_limit() -> bool {
     lock(nr::MLOCK, PAGE, usize::MAX & !(PAGE - 1), 0) == EINVAL
 }
 
-/// Runs `act` on each mapped range that is not the agent's. `None` if the list cannot be read.
+/// Runs `act` on each mapped range except the agent's. `None` if the list cannot be read.
 fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     let list = File::open(ProcFile::Maps)?;
     let image = memory::image();
@@ -114,8 +114,8 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// Returns the first part of a range that is in the agent's image or an arena; an empty range at
-/// its end if there is none.
+/// Returns the first part of a range that is the agent's image or an arena; an empty range at its
+/// end if none is.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

@@ -1,8 +1,7 @@
-//! Detects that the program has confined itself further than the agent's thread. At a call of libc's the thread
-//! leaves first, but an inline system call is seen only afterwards.
+//! Detects that the program has confined itself further than the agent's thread. Before such a call of libc the
+//! thread leaves, but an inline system call is seen only afterwards.
 //!
-//! tiptoe looks from outside and writes that into the plan. If tiptoe is stopped and does not look, the agent's
-//! thread looks itself.
+//! tiptoe checks from outside and counts its checks in the plan. If tiptoe is stopped, the agent's thread checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;
@@ -10,23 +9,23 @@ use tiptoe_wire::{LeaveReason, Plan};
 
 use crate::tasks::{self, Task};
 
-/// The interval at which the thread checks whether tiptoe has looked.
+/// The interval at which the agent's thread looks whether tiptoe still checks.
 const PAUSE_NS: u64 = 250_000_000;
-/// The interval at which it looks itself if tiptoe does not.
+/// The interval of its own checks if tiptoe does not.
 const TICK_NS: u64 = 20_000_000;
 /// The error of a wait that timed out.
 pub const TIMED_OUT: Errno = Errno(110);
 
-/// The state at the last look.
+/// What was seen at the last look.
 pub struct Lookout {
     looks: u64,
     is_alone: bool,
-    /// The strictest seccomp mode of the program's threads when the thread started.
+    /// The strictest seccomp mode among the program's threads when the agent's thread started.
     seccomp: u32,
 }
 
 impl Lookout {
-    /// Records the program's present state.
+    /// Records the program's current state.
     pub fn begin(plan: &Plan) -> Lookout {
         let mut seccomp = 0;
         tasks::each_task(|task| {
@@ -45,7 +44,7 @@ impl Lookout {
         own.min(most.unwrap_or(own))
     }
 
-    /// Looks after a wait that timed out. Returns why the thread must leave, if it must.
+    /// Checks after a wait that timed out. Returns why the thread must leave; `None` if it may stay.
     pub fn look(&mut self, plan: &Plan) -> Option<LeaveReason> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;
@@ -82,7 +81,7 @@ impl Task<'_> {
     fn rights(&self) -> Option<Rights> {
         let mut text = [0; 4096];
         Rights::of(self.status(&mut text), |name| {
-            // struct stat: the device and the inode come first.
+            // `struct stat` begins with the device and the inode.
             let mut stat = [0u64; 18];
             self.path(name.to_bytes(), |folder, path| {
                 let args = [

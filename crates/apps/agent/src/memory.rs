@@ -18,29 +18,27 @@ const NOHUGEPAGE: usize = 15;
 /// For mremap.
 const MAY_MOVE: usize = 1;
 
-/// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// Bytes of the stack of the agent's thread.
 pub const STACK: usize = 16 * PAGE;
 /// The lowest of the random addresses of the agent's memory. Sanitizers refuse to start, or overwrite our memory, if
-/// something is mapped where their shadow memory will be. The layouts of all of them leave this range to programs
-/// ([`SANITIZERS`]), and the kernel puts nothing below [`CODE`]. It is more than 2 GiB from
-/// all code, because trampolines need the free space near code. Ranges begin at any page, so that they differ in the
-/// few address bits by which a processor selects lines of its first-level cache.
+/// something is mapped where their shadow memory will be. All their layouts leave this range to programs
+/// ([`SANITIZERS`]), and the kernel puts nothing below [`CODE`]. The range is more than 2 GiB from all code, because
+/// trampolines need the free space near code. Mappings begin at any page, so that they differ in the few address bits
+/// that select a line of the first-level cache.
 const FAR: usize = 0x5500_0000_0000;
-/// The length of the range of random addresses of all that is shorter than [`LONG`], 2^24 pages. Longer mappings begin
-/// above it. If they shared one range, a few short mappings would leave no hole that is long enough for a segment, and the
-/// kernel would then place the segment next to the libraries, whose trampolines need that space.
+/// The length of the range of random addresses for mappings shorter than [`LONG`]: 2^24 pages. Longer mappings begin
+/// above it. In one range, a few short mappings would leave no hole for a segment, and the kernel would place the
+/// segment next to the libraries, whose trampolines need that space.
 const FAR_LEN: usize = 1 << 36;
-/// From this length on a mapping is placed above the short ones. A started command's segment takes up to 88 GiB, and more
-/// when it grows ([`extend`]).
+/// The length from which a mapping is placed above the short ones. A started command's segment takes up to 88 GiB,
+/// and more when it grows ([`extend`]).
 const LONG: usize = 1 << 30;
-/// The distance to code.
+/// The least distance from code.
 const DISTANCE: usize = 2 << 30;
 /// The lowest address at which the kernel loads position-independent programs: two thirds of a program's half.
 const CODE: usize = 0x5555_5555_4000;
-/// The address space of the sanitizers on x86-64 that is not the program's: compiler-rt's runtimes of gcc 6 to 14 and
-/// clang 4 to 20.
+/// The addresses that sanitizers use on x86-64: compiler-rt's runtimes of gcc 6 to 14 and clang 4 to 20.
 const SANITIZERS: [[usize; 2]; 7] = [
     [0x7fff_7000, 0x1000_7fff_8000],      // asan: shadow
     [0x5000_0000_0000, 0x5400_0000_0000], // asan, lsan: heap, newer
@@ -62,14 +60,14 @@ const _: () = {
 };
 /// The number of random addresses to try before the range is searched in steps.
 const FAR_LOOKS: usize = 4;
-/// The number of steps in which a range is searched before the kernel chooses an address.
+/// The number of steps of that search. If all fail, the kernel chooses an address.
 const FAR_STEPS: usize = 32;
 /// The longest piece of a range that is mapped in pieces ([`in_pieces`]).
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps memory that is not locked, so that its pages exist only once touched, even in a program that locks all its
-/// mappings (mlockall).
+/// Maps unlocked memory, whose pages exist only once they are touched, even in a program that locks all its mappings
+/// (mlockall).
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -79,17 +77,17 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
         (None, false) => reserve(at, len, flags, fd)?,
     };
     if anywhere {
-        // Nearly all of it is never written, and otherwise a core dump would have gigabytes of zeroes.
+        // Nearly all of it is never written. Otherwise a core dump would contain gigabytes of zeroes.
         let _ = advise(at, len, DONTDUMP);
     }
     let opened = unlock(at, len).and_then(|()| {
-        // SAFETY: the range was just mapped and no other thread knows of it.
+        // SAFETY: the range was just mapped, so no other thread uses it.
         unsafe { call(nr::MPROTECT, [at, len, protection, 0, 0, 0]) }
     });
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
 }
 
-/// Maps inaccessible memory far from all code, at an address that cannot be predicted while the range has much room.
+/// Maps inaccessible memory far from all code. Its address cannot be predicted unless the range is nearly full.
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     let (start, choice) = match len < LONG {
         true => (FAR, FAR_LEN),
@@ -103,7 +101,7 @@ fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     looks.chain(steps).find_map(|offset| {
         let at = (start + offset) & !(PAGE - 1);
         let got = reserve(at, len, flags | FIXED_NOREPLACE, fd).ok()?;
-        // A kernel before 4.17 takes the address for a hint.
+        // Before Linux 4.17 the kernel takes the address for a hint.
         let there = got == at;
         if !there {
             unmap(got, len);
@@ -129,12 +127,12 @@ pub fn random() -> Option<usize> {
     (got == Ok(size_of::<usize>())).then_some(word)
 }
 
-/// Whether an address is where the agent's memory is, but for its code and its arenas.
+/// Returns whether an address is in the range of the agent's memory, which excludes its code and its arenas.
 pub fn is_far(at: usize) -> bool {
     (FAR..CODE).contains(&at)
 }
 
-/// Maps a range without access. `flags` must have [`FIXED_NOREPLACE`].
+/// Maps a range without access. `flags` must contain [`FIXED_NOREPLACE`].
 fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     match mmap(at, len, 0, flags, fd, 0) {
         Err(EAGAIN) => in_pieces(at, len, flags, fd),
@@ -142,8 +140,8 @@ fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno>
     }
 }
 
-/// Maps a range in pieces, and unlocks each before it maps the next: a program that has all it maps locked may have
-/// little room below its limit (RLIMIT_MEMLOCK).
+/// Maps a range in pieces, and unlocks each before it maps the next, because a program that locks all its mappings
+/// may have little left of its limit (RLIMIT_MEMLOCK).
 fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let (mut done, mut piece) = (0, PIECE.min(len));
     while done < len {
@@ -174,7 +172,7 @@ fn mmap(
     fd: i32,
     offset: usize,
 ) -> Result<usize, Errno> {
-    // SAFETY: without MAP_FIXED an mmap replaces nothing.
+    // SAFETY: without MAP_FIXED, mmap replaces nothing.
     unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, offset]) }
 }
 
@@ -187,7 +185,7 @@ pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
 /// Returns the range of the agent's image.
 pub fn image() -> core::ops::Range<usize> {
     let (start, end): (usize, usize);
-    // SAFETY: only computes the addresses of two symbols that the linker defines. Hidden, because each image has such
+    // SAFETY: only computes the addresses of two symbols of the linker. They are hidden, because each image has such
     // symbols.
     unsafe {
         core::arch::asm!(
@@ -204,19 +202,18 @@ pub fn image() -> core::ops::Range<usize> {
 }
 
 fn protect(page: usize, protection: usize) -> Result<(), Errno> {
-    // SAFETY: the callers below pass a new page of the agent's own, or a page of code, which stays readable and
-    // executable.
+    // SAFETY: the callers pass a new page of the agent, or a page of code, which stays readable and executable.
     unsafe { call(nr::MPROTECT, [page, PAGE, protection, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Makes a page of code writable, or no longer. It stays executable throughout.
+/// Makes a page of code writable, or read-only again. It stays executable throughout.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     protect(page, READ | EXEC | write)
 }
 
-/// Puts pages of the program's code in a mapping of their own. Nothing but the mapping changes: the advice says that these
-/// pages shall not be made a huge one, which private pages among a file's cannot be.
+/// Splits a range of the program's code off into a mapping of its own. The advice to use no huge page changes nothing
+/// else, because private pages of a file cannot be part of one.
 pub fn set_apart(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
         let _ = advise(start, len, NOHUGEPAGE);
@@ -224,35 +221,35 @@ pub fn set_apart(start: usize, end: usize) {
 }
 
 fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
-    // SAFETY: the advices used here change only what a forked child, or a core dump, sees.
+    // SAFETY: the advices used here change no content that this process sees.
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Populates the pages of a range of the agent's own memory (Linux 5.14; before that each at its first use).
+/// Populates the pages of a range of the agent's own memory. Before Linux 5.14 each page is populated at its first
+/// use.
 pub fn populate(at: usize, len: usize) {
     const POPULATE_WRITE: usize = 23;
     let (start, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
     let _ = advise(start, end - start, POPULATE_WRITE);
 }
 
-/// Maps zeroed memory. Pages cost nothing before they are touched.
+/// Maps zeroed memory. A page costs nothing until it is touched.
 pub fn private(len: usize) -> Result<usize, Errno> {
     map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
-/// Maps zeroed memory that a forked child does not have, so that no fork copies it.
+/// Maps zeroed memory that a forked child does not get, so that no fork copies it.
 pub fn not_forked(len: usize) -> Result<usize, Errno> {
     let at = private(len)?;
     advise(at, len, DONTFORK).inspect_err(|_| unmap(at, len))?;
     Ok(at)
 }
 
-/// Maps the stack of the agent's thread.
 pub fn stack() -> Result<usize, Errno> {
     not_forked(STACK)
 }
 
-/// Maps `more` zeroed bytes right after a range; fails if something is there.
+/// Maps `more` zeroed bytes right after a range. Fails if something is there.
 pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     let end = at + len;
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
@@ -277,12 +274,12 @@ pub fn aligned(len: usize) -> Result<usize, Errno> {
     Ok(start)
 }
 
-/// Makes this range zero in a forked child.
+/// Makes a fork wipe this range in the child.
 pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
 }
 
-/// Returns whether a descriptor is a memfd with at least these seals; no other file has any.
+/// Returns whether a descriptor is a memfd with at least these seals. Other files have none.
 pub fn has_seals(fd: i32, seals: i32) -> bool {
     const F_GET_SEALS: usize = 1034;
     // SAFETY: this query of a descriptor touches no memory.
@@ -290,7 +287,7 @@ pub fn has_seals(fd: i32, seals: i32) -> bool {
     found.is_ok_and(|found| found as i32 & seals == seals)
 }
 
-/// Maps a segment, which a forked child does not have.
+/// Maps a segment, which a forked child does not get.
 pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     let protection = if writable { READ | WRITE } else { READ };
     let at = map(0, len, protection, SHARED | NORESERVE, fd)?;
@@ -298,21 +295,21 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     private.map(|()| at)
 }
 
-/// Replaces a segment with private memory at the same addresses, so that a thread that was about to count there still
-/// can, without effect.
+/// Replaces a segment by private memory at the same addresses. A thread that is about to count there still can,
+/// without effect.
 pub fn retire_segment(at: usize, len: usize) {
-    // Without memory for that the segment stays, which is harmless because no session reads it.
+    // Without memory for that, the segment stays. That is harmless, because no session reads it.
     if let Ok(fresh) = private(len) {
         let _ = take_place(fresh, at, len).inspect_err(|_| unmap(fresh, len));
     }
 }
 
-/// Moves a range to the address of another, which it replaces.
+/// Moves a range to another address, where it replaces what is mapped.
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
-    // SAFETY: both ranges are this agent's own, and a thread that still writes to the second finds memory there at
-    // each moment.
+    // SAFETY: both ranges are the agent's own. A thread that still writes to the replaced one finds memory there at
+    // any moment.
     unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
 
@@ -322,7 +319,7 @@ pub fn unmap(at: usize, len: usize) {
     let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
 }
 
-/// Maps zeroed memory at exactly `base`, in which trampolines keep return addresses.
+/// Maps zeroed memory at exactly `base`, for the return addresses that trampolines keep.
 pub fn callers(base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, READ | WRITE)
 }
@@ -338,18 +335,19 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps code of the plan's file, which is mapped at `from`, at exactly `base`. No mapping of that file can be made
-/// writable, and a forked child shares it: a fork copies nothing of it, and the child cannot change it.
+/// Maps code of the plan's file, which is mapped at `from`, at exactly `base`. The mapping cannot become writable,
+/// and a forked child shares it: a fork copies none of it, and the child cannot change it.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))
 }
 
-/// Does the same at addresses that are the agent's own already. A thread may execute the same code there all the time.
+/// Maps code as [`code`] does, over the agent's own addresses. Threads may execute the same code there all the time.
 pub fn replace_by_code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: with an old length of 0 this makes a second mapping of the same part of the file and leaves the first.
+    // SAFETY: with an old length of 0, this maps the same part of the file a second time and leaves the first
+    // mapping.
     let at = unsafe { call(nr::MREMAP, [from, 0, len, MAY_MOVE, 0, 0]) }?;
-    // SAFETY: the range was just mapped and no other thread knows of it.
+    // SAFETY: the range was just mapped, so no other thread uses it.
     let ready = advise(at, len, DOFORK)
         .and_then(|()| unsafe { call(nr::MPROTECT, [at, len, READ | EXEC, 0, 0, 0]) })
         .and_then(|_| unlock(at, len))

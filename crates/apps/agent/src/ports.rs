@@ -1,6 +1,6 @@
-//! Opens ports: the places by which libraries that the program links call the agent, while a session asks for it.
+//! Opens ports: the places through which libraries that the program links call the agent during a session.
 //!
-//! A port's file may be unmapped at any moment. So a port must be read and written as code is, through the kernel,
+//! A port's file may be unmapped at any moment. So a port must be read and written through the kernel, as code is,
 //! which fails if nothing is mapped there.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,7 +18,7 @@ const EINVAL: u64 = 22;
 /// The most open ports.
 const MOST: usize = 64;
 
-/// The addresses of the open ones. Relaxed throughout: only the agent's thread reads and writes them.
+/// The addresses of the open ports. Relaxed throughout: only the agent's thread uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 /// Opens the ports at the addresses that the plan lists. (agent's thread)
@@ -27,7 +27,7 @@ pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     for index in 0..count {
         let opened = open_one(&text, plan.address(index));
         if opened {
-            // A library that is loaded again has a new port, which is closed.
+            // A library that is loaded again has a new port, which must be opened, too.
             shared.libraries.report_always(plan.address(index));
         }
         data.set_result(index, if opened { 0 } else { EINVAL });
@@ -45,7 +45,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Locks) => lock_port::calls(),
         None => return false,
     };
-    // A place is free if no port is at its address any more, because the file was unmapped or replaced.
+    // A word is free if its address no longer has a port, because the file was unmapped or replaced.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
     let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {
@@ -63,7 +63,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     opened
 }
 
-/// Returns whether there is a port at an address; there is none at 0.
+/// Returns whether a port is at an address; `false` for 0.
 fn is_port(text: &SelfMemory, address: u64) -> bool {
     let mut bytes = [0; Port::BYTES];
     address != 0 && text.read(address, &mut bytes) && Port::kind_of(&bytes).is_some()

@@ -1,7 +1,7 @@
-//! Finds which addresses are resolvers of indirect functions: those that the loader itself calls, by the tables of
-//! the file that is mapped there. The agent must call no others, whatever a plan names.
+//! Finds out which addresses are resolvers of indirect functions: those that the loader itself calls, according to
+//! the tables of the mapped file. The agent must call no others, whatever a plan names.
 //!
-//! The tables are read through the kernel and every number in them is bounded, because the program may have changed
+//! The tables are read through the kernel, and every number in them is bounded, because the program may have changed
 //! them.
 
 use core::ops::Range;
@@ -18,7 +18,7 @@ const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 /// The size of a symbol, and of a relocation.
 const ENTRY: usize = 24;
-/// The number of entries that one read gets.
+/// The entries to read at once.
 const AT_ONCE: usize = 32;
 /// The most entries of one table.
 const MOST: u64 = 1 << 20;
@@ -26,23 +26,22 @@ const MOST: u64 = 1 << 20;
 const MOST_SEGMENTS: u64 = 64;
 const MOST_TAGS: u64 = 256;
 
-/// The most resolvers of one file to keep. If a file has more, its tables are searched each time.
+/// The most resolvers of one file to keep. If a file has more, its tables are searched for each address.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the last file. A request names those of a file one after the other, and libc has over a hundred,
-/// so the tables are not searched for each.
+/// The resolvers of the last file. Without them the tables would be searched for each address: a request names those
+/// of a file one after the other, and libc has over a hundred.
 pub struct Resolvers<'t, T> {
     text: &'t T,
     /// The mapping that contains the last address.
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// The number of resolvers, of which the first are in `kept`.
+    /// The number of resolvers; only the first are in `kept`.
     count: usize,
 }
 
 impl<'t, T: Text> Resolvers<'t, T> {
-    /// Returns an empty set.
     pub fn new(text: &'t T) -> Resolvers<'t, T> {
         Resolvers {
             text,
@@ -67,7 +66,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
         }
     }
 
-    /// Reads the resolvers of the file that has code at an address.
+    /// Reads the resolvers of the file whose code is at an address.
     fn read(&mut self, address: u64) {
         (self.code, self.tables, self.count) = (0..0, None, 0);
         let Some((start, code)) = file_of(address) else {
@@ -82,14 +81,14 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // Stop, because more than are kept need not be counted.
+                // The count matters only up to the first that is not kept.
                 *count > MOST_KEPT
             });
         }
     }
 }
 
-/// Returns where the file begins that has code at an address, and the mapping of that code.
+/// Returns the start of the file whose code is at an address, and the mapping of that code.
 fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
     let list = File::open(ProcFile::Maps)?;
     let lines = Lines::new(|buffer: &mut [u8]| {
@@ -157,7 +156,7 @@ impl Tables {
             bias,
             ..Tables::default()
         };
-        // glibc's loader replaces the file's addresses by absolute ones; musl's does not.
+        // glibc's loader replaces addresses of the file by absolute ones; musl's does not.
         let there = |value: u64| {
             if value < start {
                 value.wrapping_add(bias)
@@ -184,7 +183,7 @@ impl Tables {
         None
     }
 
-    /// Returns whether `is_one` accepts a resolver that a symbol or a relocation names.
+    /// Returns whether `is_one` accepts a resolver of a symbol or a relocation.
     fn any_resolver(&self, text: &impl Text, mut is_one: impl FnMut(u64) -> bool) -> bool {
         const IFUNC: u8 = 10;
         const IRELATIVE: u32 = 37;
@@ -205,7 +204,7 @@ impl Tables {
         tables.any(|(at, len)| any(text, at, len / ENTRY as u64, &mut is_relocation))
     }
 
-    /// Returns the number of symbols, which only the hash tables give, each in its way.
+    /// Returns the number of symbols, which only the hash tables contain, each in its own form.
     fn count_symbols(&self, text: &impl Text) -> Option<u64> {
         if self.hash != 0 {
             let counts: [u8; 8] = bytes(text, self.hash)?;
@@ -232,7 +231,7 @@ impl Tables {
     }
 }
 
-/// Returns whether `is_one` accepts one of `count` entries from an address on.
+/// Returns whether `is_one` accepts one of `count` entries at an address.
 fn any(text: &impl Text, at: u64, count: u64, is_one: &mut impl FnMut(&[u8]) -> bool) -> bool {
     let mut room = [0; ENTRY * AT_ONCE];
     let (mut next, mut left) = (at, count.min(MOST) as usize);

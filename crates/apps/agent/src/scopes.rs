@@ -1,9 +1,9 @@
 //! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
-//! Also in signal handlers, so this code must not lock, wait, or call libc.
+//! This code also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's scope slot on. The nodes, which all threads share, are in
-//! slab 0. A thread without a slab is in no scope. A forked child records nothing: its descriptors are wiped, so one
-//! load shows that it is a child.
+//! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
+//! slab 0. A thread without a slab is in no scope. A forked child records nothing: its descriptors are wiped, which
+//! one load shows.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,7 +21,7 @@ use crate::tls;
 
 /// The address of the words of slab 0; 0 if the session records no scopes.
 static SHARED: AtomicU64 = AtomicU64::new(0);
-/// The offset of a thread's words in its slab, in bytes; and the start and length of all slabs.
+/// The byte offset of a thread's words in its slab; and the start and length of all slabs.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 static SLABS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// The number of sessions that recorded scopes.
@@ -32,7 +32,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the first thread to touch a page of the nodes would have the page fault counted in its scope.
+    // Otherwise the scope of the thread that first touches a page of the nodes would include the page fault.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
@@ -45,23 +45,23 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     SHARED.store(shared, Release); // pairs with the load in `find`
 }
 
-/// Ends the session's part here.
+/// Ends the session for scopes.
 pub fn end() {
     SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
-/// Returns the addresses of the functions that a port of scopes calls: as a scope is entered and as it is left.
+/// Returns the addresses of the functions that a port of scopes calls: at a scope's entry, and at its exit.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records scopes tiptoe gave slabs this many words here, and there is memory at a
-    // slab's addresses for good.
+    // SAFETY: in a session that records scopes, slabs have this many words here. A slab's addresses stay mapped for
+    // ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// Returns the words of the calling thread; `None` if it has none yet.
+/// Returns the words of the calling thread; `None` if it has no slab.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -69,7 +69,7 @@ fn find() -> Option<Thread<'static>> {
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // its own, or 0
     let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));
-    // There is no slab, or it is of another session, because the thread was preempted in between.
+    // The thread has no slab, or one of another session, because it was preempted after it read the address.
     if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
@@ -77,7 +77,7 @@ fn find() -> Option<Thread<'static>> {
     Some(Thread::new(head(slab), own, area(shared)))
 }
 
-/// Returns the node that the thread of a slab is in; 0 if the session records no scopes.
+/// Returns the node of the scope that a slab's thread is in; 0 if the session records no scopes.
 #[inline(always)]
 pub fn of(slab: u64) -> u64 {
     head(slab).load(Geometry::SCOPE as usize)
@@ -85,7 +85,7 @@ pub fn of(slab: u64) -> u64 {
 
 #[inline(always)]
 fn head(slab: u64) -> Words<'static> {
-    // SAFETY: each slab has these words before all others, and there is memory at its addresses for good.
+    // SAFETY: each slab has these words before all others, and its addresses stay mapped for ever.
     unsafe { Words::from_raw(slab as *const u8, Geometry::FIRST_SLOT as usize * 8) }
 }
 
@@ -100,7 +100,7 @@ extern "C" fn enter(label: *const Label, what: u64) -> u64 {
 #[inline(always)]
 fn enters(thread: Thread<'static>, label: *const Label, what: u64) -> u64 {
     let name = || {
-        // SAFETY: this is a label of the program's, which never moves.
+        // SAFETY: this is a label of the program, which never moves.
         unsafe { &*label }.text().as_bytes()
     };
     thread.enters(label as u64, what & RESUMES != 0, clockwork::ticks(), name)
@@ -125,8 +125,7 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab. A fork takes the slab from the thread that makes it, so that thread
-/// must get it again.
+/// Leaves a scope in a thread without a slab. A fork takes the slab from the forking thread, which must get it again.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {
@@ -139,7 +138,7 @@ extern "C" fn leave_again(token: u64) {
     }
 }
 
-/// Puts the slab's thread into no scope, because another thread takes the slab.
+/// Puts a slab's thread into no scope, because another thread takes over the slab.
 pub fn forget(state: &Shared, data: &Data, slab: u32) {
     let slot = state.scope_slot();
     let words = slot

@@ -1,9 +1,9 @@
-//! The addresses of sessions' data segments: two ranges that sessions use in turn and are never unmapped.
+//! The addresses of sessions' data segments: two ranges, which sessions use in turn and which are never unmapped.
 //!
-//! A thread may be preempted between reading its slab's address and counting there, for any time, and nothing shows
-//! when it has finished. So there must be memory at a segment's addresses for good. Private memory replaces the
-//! segment when its session closes, and the session after the next reuses the range. A thread that sleeps through all
-//! of that counts in another session's slab, but never faults.
+//! A thread may be preempted for any time after it has read its slab's address and before it counts there; nothing
+//! shows when it has finished. So a segment's addresses must stay mapped for ever. When a session closes, private
+//! memory replaces its segment, and the session after the next reuses the range. A thread that sleeps through all
+//! that counts in another session's slab, but never faults.
 //!
 //! A range grows at its address. So after any number of sessions, even killed ones, there are two ranges, neither
 //! longer than the longest segment so far.
@@ -14,7 +14,7 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// The two ranges. Only one thread begins and ends sessions, so nothing here can race.
+/// The two ranges. Only one thread begins and ends sessions, so nothing here races.
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
@@ -22,7 +22,7 @@ pub struct Segments {
     fresh: AtomicBool,
 }
 
-/// Addresses for one segment; both 0 before the first.
+/// The addresses for one segment; both words are 0 before the first.
 struct SegmentRange {
     at: AtomicUsize,
     len: AtomicUsize,
@@ -41,7 +41,6 @@ impl SegmentRange {
 }
 
 impl Segments {
-    /// Returns two empty ranges.
     pub const fn new() -> Segments {
         Segments {
             ranges: [SegmentRange::new(), SegmentRange::new()],
@@ -58,7 +57,7 @@ impl Segments {
         }
     }
 
-    /// Maps a session's segment, and returns its address.
+    /// Maps a session's segment in the range whose turn it is. Returns its address.
     pub fn map(&self, fd: i32, len: usize) -> Result<usize, Errno> {
         let range = self.range();
         let room = range.len.load(Relaxed);
@@ -75,8 +74,8 @@ impl Segments {
         taken.inspect_err(|_| memory::unmap(segment, len))
     }
 
-    /// Returns a range's address, once it has room for `len` bytes. If something else is mapped after it, it stays as
-    /// it is, and a new range of at least twice its length replaces it.
+    /// Returns a range's address, once it has room for `len` bytes. If something else is mapped right after it, a new
+    /// range of at least twice its length replaces it; the old one stays mapped.
     fn grown(&self, range: &SegmentRange, len: usize) -> Result<usize, Errno> {
         let (at, room) = (range.at.load(Relaxed), range.len.load(Relaxed));
         if room < len && memory::extend(at, room, len - room).is_ok() {
@@ -88,13 +87,13 @@ impl Segments {
         Ok(range.at.load(Relaxed))
     }
 
-    /// Removes the segment of an active session from the program.
+    /// Replaces the segment of an active session by private memory.
     pub fn close(&self, at: usize, len: usize) {
         memory::retire_segment(at, len);
         self.turn.fetch_add(1, Relaxed);
     }
 
-    /// Removes the segment of a session that has not begun. If no thread can know of the range, it is unmapped.
+    /// Removes the segment of a session that has not begun. A range that no thread has seen is unmapped.
     pub fn give_up(&self, at: usize, len: usize) {
         if self.fresh.load(Relaxed) {
             memory::unmap(at, len);

@@ -1,4 +1,4 @@
-//! Serves tiptoe's requests on the agent's thread, one function a request.
+//! Serves tiptoe's requests on the agent's thread, one function per request.
 
 use core::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ pub use leave::{detach, disown, end, forsake, reblock, settle};
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
 
-/// Reports this agent's identity and entries.
+/// Reports to tiptoe who this agent is, and its entries.
 pub fn greet(shared: &Shared, data: &Data) {
     let (gate, thunks) = shared.words_of_trampolines();
     data.greet(&Hello {
@@ -52,7 +52,7 @@ pub fn greet(shared: &Shared, data: &Data) {
     }
 }
 
-/// Serves the newest request and answers it. Returns true if the session has ended.
+/// Serves the newest request and answers it. Returns whether the session has ended.
 pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
         answer(data, sequence, EINVAL);
@@ -124,8 +124,7 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code of `count` return thunks, which tiptoe wrote. With 0, reports how many are in use and how many have
-/// code.
+/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -164,7 +163,7 @@ fn go(shared: &Shared) -> u64 {
     0
 }
 
-/// Runs `act` over `count` sites, a batch at a time.
+/// Runs `act` over `count` sites in batches; `act` gets the index of the batch's first site.
 fn in_batches(
     count: usize,
     site: impl Fn(usize) -> Option<Site>,
@@ -198,7 +197,7 @@ fn manner(plan: &Plan) -> Manner {
 /// Patches sites, which must be in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    // tiptoe wrote the trampolines.
+    // tiptoe has just written the trampolines. Every CPU must fetch them afresh.
     text.sync();
     let mut sites = (0..count).filter_map(|index| plan.site(index));
     if !sites.all(|site| shared.arenas.add(site.trampoline)) {
@@ -226,7 +225,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns the sites in the table whose addresses the plan lists.
+/// Returns a function from an index of the plan to the site in the table at that address.
 fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     |index| {
         let found = shared.table.find(plan.address(index))?;
@@ -234,7 +233,7 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes records of earlier sessions the current ones at their addresses.
+/// Makes the records with the listed trampolines, of earlier sessions, the current ones at their addresses.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -261,7 +260,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         let outcomes = patcher::arm(&text, sites, manner(plan));
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
-            // The hook may still be there, because an earlier session could not remove it.
+            // The hook may still be in place, because an earlier session could not remove it.
             let stands = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
@@ -277,8 +276,8 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. It gets them from the table, because the trap handler must find each
-/// of them there.
+/// Restores the sites at the listed addresses, as the table has them, because the trap handler must find each in the
+/// table.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -294,13 +293,14 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns whether a site is still patched that should not be, although its memory is mapped, because it could not be
+/// Returns whether a site is still patched although it was to be restored: its memory is mapped, but could not be
 /// written.
 fn still_stands(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
 
-/// Removes and patches sites again. A site that another tracer patches in between is left alone for that turn.
+/// Restores and patches sites again, several times. A site that another tracer patches in between is skipped that
+/// time.
 fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let there = |index| data.result(index) != Outcome::Unmapped as u64;
     let well = |outcome: u64| outcome == 0 && (0..count).all(there);
@@ -313,8 +313,8 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls resolvers of indirect functions, pure code that chooses an address. The result is 0 if an address is not a
-/// resolver.
+/// Calls resolvers of indirect functions, pure code that chooses an address. The result is 0 for an address that is
+/// no resolver.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
@@ -331,7 +331,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches sites again whose foreign trap was removed.
+/// Patches again the sites whose foreign trap was removed.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {
@@ -346,7 +346,7 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Runs `act` over sites and their indices in the table, a batch at a time.
+/// Runs `act` over sites and their indices in the table, in batches.
 fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     loop {
         let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);

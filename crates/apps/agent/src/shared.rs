@@ -25,31 +25,31 @@ mod room;
 
 use room::Room;
 
-/// The most sites in a process over its life.
+/// The most sites in a process during its life.
 pub const MAX_SITES: usize = 1 << 18;
-/// The most threads with a slab of their own at one time.
+/// The most threads that have a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
 /// Words of the table of thunks.
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
-/// The flag in the number of slabs that says that each has a ring.
+/// The flag in the number of slabs for slabs with a ring.
 const RINGS: u32 = 1 << 31;
 
-/// All that outlives a session. It is in private memory, so a forked child has its own copy.
+/// State that outlives a session. Its memory is private, so a forked child has its own copy.
 pub struct Shared {
-    /// The process that the session belongs to. A forked child finds its parent's number here, so it knows that the
+    /// The process that the session belongs to. A forked child finds its parent's number here, and so sees that the
     /// session is not its own.
     pub pid: AtomicU32,
-    /// The agent's thread; the kernel writes 0 when it has ended.
+    /// The agent's thread; the kernel stores 0 when that thread has ended.
     pub thread: AtomicU32,
-    /// Whether the thread must leave while the session stays.
+    /// Whether the agent's thread must end while the session stays.
     pub retire: AtomicBool,
-    /// Whether the thread must end the session and leave.
+    /// Whether the agent's thread must end the session, too.
     pub leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
     /// Whether some site's foreign trap may have been removed.
     pub rearm: AtomicBool,
-    /// Patched sites. The word of each says whether it is armed, and the number of its library ([`Shared::is_live`]).
+    /// Patched sites. A site's word records whether it is armed, and the number of its library ([`Shared::is_live`]).
     pub table: Table<'static>,
     /// Libraries that were loaded during the session.
     pub libraries: Libraries,
@@ -73,52 +73,52 @@ pub struct Shared {
     keep: AtomicBool,
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
-    /// Not 0 in the process that began a session; wiped on fork.
+    /// Not 0 in the process that began a session. A fork wipes it.
     here: &'static AtomicU32,
-    /// Not 0 while a thread without a slab gets one at its first hit; wiped on fork.
+    /// Not 0 while a thread without a slab may claim one at its first hit. A fork wipes it.
     gate: &'static AtomicU32,
-    /// The process that took the signals over; wiped on fork.
+    /// The process that took over the signals. A fork wipes it.
     pub signals_owner: &'static AtomicU32,
-    /// The address of the space ([`crate::space`]), or 0; wiped on fork.
+    /// The address of the space ([`crate::space`]), or 0. A fork wipes it.
     pub space: &'static AtomicU64,
     plan: AtomicUsize,
-    /// How much of the plan's file is mapped there.
+    /// The mapped length of the plan's file.
     plan_len: AtomicUsize,
     segments: Segments,
 }
 
-/// The address and number of the table's records. A later tiptoe reads them before it attaches.
+/// The address of the table's records, and their number. A later tiptoe reads them before it attaches.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the agent's state, once [`create`] made it.
+/// Returns the agent's state, once [`create`] has made it.
 pub fn get() -> Option<&'static Shared> {
-    // Acquire: pairs with the Release in `create`. SAFETY: the block is never freed and only changed through atomics.
+    // Acquire: pairs with the Release in `create`. SAFETY: the block is never freed, and changed only through
+    // atomics.
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the address of the word that holds the state's address. A process that holds the same value there is this one
-/// or was forked from it, because the value is random.
+/// Returns the address of the pointer to the state. The pointer's value is random, so a process that has the same
+/// value there is this one or a fork of it.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
 
-/// Returns the state if this very process has a session. A forked child has neither the segments nor the thread of
-/// its parent's.
+/// Returns the state if this very process has a session. A forked child has neither its parent's segments nor the
+/// agent's thread.
 pub fn at_home() -> Option<&'static Shared> {
     // Relaxed: constant within a session, which `data` has seen.
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// Bytes that are zero in a forked child: the threads' descriptors, their number, and the addresses of the threads'
-/// frames.
+/// The bytes that a fork wipes: the threads' descriptors, their number, and the addresses of the threads' frames.
 const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
     + Room::of::<AtomicU32>(4)
     + Room::of::<AtomicU64>(1)
     + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
-/// Bytes of all that the agent keeps for the life of the process.
+/// The bytes of everything that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
     + Room::of::<[AtomicU64; SLOT_WORDS]>(MAX_SITES)
     + Room::of::<AtomicU64>(Arenas::WORDS)
@@ -141,15 +141,15 @@ pub fn create() -> Result<&'static Shared, Errno> {
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
-/// Lays the state out; the part that a fork wipes must be first.
+/// Lays the state out. The part that a fork wipes must be first.
 fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 4] = room.slice(4)?.as_array().ok_or(Errno(12))?;
     let [used, here, signals_owner, gate] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
-    // What each session uses is together, and at the beginning of each table: a fork allocates a page table for each
-    // 2 MiB in which something is.
+    // What each session uses is adjacent, at the beginning of each table, because a fork allocates a page table for
+    // each 2 MiB that contain a page.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let arenas = room.slice(Arenas::WORDS)?;
     let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
@@ -201,20 +201,19 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     Ok(unsafe { &*block })
 }
 
-/// The bit of a site's word that marks it armed. The bits above hold the number of its library plus 1, or 0 if the
-/// site is in no known library that may be closed.
+/// The bit of a site's word for an armed site. The bits above it are the number of the site's library plus 1, or 0 if
+/// no known library that may be closed contains the site.
 const ARMED: u64 = 1;
-/// The number for sites whose library was closed unseen; no library has it.
+/// The library number of sites whose library was closed unseen. No library has it.
 pub const NOWHERE: usize = libraries::MOST;
 
 impl Shared {
     fn armed_word(&self, index: usize) -> u64 {
-        // Relaxed: only the agent's thread writes the word, and a reader may see the old value for a while.
+        // Relaxed: only the agent's thread writes the word, and a reader may use the old value for a while.
         let word = self.table.word(index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Returns whether a site is armed.
     pub fn is_armed(&self, index: usize) -> bool {
         self.armed_word(index) & ARMED != 0
     }
@@ -227,12 +226,12 @@ impl Shared {
         }
     }
 
-    /// Returns the number of the library that a site is in, if known.
+    /// Returns the number of the library that contains a site, if known.
     pub fn library_of(&self, index: usize) -> Option<usize> {
         ((self.armed_word(index) >> 1) as usize).checked_sub(1)
     }
 
-    /// Records the library of a site. (agent's thread)
+    /// Records the library that contains a site. (agent's thread)
     pub fn set_library(&self, index: usize, number: Option<usize>) {
         if let Some(word) = self.table.word(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
@@ -241,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether the code of a site is still mapped. Otherwise a trap at its address is not ours.
+    /// Returns whether the code of a site is still mapped. If not, a trap at its address is not ours.
     pub fn is_live(&self, index: usize) -> bool {
         let number = self.library_of(index);
         !number.is_some_and(|number| self.libraries.is_gone(number))
@@ -254,7 +253,7 @@ impl Shared {
         count.store(self.table.len() as u64, Ordering::Release); // Release: after the records
     }
 
-    /// Returns the address of the return thunks' code. Their records are [`THUNK_CODE`] bytes further.
+    /// Returns the address of the return thunks' code. Their records are [`THUNK_CODE`] bytes after it.
     pub fn thunk_code(&self) -> usize {
         self.thunk_code
     }
@@ -264,7 +263,6 @@ impl Shared {
         self.unwind_info
     }
 
-    /// Writes the unwind information of the thunks.
     pub fn write_unwind_info(&self) {
         let (at, code) = (self.unwind_info as u64, self.thunk_code as u64);
         let info = unwind::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);
@@ -285,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Returns the addresses of the frames of each descriptor's thread that has any.
+    /// Returns the index of each descriptor whose thread has frames, and the frames' address.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
         // Relaxed: the frames there are used as atomics only.
         let bases = self.regions.iter().enumerate().take(self.claims.used());
@@ -293,7 +291,7 @@ impl Shared {
         bases.filter(|(_, base)| *base != 0)
     }
 
-    /// Returns the word with the address of the frames of a descriptor's thread.
+    /// Returns the word for the address of the frames of a descriptor's thread.
     pub fn region(&self, index: usize) -> Option<&'static AtomicU64> {
         self.regions.get(index)
     }
@@ -303,12 +301,12 @@ impl Shared {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
 
-    /// Returns the address and length of all that outlives a session. The descriptors come first.
+    /// Returns the address and length of everything that outlives a session. The descriptors are first.
     pub fn kept(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 
-    /// Returns the index of the descriptor at an address, if it is one of ours.
+    /// Returns the index of the descriptor at an address; `None` if it is not one of ours.
     pub fn descriptor_index(&self, address: u64) -> Option<usize> {
         let base = self.descriptors.as_ptr() as u64;
         let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
@@ -331,13 +329,14 @@ impl Shared {
         plan + Plan::BYTES as usize..plan + self.plan_len.load(Ordering::Relaxed)
     }
 
-    /// Returns the data segment of the session. Its addresses stay mapped for good, because a late thread may use it.
+    /// Returns the data segment of the session. Its addresses stay mapped for ever, because a late thread may use
+    /// them.
     pub fn data(&self) -> Option<Data<'static>> {
         let at = self.data.load(Ordering::Acquire); // pairs with `open_session`
         let geometry = self.geometry();
         let len = geometry.data_bytes() as usize;
-        // SAFETY: the segment was mapped with this length and is sealed against shrinking; there is memory at its
-        // addresses for good.
+        // SAFETY: the segment was mapped with this length and is sealed against shrinking; its addresses stay mapped
+        // for ever.
         (at != 0).then(|| Data::new(unsafe { Words::from_raw(at as *const u8, len) }, geometry))?
     }
 
@@ -350,34 +349,34 @@ impl Shared {
         }
     }
 
-    /// Returns whether slabs of dead threads stay theirs in this session.
+    /// Returns whether a dead thread's slab is never given to another thread in this session.
     pub fn keeps_slabs(&self) -> bool {
         self.keep.load(Ordering::Relaxed) // written before `data`
     }
 
-    /// Returns whether this very process began a session, rather than the process that forked it.
+    /// Returns whether this very process began a session, and not the process that forked it.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
     }
 
-    /// Opens or shuts the gate. At a shut gate a thread without a slab skips the probe.
+    /// Opens or shuts the gate. At a shut gate, a hit of a thread without a slab is skipped.
     pub fn set_gate(&self, open: bool) {
         self.gate.store(open.into(), Ordering::Relaxed); // Relaxed: a hint; the session word decides
     }
 
-    /// Returns the addresses that all trampolines use: of the gate, and of the table of return thunks.
+    /// Returns the two addresses that all trampolines use: of the gate, and of the table of return thunks.
     pub fn words_of_trampolines(&self) -> (u64, u64) {
         (core::ptr::from_ref(self.gate) as u64, self.thunk_table)
     }
 
-    /// Returns the address of the word that a fork wipes. It is not zero in a process that shares this memory.
+    /// Returns the address of the word `here`. It is not zero in a process that shares this memory.
     pub fn address_of_here(&self) -> u64 {
         core::ptr::from_ref(self.here) as u64
     }
 
-    /// Returns whether the session is the calling process's own. A forked child must make no system call to find that
-    /// out, because its filter may kill it for one. Only a child that shares this memory is recognised by its process
-    /// id.
+    /// Returns whether the session is the calling process's own. A forked child finds a wiped word first, and so
+    /// makes no system call, for which its filter might kill it. Only a child that shares this memory is
+    /// distinguished by its process id.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
@@ -399,13 +398,13 @@ impl Shared {
         self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
     }
 
-    /// Returns the slab of the session that begins at an address.
+    /// Returns the slab of the session at an address.
     pub fn slab_at(&self, data: &Data, address: u64) -> Option<u32> {
         let offset = address.checked_sub(self.data.load(Ordering::Relaxed) as u64)?; // as above
         data.geometry().slab_at(offset)
     }
 
-    /// Maps both segments and makes them the session's.
+    /// Maps both segments for a new session.
     pub fn open_session(&self, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
         let [all, least] =
             [Plan::CODE_BYTES, Plan::LEAST_CODE_BYTES].map(|code| (Plan::BYTES + code) as usize);
@@ -440,7 +439,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes the session's segments. A thread that read its slab's address before may still write there
+    /// Removes the session's segments. A thread that has read its slab's address may still write there
     /// ([`Segments`]).
     pub fn close_session(&self) {
         locks::end();
@@ -460,7 +459,7 @@ impl Shared {
         }
     }
 
-    /// Unmaps the segments of a session that has not begun, so that no thread knows of them.
+    /// Unmaps the segments of a session that has not begun. No thread has their addresses.
     pub fn drop_session(&self) {
         locks::end();
         scopes::end();

@@ -1,8 +1,8 @@
 //! SIGTRAP and SIGILL: ours while there are probes, and still the program's.
 //!
-//! The kernel kills a process whose thread faults while that thread blocks the fault's signal. So no thread may block
-//! either of the two in the kernel while there may be a trap byte. What the program asks for is recorded, and applied
-//! when a signal arrives.
+//! The kernel kills a process if one of its threads faults while that thread blocks the fault's signal. So no thread
+//! may block either of the two in the kernel while a trap byte may exist. What the program requests is recorded, and
+//! applied when a signal arrives.
 //!
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
@@ -45,12 +45,13 @@
 //! | 6 | tiptoe blocks for each thread what it believes to block; all are stopped, none in our handler | the masks are right |
 //! | 7 | dispositions and masks are restored, then guards are removed | the program is as it was |
 //!
-//! A thread inside a hook at step 6 acts on what it read before. So each hook checks again whether the signals are
-//! still owned, after it has recorded what the program asked for, and undoes its part.
+//! At step 6 a thread may be inside a hook, and acts on what it read before. So each hook, after it has recorded the
+//! program's request, checks again whether the signals are still owned, and undoes its part if not.
 //!
-//! If tiptoe dies, no process stops the threads. Guards that need that stay, and pass calls on. In a program that
-//! must not have trap bytes, other sites that need it stay, too. The next session must not write a trap byte there
-//! either, even if its tiptoe dies first. So an agent writes none before tiptoe has allowed them.
+//! If tiptoe dies, nothing stops the threads. Guards that could be removed only with all threads stopped then stay,
+//! and pass calls on; in a program that must not have trap bytes, so do other such sites. There the next session must
+//! not write a trap byte either, even if its tiptoe dies early. So an agent writes none before tiptoe has allowed
+//! them.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
@@ -72,8 +73,8 @@
 //! - Each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of the stack that it happens
 //!   on. The kernel kills a program whose stack has no room for it.
 //!
-//! The recorded disposition is one of a ring of records. A record is written before it is named, so that the handler
-//! reads no torn record without a lock.
+//! The recorded dispositions are a ring. A record is written before it is published as the newest, so that the
+//! handler needs no lock and reads no torn record.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -127,9 +128,9 @@ pub struct Action {
     pub handler: u64,
     /// SA_ flags.
     pub flags: u64,
-    /// The function to which the handler returns.
+    /// The function that the handler returns to.
     pub restorer: u64,
-    /// Signals blocked while it runs.
+    /// The signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
@@ -144,14 +145,14 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a perf event raised it. The kernel sends that, and it stays pending while the program blocks
-    /// the signal.
+    /// Returns whether a perf event raised the signal. The kernel sends such a signal, and it stays pending while the
+    /// program blocks it.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
     }
 
-    /// Returns whether the thread itself raised it, so that the kernel allows no block and no ignoring.
+    /// Returns whether the thread itself raised the signal. The kernel then obeys neither a block nor SIG_IGN.
     fn is_fault(&self) -> bool {
         self.code > 0 && !self.is_of_perf_event()
     }
@@ -169,7 +170,7 @@ pub struct Context {
 const RSI: usize = 9;
 const RAX: usize = 13;
 const RIP: usize = 16;
-/// rdi and rsi.
+/// The indices of rdi and rsi.
 const ARGUMENTS: [usize; 2] = [8, 9];
 
 impl Context {
@@ -184,7 +185,7 @@ impl Context {
     }
 }
 
-/// The program's wishes for one owned signal.
+/// What the program requested for one owned signal.
 struct ProgramSignal {
     ring: [[AtomicU64; 4]; RING],
     newest: AtomicUsize,
@@ -213,7 +214,7 @@ const NOTHING: ProgramSignal = ProgramSignal {
 static BELIEVED: [ProgramSignal; 2] = [NOTHING; 2];
 static OWNED: AtomicU64 = AtomicU64::new(0);
 static ON_ALTERNATE: AtomicBool = AtomicBool::new(false);
-/// For each signal the owned bits that the program put into its handler's mask.
+/// For each signal, the owned signals in the mask of the program's handler.
 static MASKS: [AtomicU64; 65] = [ZERO; 65];
 
 fn believed(signal: usize) -> Option<&'static ProgramSignal> {
@@ -254,22 +255,20 @@ impl ProgramSignal {
     }
 }
 
-/// Calls rt_sigaction.
 fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Errno> {
     let mut old = Action::default();
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
     let args = [signal, new, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both pointers are valid or NULL. The handlers installed are ours or ones that the program installed
-    // before.
+    // SAFETY: both pointers are valid or NULL. The installed handler is ours, or the program has installed it before.
     unsafe { call(nr::RT_SIGACTION, args) }.map(|_| old)
 }
 
-/// Returns our handler, with the stack and the restarts of the program's.
+/// Returns the action with our handler, and with the stack and restart flags of the program's.
 fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
-        // Relaxed: the thread that stores it installs the handlers again.
+        // Relaxed: the thread that stores it then installs the handlers again.
         false if ON_ALTERNATE.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
@@ -277,7 +276,7 @@ fn our_action(believed: &Action) -> Action {
         handler: on_trap as *const () as u64,
         flags: SA_SIGINFO | SA_RESTORER | SA_NODEFER | kept,
         restorer: tiptoe_restorer as *const () as u64,
-        // All other signals are blocked, because a handler on top of ours could run a trap byte, too.
+        // All other signals are blocked, because a handler on top of ours could run a trap byte.
         mask: !OURS,
     }
 }
@@ -293,8 +292,8 @@ fn number(bit: u64) -> usize {
     bit.trailing_zeros() as usize + 1
 }
 
-/// Takes a signal over: records the program's disposition, and removes our signals from its handlers' masks. Returns
-/// 0 or an errno.
+/// Takes a signal over: records the program's disposition, and removes our signals from the masks of its handlers.
+/// Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
     let owned = OWNED.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
     if owned & bit != 0 {
@@ -325,9 +324,9 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
-/// Makes our handlers use a thread's alternate stack, if it has one, until the end of the session. A watch traps
-/// wherever the program stores, also on a coroutine's stack without room for a signal frame. If the program has its
-/// own handler, that handler's flag decides.
+/// Makes our handlers use a thread's alternate stack, if it has one, until the session ends. A watch traps wherever
+/// the program stores, so also on a coroutine's stack without room for a signal frame. If the program has a handler
+/// of its own, that handler's flag decides.
 pub fn use_alternate_stacks() {
     ON_ALTERNATE.store(true, Ordering::Relaxed);
     for signal in BOTH {
@@ -337,11 +336,11 @@ pub fn use_alternate_stacks() {
     }
 }
 
-/// Removes our signals from the masks of the program's handlers, and records them.
+/// Removes our signals from the masks of the program's handlers, and records which they contained.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
-        // The exchange repeats, because the program may install another handler in between.
+        // The exchange is repeated if the program installed another handler in between.
         while found.handler > SIG_IGN && found.mask & OURS != 0 {
             note_mask(signal, found.mask);
             let clear = Action {
@@ -364,15 +363,15 @@ fn note_mask(signal: usize, mask: u64) {
     }
 }
 
-/// Returns which of our signals the program put into the mask of its handler for a signal.
+/// Returns which of our signals the program put into the mask of a signal's handler.
 pub fn noted_mask(signal: usize) -> u64 {
     MASKS
         .get(signal)
         .map_or(0, |word| word.load(Ordering::Relaxed)) // Relaxed: as in `note_mask`
 }
 
-/// Installs our handlers again if the program installed its own just before the hooks were patched, and records what
-/// it installed, masks too.
+/// Installs our handlers again if the program installed its own just before the hooks were patched, and records its
+/// handlers and masks.
 pub fn insist() {
     clear_masks();
     for bit in [ILL, TRAP] {
@@ -387,18 +386,17 @@ pub fn insist() {
     }
 }
 
-/// Returns whether the signals are ours.
 pub fn owned() -> bool {
     OWNED.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program. A thread inside a hook races with this. So after its change
-/// it checks again whether they are still owned, and does the same for what it changed.
+/// Gives both signals and all masks back to the program. This races with threads inside hooks: after its change, such
+/// a thread checks again whether the signals are still owned, and undoes its change if not.
 pub fn disown() {
     let owned = OWNED.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
     for (bit, slot) in [(ILL, &BELIEVED[0]), (TRAP, &BELIEVED[1])] {
         let mut given = None;
-        // The loop repeats, because the program may install another handler in between.
+        // Repeated if the program installed another handler in between.
         while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));
@@ -422,8 +420,8 @@ pub fn disown() {
     }
 }
 
-/// Handles the program's own rt_sigaction call, in all its forms. A child that runs in its parent's memory has its
-/// own dispositions, which last until its exec. They must not be recorded, because the record is the parent's.
+/// Performs the program's own rt_sigaction call, in all its forms. A child that runs in its parent's memory has its
+/// own dispositions until its exec; they must not be recorded, because the record is the parent's.
 pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw::Errno> {
     let new_here = new.filter(|_| !home::is_anothers());
     if let Some(believed) = believed(signal) {
@@ -461,8 +459,8 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits until no thread has one of our signals pending in the kernel, at most about 2 s, so that none can arrive
-/// after the handlers are removed.
+/// Waits until no thread has one of our signals pending in the kernel, at most about 2 s. Afterwards none can arrive
+/// without our handlers.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

@@ -1,13 +1,13 @@
-//! The program's address space in the agent: which file's code is where.
+//! The agent's record of the program's address space: which file's code is where.
 //!
 //! The agent's thread fills it from /proc/self/maps, and the program's own calls update it as libc makes them;
-//! `tiptoe_uprobe::feed` has the rules. A trap byte that a thread runs is ours if the file there is the one that was
-//! patched.
+//! `tiptoe_uprobe::feed` has the rules. A trap byte that a thread runs is ours if the file at that address is the one
+//! that was patched.
 //!
 //! Sites are found by address, because a file may be mapped twice and each mapping has its own trampolines, within a
-//! jump's reach. If the space does not confirm a site, because something else is mapped there or nothing is certain,
-//! the bytes around it decide (`tiptoe_uprobe::window`). That is needed because a program may copy its code into
-//! other memory at the same addresses. So no trap has to wait.
+//! jump's reach. If the space does not confirm a site, because something else is mapped there or it is unsure, the
+//! bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code into other memory at
+//! the same addresses. So no trap has to wait.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 //! | the thread that loads a library | [`loading`]: its own mappings are not seen | never |
 //! | the agent's thread | [`tend`], [`read`]: reads the list; [`note_places`] | for the lock, bounded |
 //!
-//! A forked child has no space, so bytes decide there.
+//! A forked child has no space, so bytes decide.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -39,31 +39,31 @@ use crate::signals::OURS;
 use crate::thread::set_mask;
 use crate::tls;
 
-/// The most tables of the page table, of 1 KB each, which take memory only when used. If there are more, the space
-/// stays unsure, and bytes decide.
+/// The most tables of the page table, each of 1 KB, which take memory only when used. Beyond them the space stays
+/// unsure, and bytes decide.
 const TABLES: usize = 1 << 11;
 /// The most files, a power of two.
 const FILES: usize = 1 << 12;
-/// How often the agent's thread checks the lock before it sleeps, and how often it then sleeps, because the holder
-/// may wait for a CPU.
+/// The checks of the lock before the agent's thread sleeps, and the sleeps after that. It sleeps because the holder
+/// may need a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
-/// The most time spent on unrequested readings of the list: 1 in this many parts.
+/// The most time for unrequested readings of the list: 1 in this many parts.
 const SHARE: u64 = 100;
 /// The sleep of the agent's thread before it checks whether it may read again.
 const SOON_NS: u64 = 10_000_000;
 
-/// The space of one process.
+/// The record of one process's address space.
 struct Space {
     feed: Feed<'static>,
-    /// The place in its file of each site; 0 if not known.
+    /// The place of each site in its file; 0 if not known.
     places: &'static [AtomicU64],
     /// The process that it describes.
     pid: AtomicU32,
     /// Whether the loader is mapping or unmapping.
     loading: AtomicBool,
-    /// Whether the list cannot be read.
+    /// Whether /proc/self/maps cannot be read.
     blind: AtomicBool,
     /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,
@@ -71,8 +71,7 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` also in a forked child, which has neither the memory nor its address, because both are
-/// wiped there.
+/// Returns the space; `None` in a forked child, too, because a fork wipes its address and does not copy its memory.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -80,8 +79,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// Begins a session. A forked child has no copy of its parent's, so it gets its own space. Without memory there is
-/// none, and bytes decide.
+/// Begins a session. A forked child gets a space of its own. Without memory there is none, and bytes decide.
 pub fn begin() {
     if get().is_none() {
         make();
@@ -96,8 +94,7 @@ fn make() -> Option<()> {
     let words = Feed::words(TABLES, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
     let at = memory::not_forked(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
-    // SAFETY: this is fresh zeroed memory of that length, which is never unmapped, and used only as atomics from here
-    // on.
+    // SAFETY: fresh zeroed memory of that length, which is never unmapped and from now on used only as atomics.
     let all: &'static [AtomicU64] =
         unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words + MAX_SITES) };
     let (words, places) = all.split_at_checked(words)?;
@@ -124,7 +121,7 @@ impl Space {
 
     /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
-        // Relaxed: without the list nothing in the space could be wrong.
+        // Relaxed: without the list nothing in the space can be wrong.
         !self.blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -190,8 +187,8 @@ pub fn read(data: &Data) -> u64 {
     0
 }
 
-/// Reads the list if something is unsure, but not too often. Returns how long the agent's thread may sleep. (agent's
-/// thread)
+/// Reads the list if something is unsure, but not too often. Returns how long the agent's thread may sleep until the
+/// next try. (agent's thread)
 pub fn tend(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
     // Relaxed: as in `is_on`; agent's thread only.
@@ -204,8 +201,8 @@ pub fn tend(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Records the file of each of these sites, before they are armed. New hooks have not seen earlier changes, so the
-/// space becomes unsure. (agent's thread)
+/// Records the file of each of these sites, before they are armed. The space becomes unsure if hooks are among them,
+/// because they have not seen earlier changes. (agent's thread)
 pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(usize, Site)>) {
     let Some(space) = get() else { return };
     let unknown = |(_, site): (usize, Site)| space.feed.place_of(site.address).is_none();
@@ -225,7 +222,7 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
     }
 }
 
-/// Returns whether a trap at `address`, within a site, is ours. In a signal handler.
+/// Returns whether a trap at `address`, inside a site, is ours. (signal handler)
 pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
     let known = get().and_then(|space| Some((space, space.place(found.index)?)));
     let is_known = match known {
@@ -244,27 +241,27 @@ pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
         None => shared.is_here(),
     };
     is_known || {
-        // The thread just executed an instruction of this page.
+        // The page can be read, because the thread has just executed an instruction of it.
         let page = address / PAGE as u64;
         let window = found.site.address..found.site.address + u64::from(found.site.len);
         window::may_be_ours(&found.site, |at| {
-            // Bytes after the window may belong to another site's patch.
+            // Bytes outside of the window may belong to another site's patch.
             let other = !window.contains(&at) && shared.table.covers(at);
-            // SAFETY: the page is mapped, as said above, and code is only read as bytes.
+            // SAFETY: the page is mapped, as said above. Code is only read as bytes.
             let read = || unsafe { (at as *const u8).read_volatile() };
             (at / PAGE as u64 == page && !other).then(read)
         })
     }
 }
 
-/// Counts a fork of this process, which also copies what is the agent's.
+/// Counts a fork of this process, which copies the agent's memory, too.
 pub fn count_fork() {
     if let Some(shared) = shared::at_home() {
         count(shared, slots::FORKS);
     }
 }
 
-/// Adds one to a slot of the calling thread's slab. A thread without a slab gets one.
+/// Adds one to a slot of the calling thread's slab. A thread without a slab claims one.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
@@ -273,28 +270,27 @@ fn count(shared: &Shared, slot: u32) {
         0 => hit::cold(slot.into(), 0, 0),
         slab => {
             let word = slab as usize + slot as usize * size_of::<u64>();
-            // SAFETY: as in trampolines: there is memory at a slab's address for good, with these words before its
-            // counters.
+            // SAFETY: a slab's address stays mapped for ever, with these words before its counters.
             let word = unsafe { &*(word as *const AtomicU64) };
             word.fetch_add(1, Ordering::Relaxed); // Relaxed: a count orders nothing
         }
     }
 }
 
-/// Makes a call that changes which file's code is where, and records it; `None` if the program must make the call
-/// itself.
+/// Makes a call that changes which file's code is where, and records it. Returns `None` if the program must make the
+/// call itself.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let args = [
         frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
     ];
     let call = Call::of(number, args)?;
     let space = get().filter(|space| space.feed.concerns(&call))?;
-    // A thread that unmaps its own stack must not return to this code.
+    // A thread that unmaps its own stack cannot return to this code.
     let stack = core::ptr::from_ref(frame) as u64;
     if call.frees(stack) || !space.is_on() {
         return None;
     }
-    // A signal handler on top of this must not run, because it could make such a call, too, and deadlock on the lock.
+    // No signal handler may run on top of this: it could make such a call, and deadlock on the lock.
     let mask = set_mask(!OURS);
     let make = || hooks::perform(number, frame);
     let result = space.feed.perform(&call, || file(frame.r8), make);
@@ -308,13 +304,13 @@ pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, or has finished. Its mappings are not seen. Under the loader's
-/// lock.
+/// Records that the loader begins to map and unmap, which is not seen, or has finished. The caller must hold the
+/// loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;
     };
-    // Relaxed: under the loader's lock.
+    // Relaxed: ordered by the loader's lock.
     let before = space.loading.swap(begins, Ordering::Relaxed);
     if before && begins {
         return;
@@ -334,9 +330,9 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Returns the file of a descriptor, with the numbers that /proc/self/maps shows for most files.
+/// Returns the file of a descriptor, by the numbers that /proc/self/maps shows for most files.
 fn file(descriptor: u64) -> Option<FileId> {
-    // struct stat: the device and the inode come first.
+    // `struct stat` begins with the device and the inode.
     let mut stat = [0u64; 18];
     let into = stat.as_mut_ptr() as usize;
     // SAFETY: the kernel writes 144 bytes, the size of `stat`.

@@ -32,7 +32,6 @@ pub fn is_only_one() -> bool {
     count == 1
 }
 
-/// Calls `act` with each thread.
 pub fn each_task(mut act: impl FnMut(&Task)) {
     let Some(folder) = File::open(ProcFile::Tasks) else {
         return;
@@ -70,15 +69,14 @@ fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
 }
 
 impl Task<'_> {
-    /// Returns the thread's id.
     pub fn tid(&self) -> u32 {
         self.name.iter().fold(0, |tid, digit| {
             tid * 10 + u32::from(digit.wrapping_sub(b'0'))
         })
     }
 
-    /// Calls `act` with the descriptor of the folder of threads, and the path in it, with a NUL at the end, of a file
-    /// of this thread.
+    /// Calls `act` with the descriptor of the folder of threads, and the path in it of a file of this thread, which
+    /// ends with NUL.
     pub fn path<R>(&self, file: &[u8], act: impl FnOnce(i32, &[u8; PATH]) -> R) -> R {
         let mut path = [0u8; PATH];
         let bytes = self.name.iter().chain(b"/").chain(file);
@@ -87,7 +85,7 @@ impl Task<'_> {
         act(self.folder.fd(), &path)
     }
 
-    /// Returns the beginning of its `status` file, as much as `text` holds.
+    /// Returns the beginning of the thread's `status` file, as much as fits in `text`.
     pub fn status<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
         let opened = self.path(b"status", |folder, path| {
             // SAFETY: the path ends with NUL.

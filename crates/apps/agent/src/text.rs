@@ -1,10 +1,10 @@
-//! Reads and writes the program's code from inside. It fails without a fault if nothing is mapped there.
+//! Reads and writes the program's code from inside. Fails, without a fault, where nothing is mapped.
 //!
-//! It uses /proc/self/mem, which needs no change of protection. A program that gave up its privileges, as memcached
-//! and many daemons do, may not open that file, because root owns it then. Nor does the file exist without /proc.
-//! Then the kernel copies by process_vm_readv(2) and process_vm_writev(2). A process needs no right for its own
-//! memory, but the copy obeys the protection, so a page of code must be made writable for that one copy. The page
-//! stays executable throughout, and each byte is stored at once, as with the file.
+//! It uses /proc/self/mem, which ignores the protection. A program that gave up its privileges, as memcached and many
+//! daemons do, may not open that file, because root then owns it. Nor does the file exist without /proc. Then the
+//! kernel copies by process_vm_readv(2) and process_vm_writev(2). These need no right for the own memory, but obey
+//! the protection, so a page of code must be made writable for the copy. The page stays executable throughout, and
+//! each byte is stored at once, as through the file.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
@@ -12,12 +12,11 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, or `None` if it may not be opened. Only the agent's thread and a thread that is borrowed
-/// for a beginning open one.
+/// An open /proc/self/mem, or `None` if it may not be opened. Used only by the agent's thread, and by a borrowed
+/// thread that begins a session.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
-    /// Opens the file.
     pub fn open() -> Self {
         SelfMemory(File::open(ProcFile::Memory))
     }
@@ -37,24 +36,24 @@ impl Text for SelfMemory {
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let from = bytes.as_ptr() as usize;
         let Some(file) = &self.0 else {
-            // A patch is shorter than a page, so it is in at most two.
+            // A patch is shorter than a page, so it touches at most two.
             let here = bytes.len().min(PAGE - address as usize % PAGE);
             let beyond = bytes.get(here..).unwrap_or(&[]);
             return write_in_page(address, bytes.get(..here).unwrap_or(&[]))
                 && (beyond.is_empty() || write_in_page(address + here as u64, beyond));
         };
-        // SAFETY: a patch is written that the planner proved harmless to any thread at any instruction; see
+        // SAFETY: the planner proved each patch harmless to any thread at any instruction; see
         // `tiptoe_uprobe::patcher`.
         unsafe { through(nr::PWRITE64, file.fd(), address, from, bytes.len()) }
     }
 
     fn sync(&self) {
-        // This cannot fail, because it was registered before the first patch.
+        // Cannot fail, because the process registered before the first patch.
         let _ = membarrier::sync_core();
     }
 }
 
-/// Reads memory that may not be mapped, without a descriptor, so any thread may call it.
+/// Reads memory that may not be mapped. Needs no descriptor, so any thread may call it.
 pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours for its whole length.
     unsafe {
@@ -73,7 +72,7 @@ pub fn read_words<const COUNT: usize>(address: u64) -> Option<[u64; COUNT]> {
     read_directly(address, words.as_flattened_mut()).then(|| words.map(u64::from_ne_bytes))
 }
 
-/// Writes within a page. If the page is not writable it is code, and becomes writable for this copy.
+/// Writes within one page. A page that is not writable is code, and becomes writable for this copy.
 fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let from = bytes.as_ptr() as usize;
     // SAFETY: as in `SelfMemory::write`.
@@ -82,7 +81,7 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let opened = || {
         let_code_be_written(page, true).is_ok() && {
             let done = put();
-            // This needs no memory, because the page was one mapping before.
+            // Needs no memory, because the page was part of one mapping before.
             let _ = let_code_be_written(page, false);
             done
         }
@@ -90,7 +89,7 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     put() || opened()
 }
 
-/// Copies through the open file. Returns true if all of it was copied.
+/// Copies through the open file. Returns whether all of it was copied.
 ///
 /// # Safety
 /// `ours` must be a buffer of `len` bytes, and what is written at `address` must be harmless to every thread.
@@ -100,7 +99,7 @@ unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usiz
     unsafe { call(number, args) == Ok(len) }
 }
 
-/// Copies by the kernel within this process. Returns true if all of it was copied.
+/// Copies within this process by the kernel. Returns whether all of it was copied.
 ///
 /// # Safety
 /// As [`through`].

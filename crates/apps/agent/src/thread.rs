@@ -1,7 +1,7 @@
 //! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
-//! ([`crate::credentials`]). Its descriptor table is its own and is emptied at once, because it must not keep a file
-//! of the program open. It sleeps on the word that tiptoe holds as a robust futex: the kernel marks and wakes it when
-//! tiptoe dies, and tiptoe wakes it for a request.
+//! ([`crate::credentials`]). Its own descriptor table is emptied at once, because it must not keep a file of the
+//! program open. It sleeps on the word that tiptoe holds as a robust futex: the kernel marks the word and wakes the
+//! thread when tiptoe dies, and tiptoe wakes it for a request.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -41,7 +41,7 @@ const PR_SET_NAME: usize = 15;
 const OWNER_DIED: u32 = 0x4000_0000;
 const OWNER_TID: u32 = 0x3fff_ffff;
 
-/// Sets the calling thread's kernel signal mask and returns the old one.
+/// Sets the calling thread's signal mask in the kernel, and returns the old one.
 pub fn set_mask(mask: u64) -> u64 {
     let mut old = 0u64;
     let args = [
@@ -57,8 +57,8 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// Waits until an older session's thread has ended. Otherwise it races with the new session: what it removes at its
-/// end may belong to the new one.
+/// Waits until an older session's thread has ended. Otherwise there is a race: that thread may remove what belongs to
+/// the new session.
 pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
     wait_until_gone(shared, former);
@@ -77,8 +77,8 @@ pub fn start(shared: &'static Shared) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the thread end the session as a detach does, and waits for its end. The program is about to forbid system
-/// calls that the agent needs, or to replace a thread's words.
+/// Makes the thread end the session as a detach does, and waits for the thread's end. The program is about to forbid
+/// system calls that the agent needs, or to replace a thread's words.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -87,7 +87,7 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     retire(shared);
 }
 
-/// Makes the thread end, but not the session, and waits for that.
+/// Makes the thread end without ending the session, and waits for that.
 pub fn retire(shared: &Shared) {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
     shared.retire.store(true, Ordering::Release); // pairs with the swap in `run`
@@ -98,15 +98,15 @@ pub fn retire(shared: &Shared) {
     shared.retire.store(false, Ordering::Release); // no thread reads it now
 }
 
-/// Ends the session on a thread of the program, because no thread of the agent can start again.
+/// Ends the session on a thread of the program, because the agent's thread cannot start again.
 pub fn stand_in(shared: &Shared) {
-    // A signal handler must not run here, because it could enter this code, too, or change what is being restored.
+    // No signal handler must run here: it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     end(shared, LeaveReason::Confined);
     set_mask(mask);
 }
 
-/// Restores the program without a request.
+/// Restores the program without a request from tiptoe.
 fn end(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -143,7 +143,7 @@ pub extern "C" fn run() {
     let Some(data) = shared.data() else { return };
     data.set_thread(gettid());
     if data.state() == State::Absent {
-        // This must precede the first patch. In a program of one thread it is usually done already.
+        // This must precede the first patch. For a program with one thread, `entry` has done it already.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -195,7 +195,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// A filter of the program covers the thread, so any call but this one might end the program.
+/// Sleeps for ever. A filter of the program covers the thread, so any other call might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -204,8 +204,8 @@ fn sleep_for_good() -> ! {
 }
 
 /// Asks for short slices. The thread has little to do and others wait for it, so it should run soon even if the
-/// program keeps every core busy. An earlier deadline needs no right (Linux 6.12). A higher priority does, so the
-/// thread keeps its program's nice value.
+/// program keeps every core busy. A short slice needs no right (Linux 6.12); a higher priority does, so the thread
+/// keeps the program's nice value.
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
@@ -222,8 +222,8 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes every descriptor in this thread's own table, opens its own files, gives up its rights, and takes a name
-/// that users recognise. The order matters: files must be opened before the rights are gone.
+/// Closes every descriptor in this thread's own table, opens its own files, gives up its rights, and sets a name that
+/// users recognise. The files must be opened first, because opening needs the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the call closes descriptors of this thread's own table only, because the clone did not share it. The

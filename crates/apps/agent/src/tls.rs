@@ -4,18 +4,18 @@
 //! | word | holds |
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor |
-//! | 1 | the owned signals that it believes to block; above them the generation |
+//! | 1 | the owned signals that the thread believes to block; above them the generation |
 //! | 2 | recall: a signal was held back since the hook of a system call checked |
-//! | 3, 4 | its present or last wait: address after the call and number; the trampoline |
-//! | 5, 6, 7 | signals sent to this thread while it blocked them: its id; SIGILL; SIGTRAP |
+//! | 3, 4 | the present or last wait: address after the call and number; the trampoline |
+//! | 5, 6, 7 | signals sent to this thread while it blocked them: the thread's id; SIGILL; SIGTRAP |
 //! | 8..16 | two masks for the kernel: mask, pointer to it, length, the program's mask |
 //! | 16 | which of the two masks is next |
-//! | 17 | the end of its frames |
+//! | 17 | the end of the thread's frames |
 //! | 18 | where the trampoline of a clone3 continues after the call |
-//! | 19 | the end of its frames while it may not read the clock ([`crate::forbidden`]), else 0 |
+//! | 19 | the end of the frames while the thread may not read the clock ([`crate::forbidden`]), else 0 |
 //!
-//! The records of one generation (from taking the signals over to giving them back) are invalid in a later one.
-//! `thread_local!` would call `__tls_get_addr`, which may allocate; the initial-exec form is one load relative to
+//! A generation lasts from taking over the signals to giving them back; its records are invalid in a later one.
+//! `thread_local!` would call `__tls_get_addr`, which may allocate. The initial-exec form is one load relative to
 //! %fs.
 
 use core::arch::{asm, global_asm};
@@ -41,27 +41,27 @@ global_asm!(
     noframes = sym NOFRAMES,
 );
 
-/// The bits of a word that hold signals.
+/// The bits of a word that are signals.
 const SIGNALS: u64 = 0xffff_ffff;
 const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
 const RECALL: i64 = tiptoe_wire::tls::RECALL;
 const BEHIND: i64 = tiptoe_wire::tls::BEHIND;
 const TRAMPOLINE: i64 = tiptoe_wire::tls::TRAMPOLINE;
-/// The thread to which the next two words belong.
+/// The thread that the next two words belong to.
 pub const HELD_BY: i64 = 40;
-/// The sender of a held SIGILL and SIGTRAP, with the highest bit set.
+/// The senders of a held SIGILL and SIGTRAP, with the highest bit set.
 pub const HELD: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The word for `tiptoe_clone_cleared`, in parent and child, which share it or have a copy each.
+/// The word for `tiptoe_clone_cleared`. Parent and child share it, or have a copy each.
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
-/// How often the agent took the signals over from the program.
+/// The number of times that the agent has taken over the signals.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// The frames of a thread without any. The thread's end points to the end of this page, so that trampolines ask for
-/// more memory, and the frame before it is empty.
+/// The frames of a thread that has none: the end of this page, so that a trampoline that needs room asks for memory,
+/// and one that returns finds an empty frame before it.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -123,7 +123,7 @@ pub fn set_descriptor(descriptor: &'static Descriptor) {
     store(0, core::ptr::from_ref(descriptor) as u64);
 }
 
-/// Returns the initial values of the words 0 (the descriptor) and 17 (the end of the frames). All others begin as 0.
+/// Returns the initial values of words 0 (the descriptor) and 17 (the end of the frames). All others begin as 0.
 pub fn beginnings() -> [u64; 2] {
     [
         core::ptr::from_ref(&NOBODY) as u64,
@@ -138,7 +138,7 @@ static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 /// Learns how the C library lays out blocks, from a thread of the program.
 pub fn learn_layout() {
     let own = thread_block();
-    // SAFETY: this is the calling thread's block, which begins with these words in each C library.
+    // SAFETY: the calling thread's own block, which begins with these words in each C library.
     let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
     // In musl's block these two lead to other threads, or to itself if there are none.
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
@@ -172,16 +172,16 @@ pub fn is_laid_out(block: u64) -> bool {
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, whose block exists, unless libc has: it may have laid out the
-/// block before it loaded the agent.
+/// Sets the words of a thread that is about to start, unless libc has: it may have laid out the block before it
+/// loaded the agent.
 ///
 /// # Safety
 /// libc must have made the block, for a thread that does not run yet.
 pub unsafe fn give_words(block: u64) {
     let word = |offset: i64| {
         let at = block.wrapping_add_signed(descriptor_offset() + offset);
-        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the rest is the caller's
-        // duty.
+        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent. The caller ensures the
+        // rest.
         unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
     };
     let [nobody, noframes] = beginnings();
@@ -196,18 +196,17 @@ pub fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed); // Relaxed: published with the ownership
 }
 
-/// Returns the current generation.
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed) // Relaxed: as in `begin_generation`
 }
 
-/// Returns the owned signals that a thread's word says it believes to block.
+/// Returns the owned signals in a thread's word of signals that it believes to block.
 pub fn blocked_of(word: u64) -> u64 {
     let now = (word >> 32) as u32 == generation();
     if now { word & SIGNALS } else { 0 }
 }
 
-/// Returns the address of the end of this thread's frames; `None` if it has none, or has no initial words yet.
+/// Returns the end of this thread's frames; `None` if it has none, or if its words are not set yet.
 pub fn frames() -> Option<u64> {
     let [_, none] = beginnings();
     let end = match load(HIDDEN) {
@@ -223,7 +222,7 @@ pub fn set_frames(end: u64) {
     store(word, end);
 }
 
-/// Returns whether this thread's trampolines find no frames, whatever frames it has.
+/// Returns whether this thread's frames are hidden from its trampolines.
 #[inline(always)]
 pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
@@ -258,7 +257,7 @@ pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Records where a clone3 that this thread is about to make continues.
+/// Records the address at which the clone3 that this thread is about to make continues.
 pub fn set_cloned(behind: u64) {
     store(CLONED, behind);
 }
@@ -278,7 +277,7 @@ pub struct Call {
     pub trampoline: u64,
 }
 
-/// Returns the last such call that this thread made or is about to make.
+/// Returns the last such call that this thread has made or is about to make.
 pub fn call() -> Call {
     let word = load(BEHIND);
     Call {
@@ -288,7 +287,7 @@ pub fn call() -> Call {
     }
 }
 
-/// Records a call. It takes effect with the second store, so the trampoline must be stored first.
+/// Records a call. The trampoline must be stored first, because the second store makes the record valid.
 pub fn set_call(call: Call) {
     store(TRAMPOLINE, call.trampoline);
     store(BEHIND, call.behind | call.number << NUMBER_SHIFT);
@@ -299,17 +298,17 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Holds a signal for this thread. Such a signal carries nothing but its sender.
+/// Holds a signal for this thread, with its sender, which is all that such a signal carries.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
-        HELD.into_iter().for_each(|word| store(word, 0)); // they are a fork's parent's
+        HELD.into_iter().for_each(|word| store(word, 0)); // A fork copied the parent's words.
         store(HELD_BY, tid.into());
     }
     store(held_word(signal), sender | 1 << 63);
 }
 
-/// Takes the signal held for this thread. Returns its sender, if there is one.
+/// Takes the signal held for this thread. Returns its sender; `None` if none is held.
 pub fn take_held(signal: usize) -> Option<u64> {
     let sender = held(signal);
     if sender.is_some() {
@@ -318,7 +317,7 @@ pub fn take_held(signal: usize) -> Option<u64> {
     sender
 }
 
-/// Returns what [`take_held`] would, and leaves it. Asks for the thread's id only if a signal is held.
+/// Returns what [`take_held`] would, and leaves it. Asks the kernel for the thread's id only if a signal is held.
 pub fn held(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
     (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
@@ -330,8 +329,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Returns a place for a mask that the program gave as `given`. The two places take turns, so that a signal
-    /// handler can use one in between.
+    /// Stores a mask for the kernel, and `given`, the program's. Two places take turns, so that a signal handler can
+    /// use one in between.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);
@@ -360,7 +359,7 @@ impl Mask {
         address_of(self.at + 8)
     }
 
-    /// Returns the mask as the program gave it.
+    /// Returns the program's mask.
     pub fn given(&self) -> u64 {
         load(self.at + 24)
     }

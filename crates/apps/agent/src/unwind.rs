@@ -4,24 +4,23 @@
 //! A return address on the stack may be a thunk's. A signal may find a thread in a thunk, in a
 //! trampoline, or in the agent that one calls. An unwinder that finds such an address asks libc for
 //! the object that contains it: by `_dl_find_object`, or in older versions by `dl_iterate_phdr`.
-//! Both are intercepted at their entry and answer, for generated code only, with an object of our
-//! own.
+//! Both are intercepted, and for generated code they answer with an object of our own.
 //!
-//! The unwind information of a thunk says: this is no frame, its caller is in the thunk's record.
-//! That of a trampoline says: the program is here, or for calls that the trampoline follows by
-//! itself the same as a thunk's (`tiptoe-patch`, `unwind`). The agent itself is an object that libc
-//! knows. So any unwinder works, also one that is linked into the program, and frames that it
-//! leaves are counted as those of a longjmp are.
+//! A thunk's unwind information says that this is no frame, and that the caller is in the thunk's
+//! record. That of a trampoline says that the program is here or, for calls that the trampoline
+//! follows by itself, the same as a thunk's (`tiptoe-patch`, `unwind`). The agent itself is an
+//! object that libc knows. So any unwinder works, even one that is linked into the program. Frames
+//! that it leaves are counted like those of a longjmp.
 //!
-//! `_Unwind_Backtrace` shows every frame to a function of its caller's. It is called in the
-//! program's place, with a function that skips our frames. `_Unwind_ForcedUnwind` does so too, but
-//! it leaves its own frames ([`crate::forced`]).
+//! `_Unwind_Backtrace` shows every frame to its caller's function. We call it in the program's
+//! place, with a function that skips our frames. `_Unwind_ForcedUnwind` does so too, but also
+//! leaves frames ([`crate::forced`]).
 //!
 //! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function
-//! tail-calls them. That function has then returned for all that can be seen: its return is
-//! counted, and the true return address is restored.
+//! tail-calls them. For the program that function has returned: its return is counted, and the true
+//! return address is restored.
 //!
-//! If calls are followed these interceptions must stay in the program for good, because frames may
+//! If calls are followed, these interceptors must stay in the program for ever, because frames may
 //! return through thunks at any time after a detach.
 
 use core::cell::Cell;
@@ -42,12 +41,12 @@ use crate::shared::{self, Shared};
 /// (`tiptoe-patch`, `trampoline`).
 const COPY: u64 = 14;
 
-/// The most unwinders in one process: libgcc's, and those that objects carry. There are three numbers
-/// for each, one per function.
+/// The most unwinders in one process: libgcc's, and those that objects carry. Each has three
+/// numbers, one per function.
 pub const UNWINDERS: usize = 24;
 
-/// Handles an interception. Returns what the function must return at once, or `None` if it runs as
-/// usual.
+/// Handles an interception. Returns the value with which the function must return at once; `None`
+/// if it must run.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {
@@ -113,13 +112,13 @@ fn find_object(shared: &Shared, frame: &Frame) -> Option<u64> {
         eh_frame: range.info,
         reserved: [0; 7],
     };
-    // SAFETY: by the function's contract its second argument is room for its answer.
+    // SAFETY: the function's second argument is room for its answer, by its contract.
     unsafe { (frame.rsi as *mut FoundObject).write(found) };
     Some(0)
 }
 
-/// `struct dl_phdr_info`, as in its first version, because unwinders cache nothing of an object
-/// with only these fields.
+/// `struct dl_phdr_info` in its first version, because unwinders cache nothing of an object with
+/// only these fields.
 #[repr(C)]
 struct ObjectInfo {
     address: u64,
@@ -162,8 +161,8 @@ impl Header {
 
 type Visit = unsafe extern "C" fn(*const ObjectInfo, usize, u64) -> i32;
 
-/// Handles `dl_iterate_phdr`. Every unwinder passes the address that it looks up in one of the
-/// first words of its own record. Callers that look for anything else never see our object.
+/// Handles `dl_iterate_phdr`. Every unwinder passes its own record, with the address to look up in
+/// one of the first words. Callers that look for anything else never see our object.
 fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
     let range = looked_for(shared, frame.rsi)?;
     let headers = [
@@ -176,9 +175,9 @@ fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
         headers: headers.as_ptr(),
         count: headers.len() as u64,
     };
-    // SAFETY: by the function's contract it calls its first argument so, with its second.
+    // SAFETY: the program passes this function to be called with its second argument.
     let visit: Visit = unsafe { core::mem::transmute(frame.rdi as usize) };
-    // SAFETY: as above; the records live until it returns.
+    // SAFETY: as above. The records outlive the call.
     Some(unsafe { visit(&info, size_of::<ObjectInfo>(), frame.rsi) } as u64)
 }
 
@@ -190,7 +189,7 @@ fn looked_for(shared: &Shared, record: u64) -> Option<UnwindRange> {
     let end = (record | (PAGE as u64 - 1)) + 1;
     let words = (end.saturating_sub(record) / 8).min(WORDS);
     (0..words).find_map(|word| {
-        // SAFETY: the word is in the same page as a record that the caller passes for its function.
+        // SAFETY: the word is in the page of a record that the caller passes to its own function.
         let value = unsafe { (record as *const u64).add(word as usize).read() };
         unwind_range(shared, value)
     })
@@ -205,14 +204,14 @@ struct Walk {
     stage: Cell<Stage>,
 }
 
-/// The next frame of a walk.
+/// The kind of a walk's next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// One of those that called the unwinder; the last of them is a trampoline's.
+    /// A frame of our own, which led to the unwinder. The last one is a trampoline's.
     Ours,
-    /// The unwinder's own, at its entry.
+    /// The unwinder's own frame, at its entry.
     Unwinder,
-    /// One of the program's.
+    /// A frame of the program.
     Programs,
 }
 
@@ -231,7 +230,7 @@ type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
 pub type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
 type Backtrace = unsafe extern "C" fn(extern "C" fn(*mut u8, &Walk) -> i32, &Walk) -> i32;
 
-/// Runs the unwinder's walk with our own function. The walk begins with our own frames and the
+/// Runs the unwinder's walk with our own function. The walk begins with frames of ours and the
 /// unwinder's, which must be skipped, like all others of ours.
 fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
     let walk = Walk {
@@ -244,13 +243,13 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
     // SAFETY: this is the copy of the function's displaced instructions, which continues in the
     // function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
-    // SAFETY: the program calls it so, with a record that lives until it returns.
+    // SAFETY: the program makes the same call. The record outlives it.
     Some(unsafe { backtrace(show, &walk) } as u64)
 }
 
 /// Shows a frame of the program's, and skips one of ours.
 extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
-    // SAFETY: this is `_Unwind_GetIP` of the same unwinder, whose context is passed.
+    // SAFETY: this is `_Unwind_GetIP` of the unwinder that made the context.
     let address =
         unsafe { core::mem::transmute::<usize, AddressOf>(walk.address_of as usize)(context) };
     let stage = walk.stage.get();
@@ -286,14 +285,14 @@ const FDE: usize = 100;
 /// Returns the unwind information at `at` for code at `code`, where a thunk's record is `behind`
 /// bytes after its code.
 ///
-/// The address of a frame, without its low five bits, is its thunk's. The first word of the thunk's
-/// record holds the address to continue at. The frame is only what is on the stack at each
-/// instruction, as [`PUSHED`] says: nothing at the called function's return address.
+/// An instruction's address without its low five bits is the thunk's address. The first word of the
+/// thunk's record is the address to continue at. A thunk's frame is only what is on the stack at
+/// each instruction ([`PUSHED`]): nothing at the address to which the called function returns.
 ///
 /// libgcc distinguishes frames by their canonical frame address, and takes the first frame with the
-/// right address for the one with the handler. So the frame after the last thunk must not have any
-/// thunk's address. It differs by 8 bytes: the high half of the record's last word holds the
-/// difference.
+/// right address for the one with the handler. So the frame after the last thunk must not have the
+/// address of any thunk's frame. It differs by 8 bytes: the high half of the record's last word
+/// holds the difference.
 pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -325,9 +324,9 @@ pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
     bytes.all
 }
 
-/// The number of words that a thunk has on the stack at each byte of its code, in three bits each:
-/// what its trampoline pushed and the return address, one less after each `pop`. Then it is zero,
-/// and at the end the return address again.
+/// The words that a thunk has on the stack at each byte of its code, in three bits each: what its
+/// trampoline pushed and the return address, one less after each `pop`; then zero, and at the end
+/// the return address again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {
@@ -343,8 +342,8 @@ impl Bytes {
         self
     }
 
-    /// Pushes the address of a thunk's record, or of a word of it: the code address (register 16),
-    /// rounded down to the thunk's 32 bytes, plus `behind`. In DWARF: breg16(0) const1s(-32) and
+    /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded
+    /// down to the thunk's 32 bytes, plus `behind`. In DWARF: breg16(0) const1s(-32) and
     /// const4s(behind) plus.
     fn record(&mut self, behind: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);

@@ -1,11 +1,11 @@
 //! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
-//! The agent's thread opens the events, for each thread, while no thread may be created ([`births`]). Threads that
-//! start later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread,
-//! at an exec, and when tiptoe ends. A forked child has none.
+//! The agent's thread opens the events of each thread while no thread may be created ([`births`]). Threads that start
+//! later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
+//! exec, and when tiptoe ends. A forked child has none.
 //!
-//! Debug registers are accounted for in memory that is shared with tiptoe. A thread that exists before its events are
-//! opened is accounted for then. A thread that inherits events accounts for its registers itself, at its first hit.
+//! Debug registers are accounted for in memory shared with tiptoe: for a thread that exists before its events are
+//! opened, at that moment; for a thread that inherits events, at its first hit, by the thread itself.
 //!
 //! | state | kept by | changes when |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | descriptors | `EVENTS` | [`observe`], [`close`]: the agent's thread |
 //!
 //! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
-//! value, so that reading it is no hit and unmapped memory is no fault.
+//! value, because its read is no hit, and no fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -41,17 +41,17 @@ use events::{DISABLED, EXECUTE, FLAGS, attr, perf_event_open};
 
 /// The number of debug registers of a processor.
 const REGISTERS: usize = 4;
-/// The most events at a time.
+/// The most open events.
 const MOST: usize = 1 << 16;
-/// Marks our events in a signal's data; the event's number is below it.
+/// The mark of our events in a signal's data; the low 16 bits are the event's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// The waits of a thread that finds the ring full while nothing is read, because tiptoe may lack a CPU.
+/// The waits of a thread that finds the ring full and unread, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
-/// The most rounds in which all events are opened.
+/// The most attempts to open all events.
 const ROUNDS: u32 = 20;
-/// Readings of the list that must show no new thread before a round counts, so that a clone(2) in progress is
-/// visible.
+/// The readings of the list that must show no new thread before an attempt counts, because a clone(2) in progress is
+/// not listed yet.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -69,14 +69,14 @@ static CPUS: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: [[AtomicU64; WatchTarget::WORDS]; REGISTERS] =
     [const { [const { AtomicU64::new(0) }; WatchTarget::WORDS] }; REGISTERS];
-/// The address of [`MOST`] descriptors, each with its event's number above it; outside of the image, which forks copy.
+/// The address of [`MOST`] descriptors, each with its event's number above it. Not in the image, which forks copy.
 static EVENTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 const NUMBER: u32 = 28;
 /// Whether the ring had room at the last hit.
 static HAS_ROOM: AtomicBool = AtomicBool::new(true);
 
-/// Waits for a lock of the accounting, as its other users do.
+/// Waits for a lock of the accounting, as tiptoe does.
 struct Futex;
 
 impl Wait for Futex {
@@ -97,13 +97,13 @@ impl Wait for Futex {
 
 /// Returns a session's hits; `None` if nothing is watched.
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
-    // Relaxed, here and throughout: one thread writes, and the first event is opened after that.
+    // Relaxed, here and throughout: one thread writes, before it opens the first event.
     let slot = SLOT.load(Relaxed);
     (slot != 0).then_some(())?;
     Hits::new(data.slab_words(0, slot, WORDS)?)
 }
 
-/// Returns what is watched by a number; `None` if there is no such number.
+/// Returns the target with a number; `None` if there is none.
 fn watched(number: usize) -> Option<WatchTarget> {
     (number < COUNT.load(Relaxed)).then_some(())?;
     let words = WATCHED.get(number)?.each_ref();
@@ -117,7 +117,7 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet, because these words may be a parent's.
+/// Begins a session that watches nothing yet. The words may be copies of a parent's.
 pub fn begin() {
     births::begin();
     SLOT.store(0, Relaxed);
@@ -137,12 +137,13 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads, while none may be created. A thread that is created all the same has inherited the
-/// events that its parent had at that moment, and nothing reports which. Then all must be closed and opened again.
+/// Opens events for all threads while none may be created. A thread that is created all the same has inherited the
+/// events that its parent had at that moment, which the kernel does not report. Then all events must be closed and
+/// opened again.
 ///
-/// It would be wrong to open only what such a thread may lack, or to test how many registers it has left, because the
-/// kernel swaps inherited events between threads and so may charge one thread for another's. A thread with an event
-/// too many can then create no thread any more (clone(2) fails with ENOSPC, seen on Linux 6.18).
+/// It would be wrong to open only the events that such a thread may lack, or to test how many registers it has left:
+/// the kernel swaps inherited events between threads, and so may charge one thread for another's. A thread with an
+/// event too many can create no more threads (clone(2) fails with ENOSPC, seen on Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -173,10 +174,10 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Does what was requested in the segment. Returns whether there was a request. (agent's thread)
+/// Serves a request in the segment. Returns whether there was one. (agent's thread)
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
-    // Relaxed: the thread that reads it changes only the events.
+    // Relaxed: it orders nothing; only the events change.
     if MUST_REST.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
     } else if hits.take_request(AsyncRequest::Wake) {
@@ -208,13 +209,13 @@ fn look(shared: &Shared, hits: &Hits) {
     });
 }
 
-/// Enables or disables the events that this thread has opened, and those inherited from them.
+/// Enables or disables the events that this thread opened, and those inherited from them.
 fn switch(what: usize) {
     // SAFETY: the call changes nothing else.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
-/// Begins again in a thread that replaced the agent's. (agent's thread)
+/// Opens the events again in a thread that replaced the agent's. (agent's thread)
 pub fn go_on(shared: &Shared, data: &Data) {
     if COUNT.load(Relaxed) != 0
         && let Some(hits) = hits(data)
@@ -228,10 +229,10 @@ pub fn go_on(shared: &Shared, data: &Data) {
     raw::futex::wake(&IS_BACK, u32::MAX);
 }
 
-/// 0 from when the agent's thread is asked to leave for a moment until another one has replaced it.
+/// 0 from the moment when the agent's thread must leave for a while until another one has replaced it.
 static IS_BACK: AtomicU32 = AtomicU32::new(1);
 
-/// Records that the agent's thread has left for a moment, and its descriptors with it.
+/// Records that the agent's thread has left for a while, with its descriptors.
 pub fn after_retreat() {
     OPEN.store(0, Relaxed); // Relaxed: published by the thread's start
     IS_BACK.store(0, Relaxed); // Relaxed: likewise
@@ -262,8 +263,8 @@ struct OpenFailure {
     tid: u32,
 }
 
-/// Opens all events of each thread that is accounted for. Returns how many threads those are; `None` if another one
-/// was created in between.
+/// Opens all events of each thread that is accounted for. Returns the number of these threads; `None` if another was
+/// created in between.
 fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
@@ -331,16 +332,16 @@ fn keep(fd: i32, number: u32) -> bool {
     true
 }
 
-/// Opens the event of a thread, which its children inherit.
+/// Opens an event of a thread. The thread's children inherit it.
 fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     let watched = watched(number as usize).ok_or(Errno(EINVAL as i32))?;
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
 }
 
-/// The window's hit allowance is used up, and the events are still enabled.
+/// Whether the window's hit allowance is used up while the events are still enabled.
 static MUST_REST: AtomicBool = AtomicBool::new(false);
 
-/// Makes the events of all threads watch another address. (agent's thread)
+/// Makes an event of all threads watch another address. (agent's thread)
 pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let number = plan.address(0) as u32;
     set_watched(plan, number as usize, 1);
@@ -374,19 +375,19 @@ pub fn close() {
     COUNT.store(0, Relaxed);
 }
 
-/// Closes all events, and so those that threads inherited from them.
+/// Closes all events, which closes those that threads inherited from them, too.
 fn close_events() {
     for event in events_made().iter().take(OPEN.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
     }
 }
 
-/// Accounts for a thread's registers, unless that was done. Returns whether it was new.
+/// Accounts for a thread's registers, unless that is done. Returns whether it was not.
 fn reserve(hits: &Hits, tid: u32) -> bool {
     let is_new = hits.meet(tid);
     if is_new {
         let reserve = |accounts: &Accounts, request: &Request| {
-            // A refusal needs no undo, because the kernel has given the thread its registers anyway.
+            // A refusal needs no undo, because the kernel has given the thread its registers already.
             let _ = accounts.reserve(request);
         };
         account(hits, reserve, tid);
@@ -418,7 +419,7 @@ fn account(hits: &Hits, act: impl Fn(&Accounts, &Request), tid: u32) {
     }
 }
 
-/// Records that the program calls exec now, or that it has failed.
+/// Records that the program is about to call exec, or that the exec has failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
         && let Some(hits) = shared.data().as_ref().and_then(hits)
@@ -427,11 +428,11 @@ pub fn note_exec(execs: bool) {
     }
 }
 
-/// Handles a signal that an event of ours raised. Returns whether it was one.
+/// Handles a signal of one of our events. Returns `false` for any other signal.
 pub fn hit(trapped: &TrapData) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {
-        // A session that has just ended counts nothing more.
+        // Fails if the session has just ended. The hit is then dropped.
         let _ = note(shared, trapped);
     }
     is_ours
@@ -450,14 +451,13 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
         }
     }
     if is_last && hits.set_resting(true) {
-        MUST_REST.store(true, Relaxed); // Relaxed: the wake-up is a system call
+        MUST_REST.store(true, Relaxed); // Relaxed: the wake-up that follows is a system call.
         raw::futex::wake(data.owner()?, u32::MAX);
     }
     Some(())
 }
 
-/// Returns a free cell. If there is none the thread waits until tiptoe has read, but not again after a wait that did
-/// not help.
+/// Returns a free cell. If there is none, waits until tiptoe has read some, but only if the last wait helped.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if HAS_ROOM.load(Relaxed) { PATIENCE } else { 0 };
     let mut cell = hits.reserve();
@@ -465,7 +465,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // Only a timeout uses up patience, because other threads may have taken the cells that were read.
+        // Only a time-out uses up patience, because other threads may have taken the freed cells.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }
@@ -493,8 +493,8 @@ fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &TrapData) {
     let to = [into as usize, len as usize, into as usize + 8, stack];
     let from = [trapped.address as usize, len as usize, sp as usize, stack];
     let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
-    // SAFETY: only the cell's own words are written, which no other thread reads before it is complete. The kernel
-    // copies as much as is mapped.
+    // SAFETY: only the cell's own words are written, which no other thread reads until the cell is complete. The
+    // kernel stops at memory that is not mapped.
     let read = unsafe { call(nr::PROCESS_VM_READV, [getpid() as usize, to, 2, from, 2, 0]) };
     cell.complete(read.unwrap_or(0) as u64);
 }

@@ -1,4 +1,4 @@
-// Threads that are measured by the wall clock: each stays on one CPU, as in together.rs.
+// Threads for measurements by the wall clock. Each stays on one CPU, as in together.rs.
 #include <pthread.h>
 #include <sched.h>
 

@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
-/// One kind of function, and how many of it a round calls.
+/// A kind of function, and how many of them a round calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     /// Its name in rows.
     pub name: &'static str,
     /// The number of distinct functions that a round calls.
     pub functions: usize,
-    /// At how many offsets in an instruction cache line the functions and their loops are placed.
+    /// The number of offsets in an instruction cache line at which the functions and their loops
+    /// are placed.
     pub places: usize,
     body: &'static str,
     /// The alignment of the functions; 1 leaves no padding for a jump.
@@ -27,31 +28,32 @@ impl Site {
         }
     }
 
-    /// Returns its names in questions, one for each place. The functions of `NAME` are `NAME_0`,
+    /// Returns the names for questions, one for each place. The functions of `NAME` are `NAME_0`,
     /// `NAME_1`, …
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
-/// The speed of a loop of a few instructions depends on its place, by up to a nanosecond, so
-/// several must be averaged.
+/// The offsets to average over, because the speed of a loop of a few instructions depends on its
+/// place, by up to a nanosecond.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// The floor of any detour: `PUSH` with a jump to a copy of its first instructions, and one back.
+/// The floor of any detour: `PUSH` with a jump to a copy of its first instructions, and a jump
+/// back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The floor of any return probe: the same with a call of the copy, so that it returns there, and a
-/// jump back to its caller's address, which a variable holds in between.
+/// The floor of any return probe: `DETOUR` with a call of the copy, so that the function returns
+/// there, and a jump to the caller's address, which a variable holds until then.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
                            .pushsection .bss.returns; 7: .skip 8; .popsection";
 
-/// Every first instruction that the bench knows, each in its own loop.
+/// Every kind of first instruction, each in its own loop.
 pub(crate) const KINDS: [Site; 6] = [
     Site::new("push", 1, PUSH),
     Site::new("endbr64", 1, "endbr64; lea 1(%rdi), %eax; ret"),
@@ -61,14 +63,14 @@ pub(crate) const KINDS: [Site; 6] = [
     Site::new("ret", 1, "ret"),
 ];
 
-/// A one-byte function between others, so that only a trap fits.
+/// A function of one byte between others, where only a trap fits.
 pub(crate) const TRAP: Site = Site {
     align: 1,
     places: 1,
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many distinct functions, called in turn, because their cost is in branch targets and caches.
+/// Many distinct functions, called in turn: their cost is that of branch targets and caches.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
@@ -89,22 +91,22 @@ pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// The floor of any trap: one of the program's own, with an empty handler.
+/// The floor of any trap: the program's own, with an empty handler.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
-/// The number of times that [`READINGS`] reads the time stamp counter.
+/// The number of readings of the time stamp counter in [`READINGS`].
 pub(crate) const READS: usize = 16;
 
-/// The cost of readings of the time stamp counter, one after the other.
+/// Readings of the time stamp counter, one after the other.
 pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");
 
-/// The least that a tool with one counter shared by all threads can cost.
+/// The least cost of a tool with one counter that all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// The prologue that a compiler's `-pg` makes, for tracers that need it.
+/// The prologue that a compiler makes for `-pg`, which some tracers need.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,
@@ -141,8 +143,8 @@ pub(crate) fn assembly(sites: &[Site]) -> String {
     text
 }
 
-/// Writes the functions, and `first_NAME` and `second_NAME`, from which the C part computes their
-/// addresses.
+/// Writes the functions, and the labels `first_NAME` and `second_NAME`, from which the C part
+/// computes addresses.
 fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     let Site { body, align, .. } = site;
     put(

@@ -21,12 +21,12 @@ use crate::options::Options;
 use crate::table::Table;
 use crate::together::cpus;
 
-/// `tiptoe-dev bench breakpoint` by its options.
+/// The benches of `tiptoe-dev bench breakpoint`, with their options.
 #[derive(Clone, Copy, Debug)]
 pub enum Breakpoints {
-    /// Only pairs of reserve and release.
+    /// Pairs of reserve and release.
     Stress(Stress),
-    /// Such pairs on more CPUs than this machine has, simulated.
+    /// The same pairs on more CPUs than this machine has, simulated.
     Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),
@@ -45,18 +45,18 @@ impl Breakpoints {
     }
 }
 
-/// Runs `stress`, the default.
+/// Runs `stress`, the default, with the options of all benches.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Stress::new(options.rounds, options.ms, options.most_threads()).run()
 }
 
-/// The slots of a CPU's debug registers on x86.
+/// The debug registers of a CPU on x86.
 const SLOTS: u32 = 4;
 
 /// The word that the kernel's events watch. No thread writes it.
 static WATCHED: u64 = 0;
 
-/// Opens `count` breakpoints on the calling thread, which threads that it starts later inherit.
+/// Opens `count` breakpoints on the calling thread. Threads that it starts later inherit them.
 fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let breakpoint = |at: u32| Breakpoint {
         address: &raw const WATCHED as u64 + u64::from(at % 8),

@@ -1,18 +1,18 @@
 //! `tiptoe-dev bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
 //! whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
-//! Each round builds the project three times in succession: without a tracer (`off`), with waits watched (`contended`),
-//! and the naive way, with every acquisition watched (`every`). The order changes in each round, so that a change of the
-//! machine's speed affects all alike. The page cache is dropped before each build. Rounds continue until the 95% interval
-//! of `contended` is half a point to both sides, or up to their limit.
+//! Each round builds the project three times: without a tracer (`off`), with waits watched (`contended`), and the
+//! naive way, with every acquisition watched (`every`). The order changes in each round, so that a change of the
+//! machine's speed affects all cases alike. The page cache is dropped before each build. Rounds continue until the
+//! 95% interval of `contended` is at most half a point to both sides, or up to their limit.
 //!
 //! The processes of a build rarely wait for an mmap_lock, because most have one thread. So `faults` compares the same
 //! cases on a load that contends: threads of one process that map memory, touch it and unmap it.
 //!
-//! Now and then another program makes one build 10 % longer. So the reported value is the trimmed mean of the rounds'
-//! differences, without the fifth at each end, and its interval by Yuen (Biometrika 61, 1974): by Student's t over
-//! the winsorized variance. Quiet rounds give the same value, and a disturbed one does not widen the interval. The
-//! plain mean is printed, too.
+//! Another program may make one build 10 % longer. So the reported value is the trimmed mean of the rounds'
+//! differences, without a fifth at each end, and its interval is Yuen's (Biometrika 61, 1974): Student's t over the
+//! winsorized variance. Quiet rounds give the same value, and a disturbed one does not widen the interval. The plain
+//! mean is printed, too.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -34,11 +34,11 @@ mod faults;
 
 use faults::FaultLoad;
 
-/// The environment variable with the folder.
+/// The environment variable with the source folder.
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
-/// The largest half width of the interval, in points.
+/// The half width of the interval, in points, at which rounds stop.
 const NARROW: f64 = 0.5;
-/// The fewest rounds; the interval of fewer means nothing.
+/// The fewest rounds, because an interval of fewer means nothing.
 const FEWEST: usize = 8;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
@@ -49,19 +49,18 @@ const CASES: [(&str, Option<WaitSelection>); 3] = [
     ("every", Some(WaitSelection::EveryMmap)),
 ];
 
-/// The results of the rounds.
 #[derive(Default)]
 struct BuildRounds {
-    /// The builds of each round, by case.
+    /// The builds of each round, one per case.
     rounds: Vec<[Option<BuildCost>; CASES.len()]>,
-    /// The percentage of all CPU time in which tiptoe's programs in the kernel ran.
+    /// The percentage of all CPU time in which tiptoe's kernel programs ran.
     programs: [Vec<f64>; CASES.len()],
-    /// The waits, or the acquisitions, that were counted in each build.
+    /// The number of counted waits, or acquisitions, of each build.
     counted: [Vec<f64>; CASES.len()],
 }
 
 impl BuildRounds {
-    /// Returns by how many percent each build of a case exceeded the same round's `off`.
+    /// Returns by how many percent each build of a case exceeded `off` of the same round.
     fn more(&self, case: usize, of: fn(&BuildCost) -> f64) -> Vec<f64> {
         let rounds = self.rounds.iter();
         let pairs = rounds.filter_map(|round| Some((round[0].as_ref()?, round[case].as_ref()?)));
@@ -76,7 +75,7 @@ impl BuildRounds {
     }
 }
 
-/// Returns the cases of a round, in order. Each order has its turn.
+/// Returns the order of cases in a round. All six orders take turns.
 fn turns(round: usize) -> [usize; CASES.len()] {
     const ORDERS: [[usize; CASES.len()]; 6] = [
         [0, 1, 2],
@@ -97,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     match source() {
         Ok(source) => {
-            build(&source)?; // the first build may do more
+            build(&source)?; // The first build may have more to do.
             let found = rounds(options, || build(&source))?;
             let what = format!("builds in {}", source.display());
             add(&mut table, "build", &found);
@@ -118,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Measures all cases in rounds until the interval is narrow enough.
+/// Measures all cases in rounds, until the interval is narrow enough.
 fn rounds(
     options: &Options,
     mut work: impl FnMut() -> Result<BuildCost, Error>,
@@ -142,7 +141,7 @@ fn rounds(
     Ok(found)
 }
 
-/// Returns how many waits, or acquisitions, a session has.
+/// Returns the number of waits, or acquisitions, in a session.
 fn counted(session: &Session) -> f64 {
     let counts = session.events.iter().map(|event| event.count);
     counts.sum::<u64>() as f64
@@ -156,14 +155,13 @@ fn source() -> Result<PathBuf, Error> {
     named.filter(has_makefile).ok_or(Error::NoSource)
 }
 
-/// The cost of a build.
 struct BuildCost {
     seconds: f64,
-    /// CPU time of all its processes, including our programs at their tracepoints.
+    /// The CPU time of all processes of the build, with our programs at their tracepoints.
     cpu: f64,
 }
 
-/// Cleans and builds, with as many jobs as there are CPUs.
+/// Cleans and builds, with one job per CPU.
 fn build(source: &Path) -> Result<BuildCost, Error> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let make = |arguments: &[&str]| {
@@ -203,7 +201,7 @@ fn children_cpu_time() -> Result<f64, Error> {
         .as_secs_f64())
 }
 
-/// Returns the percentage of the system's CPU time.
+/// Returns the percentage of the system's CPU time in which tiptoe's kernel programs ran.
 fn share_of_programs(session: &Session) -> Option<f64> {
     let ran = session.cost.programs.as_ref()?.all_run_ns?;
     Some(100.0 * ran as f64 / session.cpu_ns.max(1) as f64)
@@ -254,7 +252,7 @@ fn note(name: &str, case: usize, found: &BuildRounds) -> String {
     format!("{name} takes {longer} longer, and {cpu} more CPU time{programs}{counted}")
 }
 
-/// Returns the trimmed mean, and half the width of its 95% interval by Yuen.
+/// Returns the trimmed mean, and half the width of Yuen's 95% interval.
 fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -276,8 +274,8 @@ fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     (trimmed, students_t(kept.len() - 1) * error)
 }
 
-/// Returns the two-sided 95% quantile of Student's t: by a table, and from 30 degrees of freedom on by its first
-/// terms around the normal one.
+/// Returns the two-sided 95% quantile of Student's t: from a table, and for 30 or more degrees of freedom by the
+/// first terms of its expansion around the normal one.
 fn students_t(freedom: usize) -> f64 {
     const TABLE: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -298,7 +296,7 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // With so few values none is dropped, so it is Student's own.
+        // Of so few values none is dropped, so this is Student's own interval.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
@@ -315,8 +313,8 @@ mod tests {
         assert!(trimmed_and_half_width(&[]).1.is_infinite());
     }
 
-    /// Builds whose times scatter, half of them watched. About 950 of 1,000 such benches must have the true value in
-    /// their interval, even if every tenth build is disturbed.
+    /// Compares builds whose times scatter, half of them watched. About 950 of 1,000 intervals must contain the true
+    /// value, even if every tenth build is disturbed.
     #[test]
     fn intervals_contain_the_true_value_as_often_as_promised() {
         let mut seed = 1_u64;
@@ -377,7 +375,7 @@ mod tests {
         );
     }
 
-    /// Regression: the naive way was measured in a quarter of the rounds, and always last.
+    /// Regression: the naive way was measured in a quarter of the rounds only, and always last.
     #[test]
     fn each_case_is_as_often_at_each_place() {
         let rounds: Vec<[usize; 3]> = (0..6).map(turns).collect();

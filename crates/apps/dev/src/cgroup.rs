@@ -1,17 +1,16 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. Without
-//!   counting; with events of the whole system; with perf's events of cgroups (with those of the system, and for each
-//!   cgroup alone); with a script of bpftrace's; and with tiptoe. tiptoe counts time, faults and switches, which it
-//!   reads from tasks; the same on each CPU, which happens at switches; and a number of events that it reads at
-//!   switches.
+//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. The
+//!   cases are: no counting; events of the whole system; perf's events of cgroups (with those of the system, and for
+//!   each cgroup alone); a bpftrace script; and tiptoe. tiptoe counts time, faults and switches, which it reads from
+//!   tasks; the same on each CPU, at switches; or a number of events, which it reads at switches.
 //! - `within`: the same with two tasks in one cgroup.
 //! - `ring`: as many tasks as cgroups hand the byte round.
-//! - `response`: the time to an answer of six workers of different kinds in six cgroups (`program.c`), the geometric mean
-//!   over the workers, while all counts are read each second, as `perf stat -I 1000` does.
-//! - `birth` and `end`: how long it takes to make a process or a thread, and from its last instruction until it was
-//!   waited for.
-//! - `blind`: how long at each switch an event of the system did not count, by its own times.
+//! - `response`: the response time of six workers of different kinds in six cgroups (`program.c`), as the geometric
+//!   mean, while all counts are read each second, as `perf stat -I 1000` does.
+//! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its parent has
+//!   waited for it.
+//! - `blind`: how long an event of the system did not count at each switch, by its own times.
 //!
 //! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
 
@@ -30,13 +29,13 @@ use counting::{Case, Counting};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// As in the published test: six, and their parent.
+/// As in the published test: six cgroups and their parent.
 const CHILDREN: usize = 6;
-/// The numbers of cgroups in rings.
+/// The numbers of cgroups in the rings.
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The hops for each requested ms; they take some ten times as long.
+/// The hops for each requested ms. They take about ten times as long.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor for rings, because each task must run often enough that the state before does not matter.
+/// The factor for rings, because each task must run often, so that its earlier state does not matter.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> Case {
@@ -83,12 +82,12 @@ const LIVES: [Case; 5] = [
     tiptoe(0),
     Case::PerCpu,
 ];
-/// Processes and threads: the program's word, and the rows' sites.
+/// Processes and threads: the letter in questions, and the rows' sites.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),
 ];
-/// Lives for each requested ms.
+/// The lives for each requested ms.
 const LIVES_PER_MS: u32 = 50;
 /// The last two read events at switches, as perf does.
 const RESPONSE: [Case; 7] = [
@@ -100,11 +99,10 @@ const RESPONSE: [Case; 7] = [
     tiptoe(1),
     tiptoe(2),
 ];
-/// The interval of `perf stat -I 1000`, and the fewest readings of a measurement.
+/// The interval of `perf stat -I 1000`, and the fewest readings in one measurement.
 const INTERVAL: Duration = Duration::from_secs(1);
 const READINGS: u32 = 2;
 
-/// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "cgroup".into(),
@@ -117,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         folder,
         options,
     };
-    // Between two of the children, and inside one.
+    // `switch` is between two children, `within` is inside one.
     let found = bench.ring("switch", &SWITCH, 2, CHILDREN, &mut table)?;
     compare(&mut table, "switch", "switch", &found);
     let found = bench.ring("within", &WITHIN, 2, 1, &mut table)?;
@@ -135,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Tasks in cgroups.
+/// The running tasks, in their cgroups.
 struct Bench<'a> {
     program: Program,
     folder: Folder,
@@ -143,7 +141,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures ns a hop of `tasks` tasks in `cgroups` cgroups, in turns.
+    /// Measures ns per hop of `tasks` tasks in `cgroups` cgroups, the cases in turns.
     fn ring(
         &mut self,
         site: &str,
@@ -167,7 +165,7 @@ impl Bench<'_> {
         found
     }
 
-    /// Measures how long it takes to make processes or threads, and until they have ended.
+    /// Measures the time to create processes or threads, and the time until they have ended.
     fn lives(&mut self, kind: char, sites: [&str; 2], table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         let lives = LIVES_PER_MS * self.options.ms;
@@ -227,7 +225,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures by the clock of an event that counts while it is enabled.
+    /// Measures how long a clock event did not count although it was enabled.
     fn blind(&mut self, table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         self.program.ask(&format!("ring {path} 2 {CHILDREN}"))?;
@@ -249,7 +247,7 @@ impl Bench<'_> {
     }
 }
 
-/// Adds rows: the time of each case, and notes: how much it exceeds that without counting in the same round.
+/// Adds a row with each case's time, and a note on how much it exceeds the one without counting in the same round.
 fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<Case>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump, in a process that maps it. Functions
-//! are all in symbol tables and .eh_frame, except padding.
+//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump, in a process that maps the
+//! binary. The functions are all those of symbol tables and .eh_frame, without padding.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::private::PrivateFolder;
 use crate::table::{Table, TableRow};
 use crate::workshop::failed;
 
-/// A program that prints `ready`, and waits for the end of its stdin.
+/// A program that prints `ready`, and waits until its stdin is closed.
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// The text to write to its stdin first.
+    /// What to write to its stdin first.
     question: &'static str,
-    /// The case's name, and the binary as in a spec.
+    /// The cases: name, and the binary as in a spec.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// The text that redis prints by itself, and the others on request.
+/// What a program prints when it is ready: redis by itself, the others on request.
 const READY: &str = "ready";
 
 /// Measures the share of each binary's functions that are patched by a jump.
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             session.map(|session| add(&mut table, case, &session))?;
         }
         table.notes.extend(crowded(holder, child.id()));
-        // It ends when its stdin closes, except for redis, which does not read its own.
+        // Others end when their stdin closes, but redis does not read its stdin.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 impl Holder {
-    /// Starts it and waits until it is ready.
+    /// Starts the program, and waits until it is ready.
     fn start(&self, folder: &Path) -> std::io::Result<Child> {
         let mut child = Command::new(self.program)
             .args(self.arguments)
@@ -128,11 +128,11 @@ impl Holder {
     }
 }
 
-/// Jumps whose last byte must be a trap lead at least this far forward, or far back.
+/// The least distance of forward jumps whose last byte must be a trap.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins so soon after its program that there is no room for such jumps. The kernel
-/// chooses its place at random, within 1 GB.
+/// Returns a note if the heap begins so close after its program that such jumps have no room. The kernel chooses the
+/// heap's place at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

@@ -1,4 +1,4 @@
-//! Runs the driver in a thread of its own beside the measurement.
+//! Runs the driver on a thread of its own, beside the measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::assembly::Site;
 use crate::error::Error;
 use crate::target::Target;
 
-/// The request for a trace.
+/// What to trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced<'a> {
     pub agent: &'static [u8],
@@ -28,7 +28,7 @@ pub(crate) struct Traced<'a> {
     pub calls: Calls,
 }
 
-/// How far each call is followed.
+/// How far each call is followed, and what is kept of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// Only its entry is counted.
@@ -62,7 +62,7 @@ impl Observer for Silent {
     fn note(&mut self, _note: &str) {}
 }
 
-/// The longest time for an attach.
+/// The longest time for an attach, or for a detach.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Tracing {
@@ -146,7 +146,7 @@ impl Tracing {
     /// Starts to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
         let request = WatchRequest {
-            // No agent is needed, because benches have the right to watch from outside.
+            // No agent is needed, because benches may watch from outside.
             agent: &[],
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
@@ -171,7 +171,7 @@ impl Tracing {
         })
     }
 
-    /// Runs the driver until it ends, or `stop` is set.
+    /// Runs the driver until it ends or `stop` is set.
     fn spawn(
         stop: Arc<AtomicBool>,
         run: impl FnOnce(&mut Silent) -> Driven + Send + 'static,
@@ -200,7 +200,7 @@ impl Tracing {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the trace. The program is then as before.
+    /// Ends the trace, after which the program is as before.
     pub(crate) fn finish(mut self) -> Result<Session, Error> {
         self.end().map(|outcome| outcome.session)
     }
@@ -235,12 +235,12 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // An earlier error is already being returned. The driver must have detached before that.
+        // An error, if any, is already being returned. The driver must have detached before that.
         let _ = self.end();
     }
 }
 
-/// Returns how many BPF programs of ours are attached.
+/// Returns the number of our attached BPF programs.
 pub(crate) fn attached() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let names = open
@@ -251,7 +251,7 @@ pub(crate) fn attached() -> usize {
         .count()
 }
 
-/// Attaches, detaches at once, and returns the session.
+/// Attaches, and detaches at once. Returns the session.
 pub(crate) fn trace_once(
     pid: u32,
     spec: &str,

@@ -10,7 +10,7 @@ pub enum Error {
     /// The numbers exceed those of any machine.
     #[error("no machine has this many slots, CPUs or threads")]
     Numbers,
-    /// Threads would share CPUs, and their rates would be no rates of as many CPUs.
+    /// Threads would share CPUs, so their rates would not be those of as many CPUs.
     #[error("{threads} threads need {threads} CPUs, and {cpus} can be used")]
     Threads {
         /// The requested threads.
@@ -37,13 +37,13 @@ pub enum Error {
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
     NoSource,
-    /// The benched program's answer has another form than its question demands.
+    /// The benched program's answer does not have the expected form.
     #[error("the benched program answered `{0}`")]
     Answer(String),
-    /// Tracing started, and some function got no probe.
+    /// Some function got no probe, although tracing started.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Tracing ended, and some function still has its probe.
+    /// Some function still has its probe, although tracing ended.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
     /// Another tool is not installed.

@@ -6,7 +6,7 @@
 //! | `counting` | it counts, by each instrument; the signal makes it detach and report |
 //! | `ending` | a second SIGINT follows the first at once |
 //!
-//! The goal is 200 ms in each. `preparing` takes as long as an attach may continue that has nearly ended.
+//! The goal is 200 ms in each. `preparing` ends when an attach that has nearly ended may finish.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop, failed};
 
-/// The program waits, and none of its probes is hit.
+/// A program that waits. None of its probes is hit.
 const PROGRAM: &str = "\
 #include <stdio.h>
 volatile long counted;
@@ -36,7 +36,7 @@ int main(void) {
     return 0;
 }
 ";
-/// The length of the longest debug file whose check sum is computed.
+/// The longest debug file whose check sum tiptoe computes.
 const DEBUG_FILE: u64 = 1 << 30;
 /// The arguments for each instrument.
 const INSTRUMENTS: [(&str, &[&str]); 4] = [
@@ -46,7 +46,7 @@ const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("stat", &["stat"]),
 ];
 
-/// Measures all phases. An instrument that cannot count here is named in a note.
+/// Measures all phases. A note names each instrument that cannot count here.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "interrupt".into(),
@@ -91,8 +91,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeros at its
-/// end make its check sum wrong, so that tiptoe reads the whole file before it refuses it.
+/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeroes at
+/// its end make its check sum wrong, so tiptoe reads all of it before it refuses it.
 fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     let writing = || failed("writing a debug file");
     let (program, debug) = ("program", "program.debug");
@@ -127,7 +127,7 @@ struct Tiptoe {
 impl Tiptoe {
     fn start(words: &[&str], program: &Program) -> Result<Tiptoe, Error> {
         let starting = || failed("starting tiptoe");
-        // Cargo builds both programs to one folder.
+        // Cargo puts both programs into one folder.
         let own = std::env::current_exe().map_err(starting())?;
         let mut command = Command::new(own.with_file_name("tiptoe"));
         command.args(words).args(["-p", &program.pid().to_string()]);
@@ -177,7 +177,7 @@ impl Tiptoe {
         }
     }
 
-    /// Returns the milliseconds from the last of `times` signals to the end.
+    /// Returns the milliseconds from the last of `times` signals to the end of tiptoe.
     fn interrupt(mut self, times: u32) -> Result<f64, Error> {
         let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
         let mut from = Instant::now();

@@ -3,7 +3,8 @@
 //!
 //! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
 //! quartiles, never a single run. Benches of hits generate and compile (`cc`) a program, and count that program's own
-//! CPU time. Rates of several threads are by the wall clock, and threads never share CPUs unless a row says so. Before and after a bench other tracers of this machine are looked up and named beside the numbers.
+//! CPU time. Rates of several threads are by the wall clock, and threads never share CPUs unless a row says so. Other
+//! tracers on this machine, before or after a bench, are named beside the numbers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -45,7 +46,7 @@ pub use temporary::{clean_up_on_signals, stay_if_ending};
 pub struct Bench {
     /// The NAME of `tiptoe-dev bench NAME`.
     pub name: &'static str,
-    /// One line that says what it measures.
+    /// One line on what the bench measures.
     pub about: &'static str,
     run: fn(&Options) -> Result<Table, Error>,
 }
@@ -118,7 +119,7 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options. Fails if `stress` has more threads than CPUs.
+/// Runs a bench of breakpoints with its own options. Fails if `stress` is to have more threads than there are CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
     if let Breakpoints::Stress(stress) = bench {
         fit(stress.threads)?;
@@ -134,7 +135,7 @@ pub fn run(name: &str, options: &Options) -> Result<Table, Error> {
     quiet::watched(|| (bench.run)(options))
 }
 
-/// Fails if so many threads would share CPUs.
+/// Fails if this many threads would have to share CPUs.
 fn fit(threads: u32) -> Result<(), Error> {
     match together::cpus() {
         cpus if threads > cpus => Err(Error::Threads { threads, cpus }),

@@ -1,18 +1,18 @@
 //! `tiptoe-dev bench lock`: the cost of watching contended locks, for uncontended and contended ones.
 //!
-//! The same program is measured in turns without tiptoe (`bare`), with its agent (`armed`), with the agent timing how
-//! long one mutex is held, too (`hold`), with the agent in the default budget (`budget`), and with BPF programs at
+//! The same program is measured in turns: without tiptoe (`bare`), with its agent (`armed`), with the agent timing
+//! the holds of one mutex, too (`hold`), with the agent in the default budget (`budget`), and with BPF programs at
 //! the kernel's futex tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
 //! An uncontended pair runs the same bytes in all cases. The additional cost of a wait and a wake is measured with a
 //! wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do little else: four
-//! threads with sections of 150 ns, and two that take turns asleep, by semaphores and by a condition. For waits and
-//! wakes `floor` is the least that hooks must take: jumps, calls, saved registers, and for a wait one reading of the
+//! threads with sections of 150 ns, and two that sleep in turns, by semaphores or by a condition. `floor` is the
+//! least that hooks of waits and wakes must take: jumps, calls, saved registers, and for a wait one reading of the
 //! clock.
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]).
 //!
-//! For comparison there are other tools ([`preloads`]). Their libraries replace the lock functions, so that each
+//! Other tools are measured for comparison ([`preloads`]). Their libraries replace the lock functions, so each
 //! uncontended pair pays.
 
 use std::time::{Duration, Instant};
@@ -32,15 +32,15 @@ mod preloads;
 use preloads::Other;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// The longest time for arming.
+/// The longest time for the agent to patch all sites, or to restore them.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time for the last sites, and for the rest of an attach.
+/// The time for tiptoe to finish after an attach or a detach is seen.
 const SETTLE: Duration = Duration::from_millis(30);
-/// The number of BPF programs: at the end of a wait, at its begin, and at the end of a thread.
+/// The number of BPF programs: at the begin of a wait, at its end, and at the end of a thread.
 const PROGRAMS: usize = 3;
 
-/// The sites: the row's name, its question, and the unit.
+/// The sites: the row's name, the question to the program, the unit.
 const SITES: [(&str, &str, &str); 9] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
@@ -53,7 +53,7 @@ const SITES: [(&str, &str, &str); 9] = [
     ("pingpong_cond", "pingpong cond", "ns"),
 ];
 
-/// The cases of a round: bare, or watched in this way.
+/// The cases of a round: their name, and how the program is watched.
 const CASES: [(&str, Option<Via>); 5] = [
     ("bare", None),
     ("armed", Some(Via::Agent)),
@@ -64,14 +64,14 @@ const CASES: [(&str, Option<Via>); 5] = [
 /// The case that also times how long `mutex` is held.
 const HOLD: &str = "hold";
 const HELD: [&str; 2] = ["mutex", "other_mutex"];
-/// The case in which only as many waits are timed as a budget of 1 % allows. It is for programs that do little else,
-/// after a warm-up, because their rates must be known first.
+/// The case that times only as many waits as a budget of 1 % allows. It is for questions that do little but wait,
+/// after a warm-up, because the rates must be known first.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 5] = ["wait", "wake", "convoy", "pingpong_sem", "pingpong_cond"];
 const WARM: &str = "wait 300";
 /// The sites with a floor, and the questions for it.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The only sites for other tools, because their hooks are not where threads wait.
+/// The sites that other tools are measured at, because their hooks are not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 /// Measures every site, in all cases in turns.
@@ -214,7 +214,7 @@ fn arm(program: &mut Program, case: &str, options: &Options) -> Result<Tracing, 
     Ok(tracing)
 }
 
-/// Starts tracing the program's futex calls by the kernel's tracepoints.
+/// Starts to trace the program's futex calls by the kernel's tracepoints.
 fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     let tracing = Tracing::locks(program.pid(), Via::Kernel, None, Budget::Off, options.agent);
     let until = Instant::now() + LIMIT;

@@ -1,6 +1,6 @@
-//! The amount of measurements of a bench.
+//! How much a bench measures.
 
-/// The amount of measurements of a bench.
+/// How much a bench measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The agent's bytes, which the command contains.
@@ -34,7 +34,7 @@ impl Options {
     }
 }
 
-/// Returns 1, 2, 4 and so on below `threads`, and last `threads`.
+/// Returns 1, 2, 4 and so on below `threads`, and then `threads`.
 pub fn up_to(threads: u32) -> Vec<u32> {
     let doubled = std::iter::successors(Some(1), |threads| Some(threads * 2));
     doubled

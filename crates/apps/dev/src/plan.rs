@@ -1,5 +1,5 @@
-//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, and what it would cost, before
-//! any counter is opened.
+//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, and what it would cost,
+//! without opening a counter.
 
 mod cgroups;
 mod events;
@@ -48,7 +48,7 @@ between tasks of one cgroup are not simulated; if events are read, these take 30
 
 All of this is estimated, not measured: other load and caches are left out.";
 
-/// The most switches that are simulated, so that a plan ends after some minutes.
+/// The most switches to simulate, so that a plan ends after some minutes.
 const MOST_SWITCHES: f64 = 1e8;
 
 /// `tiptoe-dev plan`.

@@ -1,5 +1,5 @@
-//! Says how far a bench had the machine to itself: other tracers, because a measurement beside one measures both; other
-//! programs; CPUs that the hypervisor took; and tasks that waited for a CPU.
+//! Reports how far a bench had the machine to itself: other tracers, because a measurement beside one measures both;
+//! other programs; CPU time that the hypervisor took; and tasks that waited for a CPU.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// The time in which the kernel forgets closed programs of ours.
+/// How long the kernel may still list closed programs of ours.
 const FORGETS: Duration = Duration::from_millis(500);
-/// The percentages of the CPUs' time from which other programs, and the hypervisor, make a result doubtful.
+/// The percentages of CPU time of other programs, and of the hypervisor, that make a result doubtful.
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Runs a bench, and adds notes on what else the machine did in that time. Rows without a number become notes.
+/// Runs a bench, and adds notes on what else the machine did. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -38,19 +38,19 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// Times of the whole machine since its boot, over all CPUs, and of this process and its ended children.
+/// Times since the boot of the machine, over all CPUs; and of this process and its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
     busy: Duration,
     stolen: Duration,
-    /// How long some task was ready to run and had no CPU, by the wall clock.
+    /// How long some task was ready but had no CPU, by the wall clock.
     queued: Option<Duration>,
     own: Duration,
 }
 
 impl MachineTimes {
-    /// Reads them; `None` where the kernel does not have them.
+    /// Reads the times; `None` if the kernel lacks them.
     fn read() -> Option<MachineTimes> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
@@ -59,7 +59,7 @@ impl MachineTimes {
         MachineTimes::parse(&stat, &pressure, own)
     }
 
-    /// Parses the first line of /proc/stat and that of /proc/pressure/cpu, which may not exist.
+    /// Parses the first line of /proc/stat, and /proc/pressure/cpu, which may be empty.
     fn parse(stat: &str, pressure: &str, own: Duration) -> Option<MachineTimes> {
         let ticks = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks = ticks.split_whitespace().map(|ticks| ticks.parse::<u32>());
@@ -79,7 +79,7 @@ impl MachineTimes {
         })
     }
 
-    /// Returns what happened since `begin`, which was `took` ago.
+    /// Returns what happened since `begin`, which was read `took` ago.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
@@ -104,7 +104,7 @@ struct MachineUse {
     /// Of the CPUs' time.
     others: f64,
     stolen: f64,
-    /// The part of the time in which some task waited for a CPU, also one of the bench. Not every kernel has it.
+    /// The part of the time in which some task, also of the bench, waited for a CPU. Not every kernel reports it.
     queued: Option<f64>,
 }
 
@@ -145,7 +145,7 @@ mod tests {
         MachineTimes::parse(stat, queued, own).expect("the kernel's form")
     }
 
-    /// Regression: a bench beside other programs printed its numbers as on a quiet machine.
+    /// Regression: a bench beside other programs printed its numbers as if the machine were quiet.
     #[test]
     fn other_programs_and_stolen_time_are_noted() {
         let (begin, end) = (

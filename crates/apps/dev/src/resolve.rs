@@ -1,7 +1,7 @@
-//! `tiptoe-dev bench resolve`: the rate at which threads can look up an address's probe.
+//! `tiptoe-dev bench resolve`: the rate at which threads can look up the probe of an address.
 //!
 //! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
-//! reader-writer lock, the usual way elsewhere. Rates are lookups of all threads in a second by the wall clock
+//! reader-writer lock, the usual way elsewhere. Rates are the lookups of all threads per second of wall time
 //! ([`crate::together`]). Cases alternate within each round.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,6 @@ use world::{Case, Measured, World};
 const MAPPINGS: [usize; 3] = [100, 10_000, 100_000];
 const CHANGES_PER_S: [u32; 2] = [0, 1_000];
 
-/// The case of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ResolveCase {
     changes_per_s: u32,
@@ -28,7 +27,6 @@ struct ResolveCase {
     threads: u32,
 }
 
-/// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "resolve".into(),
@@ -41,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Measures every case over one number of mappings.
+/// Measures every case for a number of mappings.
 fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Error> {
     let zero = || AtomicU64::new(0);
     let words: Vec<AtomicU64> = std::iter::repeat_with(zero)
@@ -119,7 +117,7 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
     }
 }
 
-/// Adds a note: how many lookups had to fall back while mappings changed.
+/// Adds a note: how many lookups could not be speculative while mappings changed.
 fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<ResolveCase, Vec<Measured>>) {
     let changed = measured
         .iter()

@@ -1,6 +1,6 @@
-//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events for
-//! each and for the system. Measures what two policies do to the PMU, and how many switches are simulated in a
-//! second. How long an operation on a PMU takes is an input that cannot be measured everywhere, so a range is simulated.
+//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events
+//! for each and for the system. Measures what two policies do to the PMU, and how many switches are simulated per
+//! second. The time of an operation on a PMU is an input that cannot be measured everywhere, so a range is simulated.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use crate::table::{Table, TableRow};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
-/// The number of these that are parents of the others.
+/// The number of cgroups that are parents of the others.
 const PARENTS: u32 = 10;
 /// The events of each cgroup, and of the system.
 const EVENTS: u32 = 20;
-/// Slots for all events that are wanted at a time (a leaf's, its parent's and the system's), and too few.
+/// The slots: enough for all events that are wanted at a time (a leaf's, its parent's and the system's), and too few.
 const SLOTS: [u32; 2] = [60, 4];
-/// How long an operation on the PMU lasts: usually the second. Results have half their range.
+/// The times of an operation on the PMU, of which the second is usual. Results have half their range.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = group_requests(parents.iter().chain(&leaves));
-    // This lasts for 400 switches of each CPU with the default of 8 ms.
+    // With the default of 8 ms, 400 switches of each CPU.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut table_rows = Vec::new();
     for slots in SLOTS {
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     })
 }
 
-/// Returns the wanted groups, each of one event, as in `perf stat --for-each-cgroup`.
+/// Returns a request for each event as a group of its own, as in `perf stat --for-each-cgroup`.
 fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupRequest> {
     let request = |target| GroupRequest {
         target,
@@ -94,11 +94,10 @@ fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupReque
         .collect()
 }
 
-/// The results of one policy.
 #[derive(Default)]
 struct PolicyResults {
     all: Outcome,
-    /// By CPU, in millions.
+    /// Millions of simulated switches per second, by CPU.
     switches_per_s: Vec<f64>,
 }
 
@@ -113,8 +112,8 @@ impl PolicyResults {
         self.all += &outcome;
     }
 
-    /// Returns the PMU operations a switch, and the percentages of their time in which the system's events are out
-    /// because of switches, and have no slot.
+    /// Returns the PMU operations per switch, and the percentages of time in which the system's events are out
+    /// because of switches, and in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);
@@ -134,7 +133,7 @@ impl PolicyResults {
     }
 }
 
-/// Returns the rows of a policy, from its results for each time of an operation.
+/// Returns the rows of a policy, from its results for each operation time.
 fn rows(case: &str, all: &[PolicyResults]) -> [TableRow; 4] {
     let row = |nth: usize, unit| {
         let results = all.iter().map(|one| one.results()[nth]);

@@ -1,4 +1,4 @@
-// Clocks of a measured program, and the longest time that a thread of it did not run.
+// Clocks of a measured program, and the longest time that one of its threads did not run.
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>
@@ -10,7 +10,7 @@ static double seconds(clockid_t clock) {
     return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
 }
 
-// Returns how long this thread has waited for a CPU in its life.
+// Returns how long this thread has waited for a CPU since it was created.
 static double queued(int fd) {
     char text[100] = "";
     long long ran, waited = 0;

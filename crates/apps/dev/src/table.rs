@@ -5,18 +5,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The results of one bench. Serialized: `{"bench", "rows": […]}`.
+/// The results of a bench. Serialized: `{"bench", "rows": […]}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Table {
     /// The name of the bench.
     pub bench: Cow<'static, str>,
-    /// Lines in the form of another tool, whose numbers the rows have, too.
+    /// Lines in the form of another tool. The rows have the same numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// Refused or skipped cases, each in one sentence.
+    /// One sentence each, on skipped cases for example.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -45,16 +45,16 @@ pub struct TableRow {
     /// The number of mappings of the address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<usize>,
-    /// The rate of their changes.
+    /// The rate at which the mappings change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
-    /// The pairs in a hundred that were for a CPU.
+    /// The percentage of pairs that are for a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_targets: Option<u32>,
-    /// The share of their time in which threads waited for a lock.
+    /// The share of time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
-    /// The share of their time in which threads slept.
+    /// The share of time in which threads slept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_percent: Option<f64>,
     /// The median.
@@ -66,7 +66,7 @@ pub struct TableRow {
     pub unit: Cow<'static, str>,
 }
 
-/// The columns. Those without a value in any row are omitted.
+/// The columns. A column without a value in any row is omitted.
 const HEADS: [&str; 12] = [
     "case",
     "site",
@@ -115,7 +115,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// Makes notes of rows without a number, because a reader of the rows expects numbers.
+    /// Turns rows without a number into notes, because readers of the rows expect numbers.
     pub(crate) fn keep_numbers(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let (numbers, others): (Vec<_>, Vec<_>) =
@@ -131,7 +131,7 @@ impl Table {
         }
     }
 
-    /// Returns a note on rows that scatter by more than a tenth of their value, if there are any.
+    /// Returns a note on rows that scatter by more than a tenth of their value; `None` if there are none.
     pub(crate) fn scattered(&self) -> Option<String> {
         const NAMED: usize = 3;
         let scatters = |row: &&TableRow| {
@@ -153,7 +153,8 @@ impl Table {
     }
 }
 
-/// Returns a time in a unit in which it has at most four digits before the point, and its spread.
+/// Returns a time with at most four digits before the point, in a unit that allows it, and the spread in the same
+/// unit.
 fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
     const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
     let (first, rest) = unit
@@ -171,7 +172,7 @@ fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
 }
 
 impl TableRow {
-    /// Returns its case with what else names the row.
+    /// Returns the case, with the site and the threads that distinguish the row.
     fn name(&self) -> String {
         let site = self.site.iter().cloned();
         let threads = self.threads.map(|threads| format!("({threads} threads)"));
@@ -191,7 +192,7 @@ impl TableRow {
         }
     }
 
-    /// Returns a row with the median and half the range of few values.
+    /// Returns a row with the median of few values, and half their range.
     pub(crate) fn of_range(
         case: impl Into<String>,
         values: &[f64],
@@ -212,7 +213,7 @@ impl TableRow {
         }
     }
 
-    /// Returns the row with this number of threads, and with the CPUs if the threads must share them.
+    /// Returns the row with this number of threads, and with the number of CPUs if the threads must share them.
     pub(crate) fn of_threads(self, threads: u32) -> TableRow {
         let cpus = crate::together::cpus();
         TableRow {
@@ -242,7 +243,7 @@ impl TableRow {
     }
 }
 
-/// Returns the median and half the distance between the quartiles of repeated measurements.
+/// Returns the median of repeated measurements, and half the distance between their quartiles.
 pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -258,14 +259,14 @@ pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     (at(0.5), (at(0.75) - at(0.25)) / 2.0)
 }
 
-/// Returns the least and the greatest value.
 pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     let least = values.iter().copied().min_by(f64::total_cmp);
     let most = values.iter().copied().max_by(f64::total_cmp);
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns the interval that contains the median 19 times of 20. It is by rank, because the distribution is unknown.
+/// Returns the interval that contains the median 19 times out of 20. It is by rank, because the distribution is
+/// unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
-// The program that `tiptoe bench` traces: loops that call functions, with a site for each kind of
-// first instruction. It reads one question a line from stdin and answers each with one line.
+// The program that `tiptoe-dev bench` traces: loops that call functions, with a site for each kind of
+// first instruction. Each line of its stdin is a question; each answer is one line.
 //
-//   measure SITE DEPTH THREADS MS   CPU time of a call in ns, the number of calls, and of calls in a second by
-//                                   all threads, by the wall clock
+//   measure SITE DEPTH THREADS MS   CPU time of a call in ns, the number of calls, and the calls of all threads
+//                                   per second of wall time
 //   probed SITE                     how many of the site's functions are patched now
 //   gap MS OTHERS                   the longest time in ns for which a busy thread was stopped,
 //                                   without its waits for a CPU, beside OTHERS threads that sleep
@@ -140,7 +140,7 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// Does nothing, because the program continues after an int3 by itself.
+// Does nothing, because a program continues after an int3 by itself.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

@@ -1,4 +1,4 @@
-//! The traced program: it is generated and compiled, and answers questions over a pipe.
+//! The traced program, which is generated and compiled, and answers questions over a pipe.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use crate::workshop::{HEADERS, cc, failed, finite};
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
 
-/// The running target. When this is dropped it ends, and its folder is removed.
+/// The running target. Dropping this ends it and removes its folder.
 #[derive(Debug)]
 pub(crate) struct Target {
     child: Child,
@@ -23,14 +23,14 @@ pub(crate) struct Target {
     folder: PrivateFolder,
 }
 
-/// One measurement.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// CPU time of one call, the mean over the site's places.
+    /// The CPU time of one call, as the mean over the site's places.
     pub ns_per_call: f64,
     /// The number of calls in the mean.
     pub calls: u64,
-    /// Calls of all threads in a second, by the wall clock.
+    /// The calls of all threads per second of wall time.
     pub per_s: f64,
 }
 
@@ -45,7 +45,7 @@ impl Measured {
     }
 }
 
-/// The question: site, depth, number of threads, and time.
+/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub site: Site,
@@ -60,7 +60,7 @@ impl Target {
         Target::start_under(&[], sites)
     }
 
-    /// Starts it as the last argument of another command, which runs in the program's folder.
+    /// Starts the program as the last argument of another command, in the program's folder.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
         let program = compile(folder.path(), sites)?;
@@ -85,19 +85,18 @@ impl Target {
             answers: BufReader::new(stdout),
             folder,
         };
-        // Its first answer is from main, so its libraries are loaded.
+        // The first answer comes from main, so the libraries are loaded.
         if let Some(&site) = sites.first() {
             target.probed(site)?;
         }
         Ok(target)
     }
 
-    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the path of its file.
+    /// Returns the path of the target's file.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.path().join(PROGRAM_NAME)
     }
@@ -128,7 +127,7 @@ impl Target {
         Ok(whole)
     }
 
-    /// Returns how many functions of the site, in all its places, have a probe now.
+    /// Returns how many functions of the site, in all its places, have a probe.
     pub(crate) fn probed(&mut self, site: Site) -> Result<usize, Error> {
         let questions = site.names().map(|name| format!("probed {name}"));
         questions
@@ -136,8 +135,8 @@ impl Target {
             .sum()
     }
 
-    /// Returns the longest time in `ms` that a busy thread did not run, beside other threads that
-    /// wait.
+    /// Returns the longest time, within `ms`, that a busy thread did not run. `others` threads wait
+    /// beside it.
     pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
         self.number(&format!("gap {ms} {others}"))
     }
@@ -165,13 +164,13 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It ends when its questions end, and then a tracer around it removes its own state.
+        // The program ends when its questions end, and a tracer around it then removes its own state.
         self.questions = None;
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Both fail only if the process has already ended.
+        // Both calls fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,7 +1,7 @@
-//! What benches make besides numbers: children, folders and cgroups.
+//! What benches create besides numbers: children, folders and cgroups.
 //!
-//! Folders and cgroups are removed when their owner is dropped, which a signal would skip. So a thread waits for SIGINT,
-//! SIGTERM and SIGHUP. It then kills all descendants, removes what is still there, and ends the process.
+//! Folders and cgroups are removed when their owner is dropped, which a signal would skip. So a thread waits for
+//! SIGINT, SIGTERM and SIGHUP. It then kills all descendants, removes what is left, and ends the process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tiptoe_sys::host::Process;
 
-/// How long the end of killed processes, and the removal of their cgroups, may take.
+/// The longest time for killed processes to end, and for their cgroups to be removed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(2);
 
-/// What is there now.
+/// What exists now.
 static MADE: Mutex<Vec<Temporary>> = Mutex::new(Vec::new());
 /// Set when a signal ends the process, before its children are killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -30,7 +30,7 @@ enum Temporary {
 }
 
 impl Temporary {
-    /// Removes it with its content. What cannot be removed is left to the system.
+    /// Removes it with its content. The system keeps what cannot be removed.
     fn remove(&self) {
         match self {
             Temporary::Folder(path) => {
@@ -41,9 +41,9 @@ impl Temporary {
     }
 }
 
-/// Ends the tasks of a cgroup, and removes it and those below it.
+/// Ends the tasks of a cgroup, and removes it with its children.
 fn remove_cgroup(path: &Path, until: Instant) {
-    // Before Linux 5.14 there is no such file; then only cgroups without tasks can be removed.
+    // Before Linux 5.14 the file does not exist, and only cgroups without tasks can be removed.
     let _ = std::fs::write(path.join("cgroup.kill"), "1");
     let below = std::fs::read_dir(path).into_iter().flatten().flatten();
     let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -56,7 +56,7 @@ fn remove_cgroup(path: &Path, until: Instant) {
     }
 }
 
-/// A folder or a cgroup. It is removed when this is dropped, or when a signal ends the process.
+/// A folder or a cgroup, which is removed when this is dropped, or when a signal ends the process.
 #[derive(Debug)]
 pub(crate) struct TemporaryGuard(Temporary);
 
@@ -92,9 +92,9 @@ impl Drop for TemporaryGuard {
     }
 }
 
-/// From now on a signal that ends the process also ends its children, and removes its folders and cgroups.
+/// Makes signals that end the process also end its children, and remove its folders and cgroups.
 pub fn clean_up_on_signals() -> io::Result<()> {
-    // Signals that are ignored, as below `nohup`, must stay so.
+    // Ignored signals, as below `nohup`, must stay ignored.
     let status = Process::current().status().map_err(io::Error::other)?;
     let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let mut signals = Signals::new(signals.filter(|signal| !status.sig_ign.contains(*signal)))?;
@@ -108,7 +108,7 @@ pub fn clean_up_on_signals() -> io::Result<()> {
 }
 
 /// Does not return if a signal is ending the process. The main thread must call this before it prints a failure,
-/// because a bench fails if its children are killed.
+/// because a bench fails when its children are killed.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -120,13 +120,13 @@ fn end(signal: i32) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must see this flag.
     IS_ENDING.store(true, Ordering::Release);
     let until = Instant::now() + PATIENCE;
-    // Orphans become our children, and are found. If this fails they are left.
+    // Orphans become our children, and so are found. If this fails, they are left.
     let _ = set_child_subreaper(Some(getpid()));
-    // The main thread, or a child, may start another one just now.
+    // The main thread, or a child, may be starting another process.
     loop {
         let living = descendants(std::process::id());
         for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
-            // It fails only if it has ended.
+            // Fails only if the process has ended.
             let _ = kill_process(pid, Signal::KILL);
         }
         if living.is_empty() || Instant::now() > until {
@@ -139,7 +139,7 @@ fn end(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Returns the living processes below one, the nearest first.
+/// Returns the living descendants of a process, the nearest first.
 fn descendants(pid: u32) -> Vec<u32> {
     let mut all = children(pid);
     let mut next = 0;
@@ -147,7 +147,7 @@ fn descendants(pid: u32) -> Vec<u32> {
         all.extend(children(pid));
         next += 1;
     }
-    // A zombie has ended, and only waits for the main thread.
+    // A zombie has ended, and waits only for its parent.
     let lives = |pid: &u32| {
         let status = Process::new(*pid).and_then(Process::status);
         status.is_ok_and(|status| !matches!(status.state, 'Z' | 'X'))

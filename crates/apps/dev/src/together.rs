@@ -1,8 +1,8 @@
 //! Runs the same work in several threads at once, and measures it by the wall clock.
 //!
-//! Each thread stays on one CPU, a barrier starts all of them, and their rate is the work of all threads in the time
-//! from the first thread's start to the last one's end. CPU time would flatter: it does not contain waits, and threads
-//! that share a CPU would count as if each had its own.
+//! Each thread stays on one CPU, and a barrier starts all of them. Their rate is the work of all threads in the time
+//! from the first thread's start to the last one's end. CPU time would be too favourable: it excludes waits, and
+//! threads that share a CPU would count as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,11 +27,11 @@ pub(crate) fn allowed() -> Vec<usize> {
 pub(crate) fn stay_on(cpu: usize) {
     let mut there = CpuSet::new();
     there.set(cpu);
-    // If this fails two threads may share a CPU, and the rates are lower.
+    // If this fails, two threads may share a CPU, and rates are lower.
     let _ = sched_setaffinity(None, &there);
 }
 
-/// Pins the calling thread to one of the CPUs that it may use, by its number among the threads.
+/// Pins the calling thread to one of the CPUs that it may use, chosen by its number among the threads.
 pub(crate) fn stay_apart(thread: u32) {
     let allowed = allowed();
     if let Some(turn) = (thread as usize).checked_rem(allowed.len()) {
@@ -39,16 +39,16 @@ pub(crate) fn stay_apart(thread: u32) {
     }
 }
 
-/// A thread's part of the work.
+/// One thread's share of the work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadShare {
-    /// The number of its operations.
+    /// The number of the thread's operations.
     pub(crate) done: u64,
     start: Instant,
     end: Instant,
-    /// Its CPU time.
+    /// The thread's CPU time.
     cpu: Duration,
-    /// How long it was ready to run and had no CPU.
+    /// How long the thread was ready but had no CPU.
     queued: Duration,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Work {
     pub(crate) done: u64,
     /// The time from the first start to the last end.
     wall: Duration,
-    /// The sums over threads of the time from start to end, of CPU time, and of time without a CPU.
+    /// Sums over the threads: time from start to end, CPU time, and time without a CPU.
     lived: Duration,
     cpu: Duration,
     queued: Duration,
@@ -80,17 +80,16 @@ impl Work {
         }
     }
 
-    /// Returns the operations of all threads in a second.
+    /// Returns the operations of all threads per second.
     pub(crate) fn per_s(&self) -> f64 {
         self.done as f64 / self.wall.as_secs_f64()
     }
 
-    /// Returns the wall time that an operation takes of its thread.
+    /// Returns the wall time of an operation in its thread.
     pub(crate) fn ns_each(&self) -> f64 {
         self.lived_ns() / self.done.max(1) as f64
     }
 
-    /// Returns the CPU time of an operation.
     pub(crate) fn cpu_ns_each(&self) -> f64 {
         self.cpu.as_nanos() as f64 / self.done.max(1) as f64
     }
@@ -100,28 +99,27 @@ impl Work {
         self.lived.as_nanos() as f64
     }
 
-    /// Returns the share of their time in which threads slept. The time in which another program had their CPU is no
-    /// sleep.
+    /// Returns the share of time in which threads slept. Time in which another program had their CPU is no sleep.
     pub(crate) fn asleep(&self) -> f64 {
         let awake = self.cpu + self.queued;
         self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)
     }
 }
 
-/// Where each thread begins, and when it ends.
+/// The barrier at which threads begin, and the flag that ends them.
 pub(crate) struct Gate {
     start: Barrier,
     is_over: OwnLines<AtomicBool>,
 }
 
-/// A value in cache lines of its own; otherwise its neighbours would slow down some cases and not others.
+/// A value in cache lines of its own. Otherwise its neighbours would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);
 
 impl Gate {
-    /// Waits for all threads, then repeats `batch` until the measurement is over. `batch` returns how many operations
-    /// it did. Each thread must call this once.
+    /// Waits for all threads, then repeats `batch` until the measurement is over. `batch` returns the number of its
+    /// operations. Each thread must call this once.
     pub(crate) fn repeat(&self, mut batch: impl FnMut() -> u64) -> ThreadShare {
         self.start.wait();
         let (cpu, queued, start) = (cpu_time(), queued(), Instant::now());
@@ -139,8 +137,8 @@ impl Gate {
     }
 }
 
-/// Runs `each` in this many pinned threads, with their numbers. `meanwhile` runs in the calling thread from their
-/// start on, and the measurement is over when it returns. Returns the work, and what each thread returned besides.
+/// Runs `each` in this many pinned threads, with the thread's number. `meanwhile` runs in the calling thread from
+/// their start on; its return ends the measurement. Returns the work, and what each thread returned besides.
 pub(crate) fn together<A: Send>(
     threads: u32,
     meanwhile: impl FnOnce(),
@@ -169,13 +167,12 @@ pub(crate) fn together<A: Send>(
     (Work::of(&shares), others)
 }
 
-/// Returns the calling thread's CPU time.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns how long the calling thread was ready to run and had no CPU, 0 if the kernel does not say.
+/// Returns how long the calling thread was ready but had no CPU; 0 if the kernel does not report it.
 fn queued() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat");
     let text = text.unwrap_or_default();
@@ -202,8 +199,8 @@ mod tests {
         }
     }
 
-    /// Regression: a rate was the sum of each thread's work in its own CPU time, so that eight threads on one CPU had
-    /// the rate of eight CPUs.
+    /// Regression: a rate was the sum of each thread's work per own CPU time, so eight threads on one CPU had the
+    /// rate of eight CPUs.
     #[test]
     fn threads_that_take_turns_have_the_rate_of_one() {
         let now = Instant::now();

@@ -3,14 +3,13 @@
 use crate::error::Error;
 use crate::table::{Table, median_and_spread};
 
-/// The results of each case, by round.
 pub(crate) struct CaseResults<C> {
     pub(crate) cases: Vec<(C, Vec<f64>)>,
 }
 
 /// Measures all cases in each round. The first one rotates, and every other round is reversed, so that the
-/// after-effects of a case do not always fall on the same next one. A case that fails is skipped with a note, except
-/// the first, with which all are compared: it must succeed.
+/// after-effects of a case do not always fall on the same next one. A case that fails is skipped with a note. The
+/// first must succeed, because all are compared with it.
 pub(crate) fn in_turns<C: Copy + PartialEq>(
     rounds: usize,
     all: &[C],
@@ -44,7 +43,7 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
     Ok(CaseResults { cases })
 }
 
-/// Returns a case's time relative to another's, by round: the median and the spread.
+/// Returns the ratio of a case's times to another's of the same round: its median and spread.
 pub(crate) fn ratio(times: &[f64], than: &[f64]) -> (f64, f64) {
     let pairs = times.iter().zip(than);
     median_and_spread(&pairs.map(|(a, b)| a / b).collect::<Vec<f64>>())

@@ -1,13 +1,13 @@
 //! `tiptoe-dev bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
 //! Cases alternate within each round. A case's value is the median over rounds of its time minus the mean of the same
-//! round's two untraced times. Hot loops flatter, and the rows with many functions show by how much. `entry_return`
-//! follows each call to its return, and `latency` times it as well. `record` writes a record of each call, with the
-//! time and two arguments. `under` and `not_under` are hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by
-//! arg0`, with one value.
+//! round's two untraced times. Hot loops are favourable; the rows with many functions show by how much.
+//! `entry_return` follows each call to its return, and `latency` times it, too. `record` writes a record of each
+//! call, with the time and two arguments. `under` and `not_under` are hits of `--under`; `by_arg0` and
+//! `latency_by_arg0` of `--by arg0`, with one value.
 //!
-//! The rows `throughput_…` are calls of all threads in a second, by the wall clock: each thread is pinned to a CPU, and
-//! all begin together. They compare hits by a jump, by a trap, and by the kernel, with the floors that the machine sets.
+//! The rows `throughput_…` are the calls of all threads per second of wall time: each thread is pinned to a CPU, and
+//! all begin together. They compare hits by a jump, by a trap, and by the kernel.
 //!
 //! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and a jump
 //! back, made by the assembler, without counting. `bare_return` calls the copy, so that the function returns there
@@ -32,7 +32,6 @@ use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
 
-/// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let probed = [&KINDS[..], &[TRAP], &MANY].concat();
     let all = [
@@ -48,8 +47,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round starts a new process, because an agent keeps what it learned of calls, and more of that makes it
-        // slower.
+        // Each round needs a new process, because an agent keeps what it has learned of calls, and gets slower by
+        // that.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -63,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                     measured.push((case, times.each));
                     kept.extend(times.kept);
                 }
-                // A user, or a kernel, without perf events.
+                // This user may not open perf events, or this kernel has none.
                 Err(error) if case.is_kernels() => {
                     refused.insert(case, error.to_string());
                 }
@@ -116,8 +115,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns depth 0 and 5 for every kind, more functions for `push`, and more threads for `push`, a trap of ours, and one
-/// of the kernel's.
+/// Returns depths 0 and 5 for every kind, more functions for `push`, and more threads for `push`, for a trap of ours,
+/// and for one of the kernel's.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -167,7 +166,7 @@ fn untraced(
         .collect()
 }
 
-/// The times of each measurement; `None` if the case does not take part.
+/// The results of a case by load; `None` for a load that the case does not measure.
 struct Times {
     each: Vec<Option<Measured>>,
     /// The share of calls with a record, if calls are recorded.
@@ -210,7 +209,7 @@ fn traced(
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
         let times = times(target)?;
-        // A probe that counts nothing costs nothing, and would look cheap, so it must be an error.
+        // A probe that counts nothing costs nothing. It would look cheap, so it must be an error.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
             _ => Ok(times.into()),
@@ -263,7 +262,8 @@ fn row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
     }
 }
 
-/// Adds hits a second over all CPUs: by a jump and by a trap, one counter that all threads share, and the kernel's.
+/// Adds hits per second over all CPUs: by a jump, by a trap, by one counter that all threads share, and by the
+/// kernel.
 fn throughput(
     table: &mut Table,
     target: &mut Target,

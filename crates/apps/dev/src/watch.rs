@@ -1,15 +1,15 @@
 //! `tiptoe-dev bench watch`: the cost of watching a variable, beside other ways to do it.
 //!
 //! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported by a
-//!   signal, `tiptoe watch` (with value and callers), `perf record` and gdb.
-//! - `set_up` and `still`: how long it takes until four variables are watched in all threads, and the longest gap of
-//!   one of them, which never waits, in that time: with events of the CPUs, of each thread, and with ptrace.
+//!   signal; `tiptoe watch` (with value and callers), `perf record` and gdb.
+//! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest gap, in that
+//!   time, of a thread that never waits: with events of the CPUs, of each thread, and with ptrace.
 //! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither
 //!   writes.
-//! - `hot`: a round of a loop that stores tens of millions of times a second, with and without the allowance.
+//! - `hot`: a round of a loop that stores tens of millions of times per second, with and without the allowance.
 //!
-//! Each measurement has its own process, except `switch`. It is of the threads' CPU time, except for gdb, which stops
-//! them, and for the set-up.
+//! Each measurement has its own process, except `switch`. Times are CPU time of the threads, but wall time for gdb,
+//! which stops them, and for the set-up.
 
 use crate::error::Error;
 use crate::options::Options;
@@ -25,7 +25,6 @@ mod watch_tools;
 
 const PROGRAM: &str = include_str!("watch/program.c");
 
-/// Runs all measurements.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "watch".into(),

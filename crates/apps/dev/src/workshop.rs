@@ -1,4 +1,4 @@
-//! A compiled program that is measured, and answers questions over a pipe.
+//! A compiled program that is measured and answers questions over a pipe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use crate::private::PrivateFolder;
 
 const ASKING: &str = "asking the benched program";
 
-/// Headers that programs may include: clocks and gaps of a thread, and pinned threads.
+/// Headers for the programs: clocks and gaps of a thread, and pinned threads.
 pub(crate) const HEADERS: [(&str, &str); 2] = [
     ("still.h", include_str!("still.h")),
     ("apart.h", include_str!("apart.h")),
 ];
 
-/// A folder in which programs are compiled. It is removed when this is dropped.
+/// A folder for compiling programs, which is removed when this is dropped.
 pub(crate) struct Workshop {
     folder: PrivateFolder,
 }
 
 impl Workshop {
-    /// Makes one with the program of a bench.
+    /// Makes a folder with the program of a bench.
     pub(crate) fn new(bench: &str, source: &str) -> Result<Workshop, Error> {
         Workshop::with(bench, source, &[])
     }
 
-    /// Makes one with headers besides, by their names.
+    /// Makes a folder with the program of a bench, and with these headers by name.
     pub(crate) fn with(
         bench: &str,
         source: &str,
@@ -42,12 +42,10 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Returns its path.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Compiles a library.
     pub(crate) fn library(&self, name: &str, source: &str) -> Result<PathBuf, Error> {
         self.compile(name, source, &["-shared", "-fPIC", "-ldl"])
     }
@@ -60,7 +58,7 @@ impl Workshop {
         Ok(self.folder().join(name))
     }
 
-    /// Starts the program, with a preloaded library if given.
+    /// Starts the program, with a preloaded library if one is given.
     pub(crate) fn start(&self, preloaded: Option<&Path>) -> Result<Program, Error> {
         let mut command = Command::new(self.folder().join("program"));
         if let Some(library) = preloaded {
@@ -82,7 +80,7 @@ impl Workshop {
     }
 }
 
-/// Parses a number of an answer. `nan` and `inf` are none.
+/// Parses the number in an answer. `nan` and `inf` are refused.
 pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
     let number = answer
         .parse()
@@ -91,11 +89,10 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
     number.ok_or_else(|| Error::Answer(answer.to_owned()))
 }
 
-/// Compiles files of a folder.
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
-    // Otherwise a compiler that is killed would leave files that nothing removes.
+    // Otherwise a killed compiler would leave files that are never removed.
     command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {
@@ -110,7 +107,7 @@ pub(crate) fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error
     move |error| Error::Io { what, error }
 }
 
-/// The running program. It ends when this is dropped.
+/// The running program, which ends when this is dropped.
 pub(crate) struct Program {
     child: Child,
     questions: Option<ChildStdin>,
@@ -118,7 +115,6 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -129,14 +125,14 @@ impl Program {
         self.answer()
     }
 
-    /// Asks a question, and does not wait.
+    /// Asks a question, and does not wait for the answer.
     pub(crate) fn begin(&mut self, question: &str) -> Result<(), Error> {
         let questions = self.questions.as_mut();
         let questions = questions.ok_or(Error::Answer(String::new()))?;
         writeln!(questions, "{question}").map_err(failed(ASKING))
     }
 
-    /// Waits for the answer, and returns its number.
+    /// Waits for an answer, and returns its number.
     pub(crate) fn answer(&mut self) -> Result<f64, Error> {
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);

@@ -12,7 +12,7 @@ mod skipped;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running bench. It is killed when this is dropped.
+/// A running bench, which is killed when this is dropped.
 struct Bench(Child);
 
 impl Bench {
@@ -26,7 +26,8 @@ impl Bench {
         Bench(child.expect("tiptoe-dev runs"))
     }
 
-    /// Returns its process once it runs a compiled program; `None` if the bench ends before.
+    /// Returns the process of the bench's compiled program, once it runs; `None` if the bench ends
+    /// before.
     fn program(&mut self) -> Option<u32> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -45,7 +46,7 @@ impl Bench {
         panic!("no program was started");
     }
 
-    /// Sends a signal, and returns the exit status.
+    /// Sends a signal. Returns the exit status.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
         self.0.wait().expect("a child").code()
@@ -54,7 +55,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both calls fail only if the bench has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -68,7 +69,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.split_whitespace().flat_map(str::parse).collect()
 }
 
-/// Returns whether a process runs. One that was killed may not have been waited for.
+/// Returns whether a process runs. A killed one may be a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
@@ -90,12 +91,12 @@ fn a_signal_ends_the_program_and_removes_its_folder() {
     }
 }
 
-/// Returns the cgroups of a process's bench, and that of this test if it cannot make any.
+/// Returns the path of the cgroups that a bench with this process id makes.
 fn cgroups(root: &Path, pid: u32) -> PathBuf {
     root.join(format!("tiptoe-bench-{pid}"))
 }
 
-/// Regression: a thousand cgroups stayed, with their tasks.
+/// Regression: a thousand cgroups were left, with their tasks.
 #[test]
 fn a_signal_removes_cgroups() {
     let found = Cgroups::detect().ok().and_then(|found| found.v2);

@@ -1,9 +1,7 @@
-//! One process to be traced, however tiptoe came to it: it ran already, or tiptoe has started it and
-//! holds it.
+//! One process to be traced: it ran already, or tiptoe has started it and holds it.
 //!
-//! [`Attached`] knows what every instrument needs of a process: its names, its CPU time, its end, the
-//! link to its agent, and the hold of a command. What is mapped in it is not here, because only some
-//! instruments read that.
+//! [`Attached`] has what every instrument needs of a process. Its mappings are not here, because
+//! only some instruments read them.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -23,28 +21,27 @@ use crate::phase::{has_exited, set_command};
 use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
 
-/// A process to be traced. If it is a command that is still held when this is dropped, the command is
-/// killed, because it must not run.
+/// A process to be traced. Dropping it kills a command that is still held, because such a command
+/// must not run.
 pub struct Attached {
     /// The process.
     pub process: Process,
-    /// Its name when it was attached; that of a command is its program's.
+    /// The process's name when it was attached; for a command, the program's file name.
     pub comm: String,
-    /// Its command line when it was attached; that of a command is as it was given.
+    /// The command line when the process was attached; for a command, the given words.
     pub command: Vec<String>,
-    /// The link to the agent in it.
+    /// The link to the agent in the process.
     pub link: Option<Link>,
     /// The command, if tiptoe has started it.
     hold: Option<Hold>,
-    /// A pidfd, if the kernel has them, because the process's number may be reused.
+    /// A pidfd, if the kernel has them. The process's id alone could be reused.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
 }
 
 impl Attached {
-    /// Attaches to a running process; fails if it does not exist, or if this is the number of a
-    /// thread.
+    /// Attaches to a running process. Fails if no process has this id, or if the id is a thread's.
     pub fn to(pid: u32) -> Result<Attached, AttachError> {
         let process = Process::new(pid)?;
         match process.status()?.tgid {
@@ -64,8 +61,8 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds it before exec. With
-    /// `passed`, the agent will be in it.
+    /// Forks a process for `command`, whose file is `program`, and holds it before exec. `passed`
+    /// brings the agent into it.
     pub fn start(
         program: &Path,
         command: &[OsString],
@@ -75,33 +72,34 @@ impl Attached {
         let started = started.map_err(|why| cannot_run(&words(command), why))?;
         let name = program.file_name().unwrap_or(&command[0]);
         let mut attached = Attached::to(started.pid)?;
-        // Until exec the process still has tiptoe's names.
+        // The process has tiptoe's names until it calls exec.
         attached.comm = name.to_string_lossy().into_owned();
         attached.command = words(command);
         attached.hold = Some(Hold::BeforeExec(started));
         Ok(attached)
     }
 
-    /// Starts a command as [`Attached::start`] does, by its first word and without an agent.
+    /// Starts a command as [`Attached::start`] does, without an agent; its first word names the
+    /// file.
     pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and holds it there, when it is mapped and none of its code has run.
-    /// This thread must also release it, because it traces it.
+    /// Lets a command call exec, and holds it right after: mapped, but none of its code has run.
+    /// The same thread must release it, because only the tracer can.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
 
-    /// Lets a command call exec. Then the agent in it holds it; without an agent it runs.
+    /// Lets a command call exec. The agent in it then holds it; without an agent it runs.
     pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| started.proceed().map(Hold::InAgent))?;
         self.comm = self.process.comm().unwrap_or_default();
         Ok(())
     }
 
-    /// Lets a held command begin. If its agent cannot serve, the caller must have taken the link: then
-    /// the command runs already, or begins when the link is dropped.
+    /// Lets a held command begin. If its agent cannot serve, the caller must have taken the link:
+    /// the command then runs already, or begins when the link is dropped.
     pub fn release(&mut self) -> Result<(), AttachError> {
         match (&self.hold, &self.link) {
             (Some(Hold::AtExec(_)), _) => hold::detach(self.process.pid())?,
@@ -113,7 +111,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Moves a command that has not called exec to the next hold.
+    /// Moves a command that is held before exec to the next hold.
     fn proceed(
         &mut self,
         to: impl FnOnce(StartedCommand) -> io::Result<Hold>,
@@ -128,34 +126,34 @@ impl Attached {
         Ok(())
     }
 
-    /// Returns whether it is a command that tiptoe has started.
+    /// Returns whether tiptoe started this process.
     pub fn is_command(&self) -> bool {
         self.hold.is_some()
     }
 
-    /// Returns whether it is a command that has not begun.
+    /// Returns whether this is a command that has not begun.
     pub fn is_held(&self) -> bool {
         !matches!(self.hold, None | Some(Hold::Nothing(_)))
     }
 
-    /// Returns a command that has called exec.
+    /// Returns the child process of a command that has called exec.
     pub fn child(&mut self) -> Option<&mut Child> {
         self.hold.as_mut().and_then(Hold::child)
     }
 
-    /// Returns its number and name.
+    /// Returns the process's id and name.
     pub fn counted(&self) -> CountedProcess {
         (self.process.pid(), self.comm.clone())
     }
 
-    /// Begins to count its CPU time.
+    /// Begins to count the process's CPU time.
     pub fn mark(&self) {
         self.fetch_cpu_time();
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
-    /// Returns the CPU time that it has used since the mark; after its end that of the last call
-    /// before.
+    /// Returns the CPU time used since the mark. After the process's end this is the last value
+    /// read.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -169,7 +167,7 @@ impl Attached {
         last.saturating_sub(first)
     }
 
-    /// Returns whether it has ended; it may be a zombie that its parent has not reaped.
+    /// Returns whether the process has ended, even if its parent has not reaped it.
     pub fn has_ended(&self) -> bool {
         let pid = self.process.pid();
         match self.is_command() {
@@ -178,29 +176,30 @@ impl Attached {
         }
     }
 
-    /// Returns the signal that has killed it, if it has ended by one and the kernel still says so.
+    /// Returns the signal that killed the process; `None` if it exited or the kernel no longer
+    /// knows.
     pub fn killed_by(&self) -> Option<i32> {
-        // A zombie's status is in its stat file; after it was reaped, only the handle has it.
+        // Before the process is reaped its stat file has the status, afterwards only the pidfd.
         let status = reaped(self.handle.as_ref()?).or_else(|| zombie(self.process))?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }
 }
 
 impl Drop for Attached {
-    /// Must be before the link is dropped, because the agent then lets the command run.
+    /// Must run before the link is dropped, because the agent would then let the command run.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()
         {
             let _ = child.kill();
-            // Without a deadline, because nothing blocks SIGKILL.
+            // No deadline is needed, because no process can block SIGKILL.
             let _ = child.wait();
             set_command(0);
         }
     }
 }
 
-/// Returns the command line of a process, as the program left it.
+/// Returns the command line of a process, which the program may have changed.
 pub fn command_line(process: Process) -> Vec<String> {
     words(&process.command_line().unwrap_or_default())
 }
@@ -217,7 +216,7 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
     AttachError::CannotRun { word, why }
 }
 
-/// Opens a descriptor that stays the process's own, even if its number is reused.
+/// Opens a pidfd, which refers to this process even if its id is reused.
 fn handle(process: Process) -> Option<OwnedFd> {
     // SAFETY: the call takes and returns integers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
@@ -228,8 +227,8 @@ fn handle(process: Process) -> Option<OwnedFd> {
 
 /// Returns the exit status of a reaped process, if this kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2): the first eight bytes say what is requested and known; the last four of 64
-    /// are the exit code.
+    /// ioctl_pidfd(2). The first eight bytes of `info` are a mask: what is requested, then what the
+    /// kernel filled in. The last four of its 64 bytes are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];
@@ -239,12 +238,12 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
-/// Returns the status of a process that was not reaped yet.
+/// Returns the exit status of a process that is not reaped yet.
 fn zombie(process: Process) -> Option<i32> {
     const EXIT_CODE: usize = 52;
     const STATE: usize = 3;
     let stat = std::fs::read(format!("/proc/{}/stat", process.pid())).ok()?;
-    // The program's name may be any bytes.
+    // The program's name may contain any bytes.
     let stat = String::from_utf8_lossy(&stat);
     let (_, after_comm) = stat.rsplit_once(") ")?;
     let fields = &mut after_comm.split_whitespace();

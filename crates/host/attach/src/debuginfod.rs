@@ -1,8 +1,8 @@
-//! Debug files of debuginfod servers: the cache of its client, and the client, `debuginfod-find`.
+//! Debug files of debuginfod servers, by their client `debuginfod-find` and its cache.
 //!
-//! A server is asked only if the user has set `DEBUGINFOD_URLS`, because the request shows which
-//! program is traced. What it answers is as hostile as any file, and is used only if its build-id is
-//! the requested one.
+//! Only if the user has set `DEBUGINFOD_URLS` is a server asked, because the request discloses
+//! which program is traced. The answer is hostile as any file is, and is used only if its build-id
+//! is the requested one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use std::sync::OnceLock;
 
 use tiptoe_price::own;
 
-/// The variable with the servers' addresses.
+/// The environment variable with the servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
-/// The variable with the seconds for which the client waits without progress, and their number if it
-/// is not set. The client's own default is 90, and a user waits.
+/// The environment variable with the client's time-out in seconds, and our value if it is not set:
+/// the client's own default is 90, too long for a waiting user.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the folder where the client keeps files, if it exists. Looked for once, because each
-/// mapped file of each process asks.
+/// Returns the client's cache folder, if it exists. Found once, because each mapped file of each
+/// process asks for it.
 pub fn cache() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -29,7 +29,7 @@ pub fn cache() -> Option<&'static Path> {
     FOLDER.get_or_init(find).as_deref()
 }
 
-/// Asks for debug information by its build-id, in hexadecimal digits. Returns the path of the file.
+/// Fetches debug information by its build-id in hexadecimal. Returns the path of the file.
 pub fn fetch(build_id: &str) -> Option<PathBuf> {
     env::var_os(URLS).filter(|urls| !urls.is_empty())?;
     let mut client = Command::new("debuginfod-find");
@@ -43,7 +43,7 @@ pub fn fetch(build_id: &str) -> Option<PathBuf> {
     output.status.success().then(|| path.trim_end().into())
 }
 
-/// Returns the client's folder by the values of the variables.
+/// Returns the cache folder according to these values of the variables.
 fn cache_of(
     own: Option<PathBuf>,
     caches: Option<PathBuf>,

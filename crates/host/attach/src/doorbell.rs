@@ -1,14 +1,14 @@
-//! Sleeps until an agent reports something, or until a deadline.
+//! Sleeps until an agent reports a change, or until a deadline.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A word, and its value while nothing is reported.
+/// A word in shared memory, and its value while nothing is reported.
 pub type Bell<'a> = (&'a AtomicU32, u32);
 
-/// The most words that one futex_waitv(2) takes.
+/// The most words that futex_waitv(2) takes.
 const MOST: usize = 128;
-/// The length of a sleep if the kernel cannot wait for several words (before Linux 5.16).
+/// The longest sleep if the kernel cannot wait for several words (before Linux 5.16).
 const NAP: Duration = Duration::from_millis(1);
 
 /// `struct futex_waitv`.
@@ -20,7 +20,7 @@ struct Wait {
     reserved: u32,
 }
 
-/// Sleeps until one of the words has another value, at most for `limit`.
+/// Sleeps until one of the words differs from its value, at most for `limit`.
 pub fn wait(bells: &[Bell], limit: Duration) {
     let some = !bells.is_empty() && bells.len() <= MOST;
     match (bells.is_empty(), some && wait_for_any(bells, limit)) {
@@ -30,14 +30,14 @@ pub fn wait(bells: &[Bell], limit: Duration) {
     }
 }
 
-/// Returns whether one of the words has another value.
+/// Returns whether one of the words differs from its value.
 pub fn is_rung(bells: &[Bell]) -> bool {
-    // Relaxed: the code that serves the change reads it again with its own ordering.
+    // Relaxed: the code that handles the change reads it again with its own ordering.
     let rung = |(word, quiet): &Bell| word.load(Ordering::Relaxed) != *quiet;
     bells.iter().any(rung)
 }
 
-/// Returns `false` if the kernel does not know the call.
+/// Returns `false` if the kernel lacks futex_waitv.
 fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     const SIZE_U32: u32 = 2;
     let waits: Vec<Wait> = bells

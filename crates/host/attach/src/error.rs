@@ -1,11 +1,11 @@
-//! Errors of the agent and of what surrounds it.
+//! Errors of bringing the agent in and of talking to it.
 
 use std::ffi::OsString;
 use std::io;
 
 use tiptoe_wire::Request;
 
-/// Why the agent does not serve. The target is as it was, or its agent restores it.
+/// Why the agent does not serve. The target is unchanged, or its agent restores it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
@@ -15,13 +15,13 @@ pub enum AttachError {
     /// The agent does not answer.
     #[error("the agent did not answer request {request:?}")]
     Silent {
-        /// What it was asked.
+        /// The unanswered request.
         request: Request,
     },
-    /// The agent could not do what it was asked.
+    /// The agent could not serve a request.
     #[error("the agent could not serve request {request:?}: {why}")]
     Refused {
-        /// What it was asked.
+        /// The request.
         request: Request,
         /// The system's error.
         why: io::Error,
@@ -51,10 +51,10 @@ pub enum AttachError {
         /// The system's error.
         why: io::Error,
     },
-    /// A number is a thread's, and no process's.
+    /// The given id is a thread's, not a process's.
     #[error("{pid} is a thread of process {leader}")]
     IsThread {
-        /// The number.
+        /// The id.
         pid: u32,
         /// The thread's process.
         leader: u32,
@@ -62,16 +62,16 @@ pub enum AttachError {
     /// The process cannot be read.
     #[error(transparent)]
     Unreadable(#[from] tiptoe_sys::host::Error),
-    /// There is no memory that target and tiptoe can share.
+    /// Memory to share with the target cannot be made.
     #[error("cannot make shared memory for the counts: {0}")]
     SharedMemory(io::Error),
-    /// The agent's file lacks what tiptoe must know of it.
+    /// The agent's file lacks a symbol that tiptoe needs.
     #[error("the agent of this tiptoe is incomplete: {what}")]
     IncompleteAgent {
-        /// What is missing.
+        /// The missing symbol, or why the file cannot be parsed.
         what: String,
     },
-    /// The program, or something in it, changed the table of an agent's sites.
+    /// The program changed the agent's table of sites.
     #[error(
         "it has the agent of an earlier session, whose table of sites was changed; restart the program to remove the agent"
     )]
@@ -79,7 +79,7 @@ pub enum AttachError {
 }
 
 impl AttachError {
-    /// Returns what the user can do about it.
+    /// Returns what the user can do about the error.
     pub fn hint(&self) -> Option<String> {
         match self {
             AttachError::Silent { .. } => {

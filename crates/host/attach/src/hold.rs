@@ -1,11 +1,11 @@
-//! What holds a command until it may begin.
+//! What keeps a started command from beginning.
 //!
-//! | held by | where | what has run |
-//! |---|---|---|
-//! | [`Hold::BeforeExec`]: a pipe that it reads | in its fork of tiptoe | nothing |
-//! | [`Hold::AtExec`]: ptrace | right after exec | nothing; it is mapped |
-//! | [`Hold::InAgent`]: the agent | in the agent's constructor | its loader |
-//! | [`Hold::Nothing`] | it has begun | |
+//! | hold | by | where the process is | what has run |
+//! |---|---|---|---|
+//! | [`Hold::BeforeExec`] | a pipe that it reads | in its fork of tiptoe | nothing |
+//! | [`Hold::AtExec`] | ptrace | right after exec, mapped | nothing |
+//! | [`Hold::InAgent`] | the agent | in the agent's constructor | the loader |
+//! | [`Hold::Nothing`] | | in the program | any of it |
 
 use std::io;
 use std::process::Child;
@@ -18,7 +18,7 @@ use crate::error::AttachError;
 use crate::preload::StartedCommand;
 use crate::stops::{self, Stop};
 
-/// A command, by what holds it.
+/// A started command, by what holds it.
 pub(crate) enum Hold {
     BeforeExec(StartedCommand),
     AtExec(Child),
@@ -35,7 +35,7 @@ impl Hold {
         }
     }
 
-    /// Notes that a child that has called exec runs.
+    /// Marks a command that has called exec as running.
     pub(crate) fn nothing(self) -> Hold {
         match self {
             Hold::AtExec(child) | Hold::InAgent(child) => Hold::Nothing(child),
@@ -44,7 +44,7 @@ impl Hold {
     }
 }
 
-/// Lets a command call exec, and holds it there. This thread traces it.
+/// Lets a command call exec, and holds it right after. The calling thread becomes its tracer.
 pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     seize(started.pid)?;
     proceed_to_exec(started)
@@ -62,27 +62,27 @@ fn of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-/// Traces a command that has not called exec, so that it stops there.
+/// Traces a command that has not called exec, so that it will stop at exec.
 fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
 /// Lets a command that this thread traces call exec, and holds it there.
 ///
-/// It must be joined only after that, otherwise there is a deadlock: any signal stops it before
-/// exec, even an ignored one such as that of a resized terminal. Only this thread can end that
-/// stop, but a join waits for the starter, which waits for exec.
+/// The starter must be joined only after exec, otherwise there is a deadlock: any signal stops the
+/// traced command before exec, even an ignored one such as SIGWINCH. Only this thread can end that
+/// stop, but the join waits for the starter, which waits for exec.
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
-        // It was killed: its end says how.
+        // The command was killed. The wait below reads how it ended.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         went => went?,
     }
     let at_exec = until_exec(pid);
     if at_exec.is_err() {
-        // SAFETY: takes two numbers. Nothing waits for a child that has not failed to call exec, so
-        // the number is its own.
+        // SAFETY: takes two numbers. `until_exec` fails only while the child is not reaped, so the
+        // id is still the child's.
         unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
     }
     let mut child = started.join()?;
@@ -95,21 +95,20 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     )))
 }
 
-/// Waits until a seized process has called exec; returns whether it did, or ended first. There is
-/// no deadline, because the file may be on a slow disk; during the wait a signal ends tiptoe
-/// ([`crate::phase`]).
+/// Waits until a seized process has called exec; `false` if it ended first. There is no deadline,
+/// because the file may be on a slow disk; a signal ends tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::next_of_child(pid) {
             Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
             Ok(Stop::Signal(signal)) => signal,
             Ok(Stop::Event(_) | Stop::None) => 0,
-            // Its starter reaps a child whose exec failed.
+            // If exec fails, the starter reaps the child.
             Ok(Stop::Ended) | Err(Errno::ECHILD) => return Ok(false),
             Err(errno) => return Err(errno),
         };
         match stops::go_on(pid, signal) {
-            // It was killed in its stop: its end is next.
+            // The command was killed while it was stopped. The next look sees its end.
             Err(Errno::ESRCH) => {}
             gone_on => gone_on?,
         }
@@ -127,7 +126,7 @@ mod tests {
 
     use crate::preload;
 
-    /// Runs `trace` on a thread of its own, which is the tracer; fails the test if it hangs.
+    /// Runs `trace` on a thread of its own, which becomes the tracer. Fails the test on a hang.
     fn with_deadline<T: Send + 'static>(
         trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
     ) -> T {
@@ -144,8 +143,8 @@ mod tests {
             })
     }
 
-    /// Sends a signal to a command that is traced and has not called exec; returns what became of
-    /// it.
+    /// Sends a signal to a traced command before exec. Returns whether it called exec, or the
+    /// error.
     fn signalled(program: &str, signal: i32) -> Result<bool, String> {
         let program = program.to_owned();
         with_deadline(move |tell| {
@@ -164,7 +163,7 @@ mod tests {
         })
     }
 
-    /// Regression: its stop and the join waited for each other.
+    /// Regression: the tracer's join and the command's signal stop waited for each other.
     #[test]
     fn a_signal_before_exec_is_no_deadlock() {
         for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {

@@ -1,25 +1,25 @@
-//! A process that is about to be traced: the two ways to bring the agent in, the segments shared with
-//! it, and the command that waits until then.
+//! The ways into a process that is to be traced: bring the agent into it, share segments with the
+//! agent, hold a command that must not begin yet.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`Attached`] | one process: its names, its CPU time, its end, its agent, the hold of a command |
-//! | [`debuginfod`] | asks a server for debug information |
+//! | [`Attached`] | one process: its names, CPU time, end and agent; the hold of a command |
+//! | [`debuginfod`] | fetches debug files from a server |
 //! | [`doorbell`] | wakes tiptoe when an agent reports a change |
-//! | `hold` | what holds a started command until it may begin |
-//! | [`inject`] | the way into a running program |
+//! | `hold` | what keeps a started command from beginning |
+//! | [`inject`] | brings the agent into a running program |
 //! | [`link`] | the two segments shared with an agent, and requests to it |
-//! | [`loader`] | the name that a started command's loader has for the agent |
-//! | [`offer`] | segments for a future agent |
+//! | [`loader`] | renames the agent in a program's loader |
+//! | [`offer`] | segments for an agent that does not run yet |
 //! | [`phase`] | the phase of the run, which decides what a signal does |
-//! | [`preload`] | the way into a command that is started |
+//! | [`preload`] | starts a command with the agent in it |
 //! | [`ready`] | notifies programs that wait until counting has begun |
-//! | [`resident`] | what an earlier agent left |
+//! | [`resident`] | what an earlier agent left in a process |
 //! | `stops` | why a traced thread stopped |
-//! | [`target_files`] | files of a target, read piece by piece |
+//! | [`target_files`] | reads a target's files piece by piece |
 //!
-//! Everything that a target wrote is hostile: sizes must come from our own geometry, and addresses
-//! that an agent reports may only be used inside that same target.
+//! Everything that a target wrote is hostile: sizes must come from our own geometry, and an address
+//! that an agent reports may be used only inside that agent's process.
 #![warn(missing_docs)]
 
 mod attached;
@@ -43,7 +43,7 @@ use tiptoe_sys::host::Process;
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
-/// Returns a function that says whether a process has ended; a zombie has.
+/// Returns a function that returns whether a process has ended. A zombie without other threads has.
 pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,

@@ -28,27 +28,27 @@ use owner::Owner;
 use pulse::{Pulse, Wait, silent};
 pub use segment::Segment;
 
-/// The time an agent may take for one request before tiptoe gives up.
+/// The longest time that an agent may take for one request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the plan says to an agent before it begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
-    /// A dead thread's slab must never be given to another thread.
+    /// Never give a dead thread's slab to another thread.
     pub keep_slabs: bool,
-    /// How calls are timed and paid for.
+    /// How calls are timed, and how much that may cost.
     pub clock: Clock,
-    /// The first slot of waits for locks; 0 if they are not watched.
+    /// The first slot of waits for locks; 0 if they are not traced.
     pub lock_slot: u32,
-    /// The first slot of scopes; 0 if they are not watched.
+    /// The first slot of scopes; 0 if they are not traced.
     pub scope_slot: u32,
-    /// Trap bytes may be written from the start.
+    /// Allow trap bytes from the start.
     pub trap_bytes: bool,
 }
 
-/// What is shared with one agent.
+/// The segments shared with one agent.
 pub struct Link {
-    /// Must be dropped first: the agent must be released before its segments are.
+    /// Must be dropped before the segments: it releases the agent, which reads them.
     owner: Option<Owner>,
     data: Segment,
     /// The plan, and after it the code.
@@ -60,15 +60,16 @@ pub struct Link {
     /// As in the [`Terms`].
     pub scope_slot: u32,
     gone: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The process, once the agent is in it.
+    /// The agent's process, once the agent is in it.
     pulse: OnceLock<Pulse>,
-    /// The request that the agent has not answered in time; no other may be sent before it has.
-    /// Relaxed: only one thread at a time sends requests, and it joins the thread before it.
+    /// The request that the agent has not answered in time; no other may be sent before its answer.
+    /// Relaxed: only one thread at a time sends requests, and each thread is joined before the
+    /// next.
     unanswered: AtomicU64,
 }
 
 impl Link {
-    /// Takes both segments, writes the plan's header, and holds the owner word. `gone` must say
+    /// Maps both segments, writes the plan's header, and holds the owner word. `gone` must return
     /// whether the target has ended.
     pub fn new(
         data: OwnedFd,
@@ -110,19 +111,19 @@ impl Link {
         Data::new(self.data.words(), self.geometry).expect("mapped with this geometry")
     }
 
-    /// Returns the data segment's file.
+    /// Returns the file of the data segment.
     pub fn data_file(&self) -> &File {
         self.data.file()
     }
 
-    /// Returns the data segment's shape.
+    /// Returns the geometry of the data segment.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Notes that the agent is in this process, in the memory of this program.
+    /// Records the process that the agent is in, and its program.
     pub fn is_in(&self, process: Process, program: RunningProgram) {
-        // Without access to the process, an ended agent is noticed only by its missing answers.
+        // Without access to the process, only missing answers show that the agent has ended.
         if self.pulse.get().is_none()
             && let Ok(pulse) = Pulse::of(process, program)
         {
@@ -136,15 +137,15 @@ impl Link {
         (self.gone)() || self.pulse.get().is_some_and(is_over)
     }
 
-    /// Returns why the agent cannot serve, if it refused before its hello.
+    /// Returns the agent's error if it refused to serve before its hello.
     pub fn refusal(&self) -> Option<io::Error> {
         let data = self.data();
         let refused = data.state() == State::Dormant && data.hello().is_none();
         refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
     }
 
-    /// Waits for the agent's hello; `None` if it cannot serve, the target has ended or `patience`
-    /// is over.
+    /// Waits for the agent's hello. `None` if the agent refuses, the target ends, or `patience` is
+    /// over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
         let deadline = Instant::now() + patience;
         loop {
@@ -158,7 +159,7 @@ impl Link {
         }
     }
 
-    /// Publishes a request whose records are in the plan and waits for the answer.
+    /// Publishes a request whose records are in the plan, and waits for the answer.
     pub fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), AttachError> {
         if self.data().acknowledged() < self.unanswered.load(Ordering::Relaxed) {
             return Err(silent(request));
@@ -171,7 +172,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent stopped waiting and settled by itself.
+                // The agent's own wait ended first, and it settled without this request.
                 return Ok(());
             }
             if wait.is_over() {
@@ -189,7 +190,7 @@ impl Link {
         }
     }
 
-    /// Wakes the agent for a request and waits for the given time; returns whether it has answered.
+    /// Wakes the agent for a request, and waits for `moment`; returns whether it has answered.
     fn is_answered(&self, sequence: u64, moment: Duration) -> bool {
         let seen = self.data().acknowledged();
         if seen < sequence {
@@ -202,12 +203,12 @@ impl Link {
         self.data().acknowledged() >= sequence
     }
 
-    /// Makes the agent's thread sleep forever at its next look.
+    /// Makes the agent's thread sleep for ever from its next look on.
     pub fn silence(&self) {
         self.plan().silence();
     }
 
-    /// Notes a check whether the program has confined itself.
+    /// Counts a check whether the program has confined itself (seccomp).
     pub fn note_look(&self) {
         self.plan().note_look();
     }
@@ -221,9 +222,9 @@ impl Link {
         (0..count).map(|index| self.data().result(index)).collect()
     }
 
-    /// Puts ranges of code in mappings of their own.
+    /// Splits ranges of code off into mappings of their own.
     pub fn set_apart(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
-        // A request carries whole pairs.
+        // A range is two records, which must be in the same request.
         const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
         let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
         let ends: Vec<u64> = ends.collect();
@@ -231,7 +232,7 @@ impl Link {
             .map(|_| ())
     }
 
-    /// Patches sites, which must be sorted by address; each result is a patcher's outcome.
+    /// Patches sites, which must be sorted by address. Returns a patcher's outcome for each.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, AttachError> {
         let mut results = Vec::new();
         for chunk in sites.chunks(Plan::MAX_RECORDS) {
@@ -249,8 +250,7 @@ impl Link {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
-    /// Makes the sites with these trampolines, which must be sorted, those that [`Link::arm_again`]
-    /// finds.
+    /// Selects sites by their trampolines, which must be sorted, for [`Link::arm_again`].
     pub fn recall(&self, trampolines: &[u64]) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Recall, trampolines)
             .map(|_| ())
@@ -271,7 +271,7 @@ impl Link {
         self.ask(tiptoe_wire::Request::Toggle, addresses.len())
     }
 
-    /// Calls resolvers of indirect functions; each result is the address that it chose.
+    /// Calls resolvers of indirect functions. Returns the address that each chose.
     pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
@@ -292,26 +292,25 @@ impl Link {
         Ok(results)
     }
 
-    /// Opens the program's ports; each result is 0, or an errno.
+    /// Opens the program's ports. Returns 0 or an errno for each.
     pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Ports, addresses)
     }
 
     /// Returns the first slot after the words of waits and scopes.
     pub fn free_slot(&self) -> u32 {
-        let behind = |slot, width| if slot == 0 { 0 } else { slot + width };
-        let locks = behind(self.lock_slot, tiptoe_wire::futex::WIDTH);
-        locks.max(behind(self.scope_slot, scopes::WIDTH))
+        let after = |slot, width| if slot == 0 { 0 } else { slot + width };
+        let locks = after(self.lock_slot, tiptoe_wire::futex::WIDTH);
+        locks.max(after(self.scope_slot, scopes::WIDTH))
     }
 
-    /// Makes the agent own its signals and opens the gates. Returns the request's results.
+    /// Makes the agent take its signals and open the gates. Returns the request's results.
     pub fn prepare(&self) -> Result<[u64; 3], AttachError> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1, 2].map(|index| self.data().result(index)))
     }
 
-    /// Gives the agent the functions by which the program's unwinders report the address of a
-    /// frame.
+    /// Gives the agent the functions by which the program's unwinders look up a frame's address.
     pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), AttachError> {
         match addresses {
             [] => Ok(()),
@@ -332,14 +331,14 @@ impl Link {
             .map(drop)
     }
 
-    /// Makes the agent watch the loader's list of libraries from now on, by the loader's record at
-    /// this address.
+    /// Makes the agent watch the loader's list of libraries. `record` is the address of the
+    /// loader's record for debuggers.
     pub fn watch(&self, record: u64) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Watch, &[record])
             .map(drop)
     }
 
-    /// Gives the agent the libraries, so that it knows whose each site is.
+    /// Gives the agent the libraries, so that it knows which library contains each site.
     pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), AttachError> {
         for chunk in libraries.chunks(Plan::MAX_RECORDS) {
             for (index, library) in chunk.iter().enumerate() {
@@ -350,7 +349,7 @@ impl Link {
         Ok(())
     }
 
-    /// Releases a loading thread that waits for this change.
+    /// Releases the loading thread that waits for the answer to this change.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
@@ -374,13 +373,13 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
-    /// Ignores the failure of a request if the target ended, because then nothing is left to do.
+    /// Ignores a failed request if the target ended, because then nothing is left to do.
     fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
         result.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
-    /// Restores everything and waits until the agent sleeps. Once no trap byte is left, `last` runs
-    /// and must call its argument, which removes the last hooks.
+    /// Makes the agent restore the program, and waits until it sleeps. `last` runs once no trap byte
+    /// is left; it must call its argument, which removes the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
@@ -405,8 +404,8 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs requests while every thread of the program is stopped. The plan says so, so that the
-    /// agent may write without trap bytes.
+    /// Runs requests while every thread of the program is stopped. The plan then allows the agent
+    /// to write patches without trap bytes.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

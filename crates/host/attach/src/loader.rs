@@ -1,10 +1,10 @@
-//! Gives the agent another name in a program's loader.
+//! Renames the agent in a program's loader.
 //!
-//! A started command's loader took the agent from `/proc/self/fd/N`, the only path to it. That
+//! A started command's loader opened the agent as `/proc/self/fd/N`, the only path to it, and that
 //! descriptor is closed before the program begins. A debugger that reads the loader's list would
-//! open a descriptor of its own under this path, and may hang there. So the entry gets the name in
-//! `/proc/PID/maps`, which the agent contains. The list is the one of `<link.h>`, which glibc and
-//! musl share.
+//! open one of its own descriptors under this path, and might hang. So the list's entry gets the
+//! name that `/proc/PID/maps` shows, which is stored in the agent. glibc and musl have the same
+//! list, that of `<link.h>`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,14 +12,15 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_sys::host::procfs::Process;
 
-/// The most entries of the list to read.
+/// The most entries of the loader's list to read.
 const ENTRIES: usize = 1 << 12;
-/// The most program headers and dynamic entries to read, because all addresses are the program's
-/// claims.
+/// The most program headers and dynamic entries to read. The bound is needed because all addresses
+/// here come from the program.
 const HEADERS: u64 = 1 << 10;
 
-/// Gives the object at load address `base` the name whose string is at `name` in the program. The
-/// program must be stopped. Returns `None`, and changes nothing, if no such object exists.
+/// Renames the object at load address `base`; its new name is the string at address `name` in the
+/// program. The program must be stopped. Returns `None`, and changes nothing, if there is no such
+/// object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;
@@ -34,8 +35,8 @@ pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     None
 }
 
-/// Returns the loader's record for debuggers, and the function in it that the loader calls when its
-/// list changes. A program without a loader has neither.
+/// Returns the address of the loader's record for debuggers, and the function that the loader calls
+/// when its list changes. `None` for a program without a loader.
 pub fn record(process: Process) -> Option<(u64, u64)> {
     let memory = Memory::open(process).ok()?;
     let record = debug_record(process, &memory)?;
@@ -43,7 +44,7 @@ pub fn record(process: Process) -> Option<(u64, u64)> {
     Some((record, changed)).filter(|_| changed != 0)
 }
 
-/// Returns the address of the loader's record for debuggers: DT_DEBUG of the program itself.
+/// Returns the address of the loader's record for debuggers, from the program's own DT_DEBUG entry.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;
@@ -77,7 +78,7 @@ fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
     Some(own.wrapping_add(dynamic?))
 }
 
-/// Returns a value that the kernel gave the program at its start.
+/// Returns an entry of the auxiliary vector, which the kernel gave the program at its start.
 fn auxiliary(process: Process, key: u64) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
     let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));

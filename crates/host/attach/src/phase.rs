@@ -1,38 +1,38 @@
-//! The phase of this process's run, which decides what a signal does.
+//! The phase of the run, which decides what a signal does.
 //!
 //! The driver's loops check `stop` every few milliseconds. The code before them reads what targets
-//! made (files, debug information), which may take forever. In that phase a signal must end tiptoe
-//! itself; its agents then restore their targets. These are statics, because signals belong to the
-//! process.
+//! made (files, debug information), which may take for ever. So in that phase a signal must end
+//! tiptoe itself; its agents then restore their targets. The phase is a static, because signals
+//! belong to the process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use crate::stops::{self, Stop};
 
-/// What the driver does.
+/// What the driver is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It looks for what to count, and enters the target.
+    /// It finds what to count, and enters the target.
     Preparing,
     /// It counts.
     Counting,
-    /// It detaches, and makes the report.
+    /// It detaches, and writes the report.
     Ending,
-    /// It waits for the command's end.
+    /// It waits for the command to end.
     Waiting,
 }
 
 // Relaxed: none of these orders other data.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
-/// The command that was started, until it was reaped.
+/// The started command, until it is reaped.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
-/// The thread that starts the command, until exec. Its child is known through it before the child
-/// has sent its id.
+/// The thread that starts the command, until exec. Through it the child can be found before the
+/// child has sent its id.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {
-    /// Returns what the driver does now.
+    /// Returns the current phase.
     pub fn now() -> Phase {
         let all = [Phase::Preparing, Phase::Counting, Phase::Ending];
         let now = PHASE.load(Relaxed);
@@ -46,12 +46,12 @@ impl Phase {
     }
 }
 
-/// Sets the started command, or 0 once it was reaped.
+/// Records the started command; 0 once it is reaped.
 pub fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
 
-/// Notes that this thread starts the command, or, with `false`, has done so.
+/// Records whether the calling thread is starting the command.
 pub fn set_starter(starts: bool) {
     // SAFETY: gettid has no arguments.
     let own = unsafe { libc::gettid() }.cast_unsigned();
@@ -70,14 +70,14 @@ fn forked() -> Vec<i32> {
     ids.flatten().filter(|pid| *pid > 0).collect()
 }
 
-/// Returns whether no command of ours runs.
+/// Returns whether no started command runs.
 pub fn has_no_command() -> bool {
     let pid = COMMAND.load(Relaxed);
     pid == 0 || has_exited(pid)
 }
 
-/// Ends the command when tiptoe ends. A command that has not begun is killed, so that it never
-/// begins; any other one gets the signal.
+/// Ends the command because tiptoe ends. A command that has not begun is killed, so that it never
+/// begins; any other gets the signal.
 pub fn end_command(signal: i32) {
     if COMMAND.load(Relaxed) == 0 {
         for pid in forked() {
@@ -96,8 +96,8 @@ pub fn end_command(signal: i32) {
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 
-/// Returns whether a child has exited, without reaping it, because its times must stay readable. One
-/// that is held at exec has not.
+/// Returns whether a child has exited. Does not reap it, because its CPU times must stay readable.
+/// A command that is held at exec has not exited.
 pub(crate) fn has_exited(pid: u32) -> bool {
     matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

@@ -25,8 +25,7 @@ mod privileges;
 use exec_image::Image;
 pub use privileges::gained_by;
 
-/// Inherited descriptors are numbered from here on, so that they do not take the program's own
-/// numbers.
+/// The lowest number of inherited descriptors, so that the program's own numbers stay free.
 const HIGH: i32 = 200;
 
 /// Makes a memfd of `len` bytes whose size is sealed.
@@ -53,14 +52,14 @@ pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
     }
 }
 
-/// The descriptors and the key with which the program finds the agent.
+/// The descriptors and the key by which the program finds the agent.
 pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
 }
 
 impl AgentDescriptors {
-    /// Copies both segments so that they survive exec, and the agent's file, into which a key is
+    /// Makes inheritable copies of both segments and of the agent's file, in which the key is
     /// written at offset `at`.
     pub fn new(
         (agent, at): (&[u8], usize),
@@ -81,7 +80,7 @@ impl AgentDescriptors {
         })
     }
 
-    /// Returns the entries for LD_PRELOAD and of [`tiptoe_wire::descriptors`].
+    /// Returns the value for LD_PRELOAD, and the environment entry of [`tiptoe_wire::descriptors`].
     fn message(&self, program: &Path) -> (OsString, OsString) {
         let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
         let mut preload = OsString::new();
@@ -107,11 +106,11 @@ fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
         // SAFETY: a fresh descriptor that has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(copy) })
     };
-    // Under a low `ulimit -n` the high numbers do not exist.
+    // A low `ulimit -n` may not allow such high numbers.
     copy(HIGH).or_else(|_| copy(3))
 }
 
-/// Returns the file of a command's first word, as execvp(3) finds it.
+/// Returns the file that execvp(3) would run for a command's first word.
 pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
     let missing = || AttachError::NoProgram {
         word: word.to_owned(),
@@ -129,7 +128,7 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
-/// Returns the program that runs when `path` is executed: a script's interpreter, or itself.
+/// Returns the program that runs when `path` is executed: the interpreter of a script, else `path`.
 pub fn interpreter(path: &Path) -> PathBuf {
     const NESTED: usize = 4;
     let mut path = path.to_owned();
@@ -155,30 +154,29 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// A command that is about to exec.
+/// A forked command that waits before exec.
 pub(crate) struct StartedCommand {
-    /// Its process.
     pub(crate) pid: u32,
     proceed: File,
     spawned: std::thread::JoinHandle<io::Result<Child>>,
 }
 
 impl StartedCommand {
-    /// Lets it exec, and waits until it did. Only for a command that is not traced, otherwise there
-    /// is a deadlock: see [`StartedCommand::join`].
+    /// Lets the command exec, and waits for it. The command must not be traced, otherwise there is
+    /// a deadlock: see [`StartedCommand::join`].
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
     }
 
-    /// Lets it exec, and returns at once.
+    /// Lets the command exec, and returns at once.
     pub(crate) fn go(&mut self) -> io::Result<()> {
         self.proceed.write_all(&[1])
     }
 
-    /// Waits until it called exec or ended; fails if exec failed. The caller must not trace it
-    /// before exec: a signal would stop it, and a tracer that waits here does not end that stop
-    /// (deadlock).
+    /// Waits until the command has called exec or ended. Fails if exec failed. The command must not
+    /// be traced before exec: a signal would stop it, and a tracer that waits here cannot end that
+    /// stop (deadlock).
     pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
@@ -187,8 +185,8 @@ impl StartedCommand {
     }
 }
 
-/// Forks a process for `command`, whose file is `program`; it waits for
-/// [`StartedCommand::proceed`] before it execs. With `passed`, the agent will be in it.
+/// Forks a process for `command`, whose file is `program`. It waits for [`StartedCommand::proceed`]
+/// before it execs. `passed` brings the agent into it.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],
@@ -204,8 +202,8 @@ pub(crate) fn start(
     let hook = move || {
         default_signals();
         to_parent.write_all(&std::process::id().to_le_bytes())?;
-        // Our own copy of the far end must be closed, so that the read ends if tiptoe gives up.
-        // SAFETY: this forked child does not use the descriptor otherwise.
+        // The child must close its copy of the pipe's write end, so that its read ends if tiptoe
+        // dies. SAFETY: this forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
         Err(image.exec(&go))
     };
@@ -230,7 +228,7 @@ pub(crate) fn start(
     })
 }
 
-/// Restores the default signals, because the handlers are still tiptoe's: Ctrl-C must end a command
+/// Restores the default actions of signals that tiptoe handles, because Ctrl-C must end a command
 /// that has not begun. Ignored signals stay ignored.
 fn default_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -254,7 +252,7 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((read, write))
 }
 
-/// Returns our own environment in its own order, with the agent's message in it.
+/// Returns our own environment in its order, with the agent's two entries added.
 fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = OsString> {
     let mut entries: Vec<OsString> = std::env::vars_os()
         .map(|(name, value)| {

@@ -1,27 +1,27 @@
-//! Notifies programs that wait for the moment from which everything is counted.
+//! Notifies programs that wait until counting has begun.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::phase::Phase;
 
-/// A process that is counted: its id and its name.
+/// A counted process: its id and its name.
 pub type CountedProcess = (u32, String);
 type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 
-/// Called once, when counting has begun. A command begins only after the call, unless `delay` is
-/// set.
+/// A callback that runs once, when counting has begun. A command begins only after it has returned,
+/// unless `delay` is set.
 #[derive(Clone, Default)]
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
 impl Ready {
-    /// Makes a notice that calls `notify` with the processes that are counted; with none for the
-    /// whole system.
+    /// Makes a callback that gets the counted processes; an empty list if the whole system is
+    /// counted.
     pub fn new(notify: impl FnOnce(&[CountedProcess]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }
 
-    /// Notifies that counting has begun. Later calls do nothing.
+    /// Runs the callback. Later calls do nothing.
     pub fn notify(&self, counted: &[CountedProcess]) {
         Phase::Counting.begin();
         let Some(notify) = &self.0 else { return };

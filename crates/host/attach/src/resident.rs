@@ -1,4 +1,4 @@
-//! What an agent of an earlier session, or of a parent, left in a process.
+//! What an agent of an earlier session, or of a parent process, left in a process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,30 +11,30 @@ use tiptoe_wire::{SLOT_WORDS, Site};
 use crate::error::AttachError;
 use crate::inject::Resident;
 
-/// The most sites that an agent's table may hold; a larger number is hostile.
+/// The most sites of an agent's table to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots that sites of earlier sessions may have: more than 65,536 timed functions need.
-/// The bound is necessary because the table is in the program's memory, and tiptoe reserves this
-/// many words for each thread.
+/// The most slots that sites of earlier sessions may use: more than 65,536 timed functions need.
+/// The bound is needed because the table is in the program's memory and tiptoe reserves this many
+/// words for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
-/// What tiptoe must know of its own agent's file.
+/// The agent's symbols, as offsets from its load address.
 pub struct AgentFile {
-    /// Offset of the entry.
+    /// The entry point.
     pub entry: u64,
-    /// Offset of the words with the address of the table of sites.
+    /// The two words with the address and length of the table of sites.
     pub sites: u64,
-    /// Offset of its name in `/proc/PID/maps`.
+    /// The agent's name in `/proc/PID/maps`.
     pub name: u64,
-    /// File offset of the key of [`tiptoe_wire::descriptors`].
+    /// The key of [`tiptoe_wire::descriptors`], as an offset in the file.
     pub key: usize,
-    /// Offset of the word that says whether the loader has finished loading it.
+    /// The word that is non-zero once the loader has loaded the agent.
     loaded: u64,
 }
 
 impl AgentFile {
-    /// Finds the symbols that tiptoe uses.
+    /// Finds the symbols; fails if one is missing.
     pub fn parse(bytes: &[u8]) -> Result<AgentFile, AttachError> {
         let broken = |what: &str| AttachError::IncompleteAgent {
             what: what.to_owned(),
@@ -55,7 +55,7 @@ impl AgentFile {
         })
     }
 
-    /// Returns what of it is in a process.
+    /// Returns whether an agent is loaded in a process.
     pub fn resident(&self, process: Process) -> Resident {
         let Some(base) = dormant_agent(process) else {
             return Resident::None;
@@ -73,7 +73,7 @@ impl AgentFile {
     }
 }
 
-/// Returns the file offset of what is loaded at an address.
+/// Returns the file offset of the byte that is loaded at an address.
 fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     let of = |segment: object::Segment<'_, '_>| {
         let (offset, len) = segment.file_range();
@@ -83,28 +83,28 @@ fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     file.segments().find_map(of)
 }
 
-/// Returns the base of an agent that is already mapped, from an earlier session or a parent.
+/// Returns the load base of an agent that an earlier session or a parent left.
 pub fn dormant_agent(process: Process) -> Option<u64> {
     agent_in(&process.maps().ok()?)
 }
 
-/// Returns an agent's base in a process's mappings.
+/// Returns an agent's load base, from a process's mappings.
 pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
     maps.iter()
         .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
         .map(|m| m.start)
 }
 
-/// Returns the first and last addresses of an agent's code in a process's mappings; an empty range
-/// if there is none.
+/// Returns the start and end of an agent's code, from a process's mappings; zeroes if there is
+/// none.
 pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     let is_code = |m: &&Mapping| m.perms.exec && m.path.as_deref().is_some_and(is_agent);
     let code = maps.iter().find(is_code);
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether a mapped agent differs from this one. Another build of tiptoe brought it in, so
-/// that its entries are elsewhere and its words have other meanings.
+/// Returns whether the mapped agent is of another build of tiptoe, so that its entry is elsewhere
+/// and its words have other meanings.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -119,21 +119,21 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
-/// Returns whether this is a file of tiptoe's in maps: the agent, or the code of trampolines.
+/// Returns whether a path of maps is tiptoe's own: the agent, or code of trampolines.
 pub fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-")
 }
 
-/// Returns whether this is the agent's file in maps.
+/// Returns whether a path of maps is the agent.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites that an agent has patched before, the latest last, from its own table; entries
-/// that are not in wire form are dropped. A site that was planned twice is there twice: threads may
-/// still be inside the earlier trampoline, and calls that it follows return through it, so its
-/// place, its slot and its number stay taken. Fails if an agent cannot have left the table so,
-/// because the program may change it at any time.
+/// Returns the sites that an agent has patched, the latest last, from its own table; entries that
+/// cannot be decoded are dropped. A site that was planned twice is listed twice, because threads
+/// may still be inside the earlier trampoline, and followed calls return through it: its address,
+/// slot and number stay in use. Fails if no agent can have left such a table; the program may
+/// change it at any time.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -166,23 +166,23 @@ fn decode(bytes: &[u8]) -> Option<Site> {
     }))
 }
 
-/// Returns the agent's thread id in tiptoe's pid namespace.
+/// Returns the id of an agent's thread in tiptoe's pid namespace.
 pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     let own = |candidate: &u32| {
         process
             .thread_status(*candidate)
             .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
-    // Most have the same number in both namespaces.
+    // Most threads have the same id in both namespaces.
     let same = Some(tid).filter(own);
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }
 
-/// Returns the thread of an agent that serves another tiptoe, if there is one: it sleeps in the
-/// agent's code.
+/// Returns the thread of an agent that serves another tiptoe. It is found by its instruction
+/// pointer, because it sleeps in the agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
-    // How many lists to read, because the thread may run just now, and a list may lack some while
-    // threads start and end.
+    // Several looks, because the thread may be running, and a list may lack some threads while
+    // others start and end.
     const LISTS: usize = 20;
     let maps = process.maps().ok()?;
     let [start, end] = agent_code(&maps);
@@ -199,9 +199,8 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// Regression: the slot number of a hostile program's table sized an allocation of 34 GB. The
-    /// number was checked once, but then the table was read again, in which the program may have
-    /// changed it.
+    /// Regression: a hostile table's slot number sized an allocation of 34 GB. It had been checked,
+    /// but then the table was read again, and the program may change it in between.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
         let is_read = |slot| {

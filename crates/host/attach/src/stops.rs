@@ -1,9 +1,9 @@
-//! Reads why a thread that is traced by ptrace has stopped, and continues it.
+//! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A thread that is about to get a signal stops with it, and gets it only if its tracer passes it
-//! on. Looking must not consume the stop: if the tracer dies, the thread then still gets its
-//! signal, which would otherwise be lost. Signals are plain numbers here, because the real-time
-//! ones, by which glibc cancels threads, have no names.
+//! A thread that is about to get a signal stops, and gets the signal only if its tracer passes it
+//! on. A look must not consume the stop: if the tracer then dies, the kernel still delivers the
+//! signal, which would otherwise be lost. Signals are plain numbers, because the real-time ones, by
+//! which glibc cancels threads, have no names.
 
 use std::mem::MaybeUninit;
 
@@ -12,17 +12,18 @@ use nix::errno::Errno;
 /// The state of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It runs.
+    /// The thread runs.
     None,
-    /// One of ptrace's events, `PTRACE_EVENT_STOP` among them.
+    /// A ptrace event, `PTRACE_EVENT_STOP` included.
     Event(i32),
-    /// It is about to get this signal.
+    /// The thread is about to get this signal.
     Signal(i32),
-    /// It has ended.
+    /// The thread has ended.
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces; waits for a stop if `waits`.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `waits` is
+/// set.
 ///
 /// # Errors
 /// `ECHILD` if it is not traced, or has ended.
@@ -30,14 +31,14 @@ pub fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
     let way = if waits { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
-        // It must be reaped, because until then it stays in its process's list of threads.
+        // An ended thread must be reaped, because until then its process lists it.
         wait(tid, libc::WEXITED | libc::WNOHANG)?;
     }
     Ok(stop)
 }
 
-/// Waits for the next stop of a child that the calling thread traces; its end is left for its
-/// parent's `wait`.
+/// Waits for the next stop of a child that the calling thread traces. The child's end is left for
+/// the parent's `wait`.
 ///
 /// # Errors
 /// `ECHILD` if it is not traced, or its parent has reaped it.
@@ -45,10 +46,10 @@ pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// Returns the state of a thread, or of a child, without consuming it.
+/// Returns the state of a thread or child without consuming it.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
-    // SAFETY: the two fields are those of a child's end or stop, and zero where there was none.
+    // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.
     let (pid, status) = unsafe { (seen.si_pid(), seen.si_status()) };
     Ok(match (pid, seen.si_code) {
         (0, _) => Stop::None,
@@ -65,14 +66,14 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     let way = way | libc::__WALL;
     // SAFETY: the kernel fills at most the one structure, which lives for the call.
     Errno::result(unsafe { libc::waitid(libc::P_PID, tid, found.as_mut_ptr(), way) })?;
-    // SAFETY: all zeroes is a value of it, and so is what the kernel wrote.
+    // SAFETY: zeroes are a valid value, and so is what the kernel wrote.
     Ok(unsafe { found.assume_init() })
 }
 
-/// Continues a thread after its stop, with this signal, or with none: 0.
+/// Continues a stopped thread, and delivers this signal to it; none if 0.
 ///
 /// # Errors
-/// `ESRCH` if it has not stopped, or was killed.
+/// `ESRCH` if the thread is not stopped, or was killed.
 pub fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
@@ -87,7 +88,7 @@ mod tests {
     use nix::unistd::Pid;
     use std::os::unix::process::ExitStatusExt as _;
 
-    /// Checks that a child gets its signal, which ends it.
+    /// Checks that a signal ends a child even though `tracer` saw the stop.
     fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn();
         let child = child.as_mut().expect("sleep");

@@ -1,5 +1,5 @@
-//! Files of a target, read piece by piece, and where its debug files are: inside its root, and those of debuginfod in
-//! tiptoe's own.
+//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, those
+//! of debuginfod in tiptoe's.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,21 +12,21 @@ use tiptoe_sys::host::procfs::Process;
 
 use crate::debuginfod;
 
-/// The debug files of one mapped file.
+/// Finds and reads the debug files of one mapped file.
 pub struct TargetFiles {
     process: Process,
-    /// The mapped file's path in the target's root.
+    /// The mapped file's path inside the target's root.
     path: PathBuf,
 }
 
-/// A file that other processes may change while it is read.
+/// A file that other processes may change while tiptoe reads it.
 struct Shared {
     file: Rc<File>,
     size: u64,
 }
 
-/// Returns the content of a target's file. Once a piece was read, it must not change, so that it is
-/// copied.
+/// Returns the content of a target's file. Pieces are copied, because a piece that was read must
+/// not change.
 pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
     let file = file.into();
     let size = file.metadata()?.len();
@@ -48,7 +48,7 @@ impl Pieces for Shared {
 }
 
 impl TargetFiles {
-    /// Returns the debug files of a file of this process.
+    /// Finds the debug files of a file that this process maps.
     pub fn new(process: Process, path: &Path) -> TargetFiles {
         TargetFiles {
             process,

@@ -1,7 +1,8 @@
-//! Injects into real programs: looping in the loader's and the allocator's own code, waiting in
-//! every kind of call, with every register in use, and with an injector that is killed.
+//! Injects into real programs: in the loader's and the allocator's code, in every kind of call,
+//! with every register in use, and with an injector that is killed.
 //!
-//! `TIPTOE_TEST_SCALE` multiplies the long tests; 1 is their full length, 0.004 the default.
+//! `TIPTOE_TEST_SCALE` multiplies the rounds of long tests; 1 is their full length, 0.004 the
+//! default.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -23,7 +24,7 @@ mod refusals;
 #[path = "inject/waits.rs"]
 mod waits;
 
-/// A page that a test and its target share.
+/// A page shared by a test and its target.
 struct Control {
     file: File,
     path: PathBuf,
@@ -98,7 +99,7 @@ impl Target {
         self.child.id()
     }
 
-    /// Waits until its first thread sleeps in a system call.
+    /// Waits until the target's first thread sleeps in a system call.
     fn wait_asleep(&self) {
         let path = format!("/proc/{}/syscall", self.pid());
         self.control.wait("a call", |_| {
@@ -107,7 +108,7 @@ impl Target {
         });
     }
 
-    /// Stops a looping target and checks the errors that it counted itself.
+    /// Ends a looping target, and checks that it counted no errors.
     fn finish(mut self) {
         let rounds = self.control.get(1);
         self.control
@@ -135,7 +136,7 @@ fn folder() -> &'static Path {
     })
 }
 
-/// Compiles tests/inject/NAME.c, once.
+/// Compiles tests/inject/NAME.c once.
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     static DONE: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::new(Vec::new());
     let mut done = DONE.lock().expect("no test panics in here");
@@ -154,7 +155,7 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// Returns the test's agent and its entry's offset.
+/// Returns the test's agent and the offset of its entry.
 fn agent() -> (Vec<u8>, u64) {
     let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,noexecstack"];
     let bytes = fs::read(compile("agent", &flags)).expect("agent");
@@ -249,8 +250,8 @@ fn scaled(full: u32) -> u32 {
     ((f64::from(full) * scale.unwrap_or(0.004f64)) as u32).max(3)
 }
 
-/// Asserts that all text pages, including the unused rest of segments' last pages, have the bytes
-/// of their files.
+/// Asserts that all text pages have the bytes of their files, in the unused rest of segments' last
+/// pages, too.
 fn assert_text_is_the_files(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem");
@@ -265,7 +266,7 @@ fn assert_text_is_the_files(pid: u32) {
         let (start, end) = words[0].split_once('-').expect("range");
         let hex = |word| u64::from_str_radix(word, 16).expect("number");
         let mut now = vec![0; (hex(end) - hex(start)) as usize];
-        // The target may call dlclose in between, and then dlopen again.
+        // The target may call dlclose and dlopen in between.
         let mut read = || memory.read_exact_at(&mut now, hex(start)).is_ok();
         let looked = (0..100).find_map(|_| match read() {
             true => Some(true),
@@ -293,8 +294,8 @@ fn is_mapped(pid: u32, line: &str) -> bool {
     maps.lines().any(|now| now == line)
 }
 
-/// Asserts that no thread, descriptor or mapping of ours is left except the agent and the stub's
-/// two pages.
+/// Asserts that the target has `threads` threads, and that only the agent and the stub's two pages
+/// are left of us.
 fn assert_clean(pid: u32, threads: usize) {
     let count = |folder| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))
@@ -319,7 +320,7 @@ fn attach_many(kind: &str) {
     let target = Target::start("loops", &[kind], 3);
     let entry = first(target.pid());
     for call in 2..=scaled(200) {
-        // Every other attach loads the agent again, under another name.
+        // Every other round loads the agent again, under another name.
         let existing = (call % 2 == 0).then_some(entry);
         attach(target.pid(), existing, PATIENT).unwrap_or_else(|error| panic!("{call}: {error}"));
     }
@@ -401,7 +402,7 @@ fn an_injector_may_be_killed_at_any_moment() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("the injector starts");
-            // Evenly spread moments: multiples of the golden section.
+            // Moments that are spread evenly: multiples of the golden section.
             step += 1;
             std::thread::sleep(Duration::from_micros(step * 618_034 % longest));
             injector.kill().expect("kill");

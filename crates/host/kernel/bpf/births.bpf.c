@@ -4,9 +4,9 @@
  * are created and exit: a thread inherits its parent's events.
  *
  * The kernel decides what a thread inherits somewhere within the clone(2) that makes it. A clone that began after
- * the opening gave its thread all events; one that ended before it gave none. One that overlaps the opening is a
- * race that cannot be decided, so it spoils the opening: tiptoe closes those events, and with them all that were
- * inherited.
+ * the opening gave its thread all events; one that ended before it gave none. One that overlaps the opening may
+ * have done either (a race), so it spoils the opening: tiptoe closes those events, which also closes the inherited
+ * ones.
  *
  * An opening is a number; a thread with events has them from exactly one. Times are those of CLOCK_MONOTONIC.
  *
@@ -28,7 +28,7 @@ enum {
 /* Settings, written before the program is loaded. */
 const volatile u32 process = 0;
 
-/* Threads that were born without events. */
+/* Threads born without events. */
 volatile u32 without;
 
 /* The opening of each thread's events; 0 if it was born without. */
@@ -66,7 +66,7 @@ struct {
 /* The size of one of a thread's ids. It has one in each PID namespace, the innermost last. */
 #define UPID 16
 
-/* Returns the id of a thread in our own namespace, which is its process's. */
+/* Returns a thread's id in tiptoe's PID namespace, which is its process's innermost one. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;

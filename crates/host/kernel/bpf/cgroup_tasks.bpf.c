@@ -25,7 +25,7 @@ struct tiptoe_known {
 	u32 is_ending;
 };
 
-/* Keyed by address, from a task's birth until its memory is freed. */
+/* Keyed by the task's address, from its birth until its memory is freed. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 1);
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* While a task is hidden from tracing, so are interrupts during it, which may report the end of another. */
+	/* An earlier task's. Its end was hidden, like all reports in an interrupt of a hidden task. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -216,7 +216,7 @@ int born(u64 *args)
 	return 0;
 }
 
-/* Much of a task's end is still to come. */
+/* The task still runs for a while. `ended` charges it for the last time. */
 SEC("tp_btf/sched_process_exit")
 int ending(u64 *args)
 {

@@ -159,7 +159,7 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* A found slot stays valid until a task is moved. A missing one may be found at any time. */
+/* A slot stays valid until a task is moved. OTHERS never is, because a slot may become free at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;
@@ -167,8 +167,8 @@ INLINE u32 moves_for(u32 slot)
 
 /*
  * Keeps the cgroup of a task that is scheduled out, if the task moved itself since it was scheduled in. Otherwise the
- * next switch to it would look the cgroup up again, and if the kernel hides that switch, only this tells where the
- * task's events belong.
+ * next switch to it would look the cgroup up again. If the kernel hides that switch, only the kept cgroup shows which
+ * one to charge.
  */
 INLINE void keep_cgroup(struct tiptoe_task *kept, const struct tiptoe_cpu *own, struct task_struct *task)
 {
@@ -200,7 +200,7 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 
 /*
  * Charges a task that was not seen to be scheduled in with its growth since its last report. The events since then
- * cannot be split, so it gets them all. Rare, and therefore out of line.
+ * cannot be split, so it gets them all. Rare, so out of line.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -252,7 +252,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one set are in the same cgroups. The idle tasks must be kept separate from all others. */
+	/* Tasks of one set are in the same cgroups. The idle tasks must be kept separate. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -282,7 +282,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* It was scheduled out without a report. */
+		/* The task ran after it was scheduled out: the kernel hid a switch. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task with its growth up to now, while no switch is possible; an unseen one to cgroup `id`. */
+/* Charges the running task with its growth, while no switch is possible; an unseen one to cgroup `id`. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;

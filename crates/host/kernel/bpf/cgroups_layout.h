@@ -55,7 +55,7 @@ struct tiptoe_cpu {
 	u64 set;
 	u64 id;
 	u32 slot;
-	/* Set inside a program that an interrupt could find at work. */
+	/* Set while a program that can be interrupted changes this. */
 	u32 busy;
 	/* Switches from a task not seen to be scheduled in; among these, from one without kept fields. */
 	u64 unseen;

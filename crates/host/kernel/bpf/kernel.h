@@ -15,7 +15,7 @@ typedef long long s64;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static __attribute__((always_inline))
 #define NO_INLINE static __attribute__((noinline))
-/* Marks a function that the verifier checks once, for any arguments, and not again for each call. */
+/* Marks a function that the verifier checks once, for any arguments. */
 #define GLOBAL __attribute__((noinline))
 
 /* Encode a map's type, sizes and flags in its BTF. */

@@ -17,7 +17,7 @@
 /* Returning 0 would hide the event from all others who count this tracepoint. */
 #define PASS 1
 
-/* The thread has it for writing, as far as reports show. */
+/* A wait's flag: the thread holds the lock for writing, as far as reports show. */
 #define WROTE (1 << 11)
 
 struct {

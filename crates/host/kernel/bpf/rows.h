@@ -9,7 +9,7 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* If less than this is left after the begin was recorded, the lock was free by then. */
+/* If a wait ended less than this after its begin was recorded, the lock was free by then. */
 #define FREE_NS 500
 #define SLOTS 4
 

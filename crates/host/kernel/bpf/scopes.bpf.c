@@ -14,7 +14,7 @@
 /* A task's flag: it is exiting, and will not be scheduled in again. */
 #define EXITING 4
 
-/* The most threads that are off the CPU at one time. */
+/* The most threads that are off the CPU at once. */
 #define THREADS 65536
 
 /* Settings, written before the programs are loaded. */

@@ -75,7 +75,7 @@ INLINE int read_memory(u64 *value, u64 at, u32 len)
 	return bpf_probe_read_user(value, 8, (void *)at);
 }
 
-/* In machine order; 0 for no register. */
+/* In the order of machine code; the last one is 0, for no register. */
 struct registers {
 	u64 of[NONE + 1];
 };

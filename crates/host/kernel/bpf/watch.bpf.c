@@ -361,7 +361,7 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		tell(cpu, &key, &access);
 }
 
-/* Returns whether this hit uses up the window's allowance, so that its event stops. */
+/* Returns whether this hit uses up the window's allowance, which stops its event. */
 INLINE int is_last(u32 slot, u32 counter)
 {
 	u32 first = counter, second = ALLOWED, third = IS_RESTING, fourth = IS_STRANGE;
@@ -378,7 +378,7 @@ INLINE int is_last(u32 slot, u32 counter)
 	*rested += 1;
 	if (counter == STRANGERS)
 		*strange = 1;
-	/* After the count, because tiptoe clears this flag and then reads the count. */
+	/* After `rests`, because tiptoe clears this flag and then reads `rests`. */
 	__sync_lock_test_and_set(resting, 1);
 	return 1;
 }

@@ -1,7 +1,7 @@
 //! Text in the columns of a terminal: how wide it is, where its lines end, and what is left out of a row.
 //!
 //! All widths are those of [`columns`]: escape sequences take none, and characters of East Asian scripts take two.
-//! No other module measures text, because a table that counted otherwise would not be aligned.
+//! No other module may measure text, because a table that mixes two measures is not aligned.
 
 use textwrap::core::display_width;
 use textwrap::{WordSplitter, WrapAlgorithm};
@@ -61,8 +61,8 @@ fn spaces(count: usize) -> String {
     " ".repeat(count)
 }
 
-/// Returns the name, without its middle if it takes more than `room` columns. A room below [`LEAST_NAME`] returns it
-/// whole, because nothing of it could be recognized.
+/// Returns the name, without its middle if it takes more than `room` columns. If `room` is below [`LEAST_NAME`], the
+/// name stays whole, because the rest could not be recognized.
 pub(crate) fn shortened(name: &str, room: usize) -> String {
     if columns(name) <= room || room < LEAST_NAME {
         return name.to_owned();
@@ -76,7 +76,7 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }
-    // A cut between a style and its end would colour what follows.
+    // Without styles, because a cut before a style's end would colour the text after it.
     format!("{}…", first_columns(&plain(text), room.saturating_sub(1)))
 }
 
@@ -188,7 +188,7 @@ fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace(JOINED, " ")).collect()
 }
 
-/// Returns a word, or, if it fits on no line, its parts as words.
+/// Returns a word. If it fits on no line, lines may end at its inner spaces.
 fn word_in(word: &str, room: usize) -> String {
     match columns(word) > room {
         true => word.replace(JOINED, " "),

@@ -1,9 +1,9 @@
 //! Tables whose columns are as wide as their cells.
 //!
-//! A row has numbers, words, a name, and remarks or a tail, which describe the name. A row that is wider than the
-//! terminal shrinks in this order: the tail moves to a line below, remarks are cut, spare columns are left out or, with
-//! a legend, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal
-//! show the rest. A name that does not fit alone loses its middle, because names of C++ and Rust differ at both ends.
+//! A row has numbers, words, a name, and remarks or a tail, which describe the name. If a row is wider than the
+//! terminal, the tail moves to a line below; then remarks are cut; then spare columns are left out or, if a legend
+//! explains them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider
+//! terminal show the rest. It loses its middle, because names of C++ and Rust differ at both ends.
 
 use crate::columns::{columns, cut, joined, left, right, shortened};
 use crate::number::counted;
@@ -28,9 +28,9 @@ pub(crate) struct Grid {
     name: String,
     /// The heading of the column after the name; empty without such a column.
     tail: &'static str,
-    /// The columns that are left out until all names fit, in this order.
+    /// The columns that are left out, in this order, until all names fit.
     spare: &'static [&'static str],
-    /// A column whose cells move to lines below the rows if they do not fit, and what explains it below the table.
+    /// A column whose cells move to lines below the rows if they do not fit, and the line that explains it.
     legend: Option<(&'static str, String)>,
     rows: Vec<GridRow>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// A sum in the first column, and a name for the rows that it sums.
+    /// A sum in the first column, and a name for the summed rows.
     Sum(String, String),
 }
 
@@ -96,8 +96,8 @@ impl Grid {
         self
     }
 
-    /// Adds a line below the table that explains a column. Cells of this column are never left out: if it does not fit,
-    /// they are below their rows.
+    /// Adds a line below the table that explains a column. Cells of this column that do not fit are printed below their
+    /// rows.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
@@ -203,7 +203,7 @@ impl Grid {
         lines.extend(below.flat_map(|below| options.wrapped(&below.label, &below.text)));
     }
 
-    /// Returns the heading and the row's cell of the column with a legend, if that column is left out.
+    /// Returns the heading and the row's cell of the column with a legend, if that column does not fit.
     fn legend_cell_without_room<'a>(
         &self,
         cells: &'a [String],

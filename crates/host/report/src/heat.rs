@@ -14,7 +14,7 @@ pub(crate) const HEAT: &str = "heat";
 
 /// The most cells of a line.
 const CELLS: i64 = 8;
-/// A cell, by the eighths of the row's fullest cell that it has.
+/// The characters of cells, by their counts in eighths of the row's highest count.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The cells of all lines of a table.
@@ -22,7 +22,7 @@ const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇',
 pub(crate) struct HeatScale {
     /// The coarsest scale of the rows' histograms.
     scale: u8,
-    /// The first bucket of that scale that any row has, and the last.
+    /// The first and the last bucket of that scale in any row.
     first: i64,
     last: i64,
 }
@@ -88,9 +88,9 @@ impl HeatScale {
     }
 }
 
-/// Returns the bucket of a coarser scale that holds this one.
+/// Returns the bucket of a coarser scale that contains this one.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
-    // From 62 on each bucket of 64 bits is 0 or -1.
+    // A shift by 62 already makes 0 or -1 of a bucket; one by 64 or more would overflow.
     bucket >> from.saturating_sub(to).min(62)
 }
 

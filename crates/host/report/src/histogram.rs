@@ -8,13 +8,13 @@ use crate::number::{grouped, share, time};
 use crate::style::Tone;
 use crate::{Options, event_name};
 
-/// The most rows of one histogram, so that a screen holds them with the heading.
+/// The most rows of one histogram, which with its heading must fit on a screen.
 const ROWS: i64 = 16;
 /// Columns before the bars.
 const LABELS: usize = 43;
 /// The most columns of a row, and their number if the terminal's width is unknown.
 const WIDTH: usize = 100;
-/// The last cell of a bar, by the number of its filled eighths.
+/// The last character of a bar, by the number of its filled eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 /// A range of times, and the number of times in it.

@@ -22,7 +22,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
             true => format!(">={}", time(hold.total_ns as f64)),
             false => time(hold.total_ns as f64),
         };
-        // In another process the lock may have another name; then the row has it.
+        // Another process may name the lock differently. Then the row has that name.
         let other_lock = match hold.lock == *lock {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),

@@ -14,7 +14,8 @@ pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(interval))
 }
 
-/// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events, and the rates of the busiest events.
+/// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events, and those of
+/// the busiest.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));

@@ -43,7 +43,7 @@ const fn column(heading: &'static str, cell: fn(Ends, &Latency) -> String) -> Co
     Column { heading, cell }
 }
 
-/// Formats a time that exists only if a call was timed; otherwise `-`.
+/// Formats a time; `-` if no call was timed.
 fn if_timed(calls: &Latency, ns: f64) -> String {
     match calls.histogram.total() {
         0 => "-".to_owned(),

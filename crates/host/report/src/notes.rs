@@ -1,15 +1,16 @@
-//! The notes of a report: those that say what is missing first, similar ones together, and of many similar ones the
-//! first few.
+//! The notes of a report. Warnings are first, similar notes are together, and of many similar ones only the first few
+//! are printed.
 //!
-//! A session has its notes as sentences, which a session of another version may phrase differently. So their kind is
-//! found by their words: two notes are of one kind if they differ only in the middle, where names are, or in numbers.
+//! A session has notes as sentences, which another version of tiptoe may have phrased differently. So their kind is
+//! derived from their words: two notes are of one kind if they differ only in the middle, where names are, or in
+//! numbers.
 
 use crate::number::grouped;
 use crate::{Options, printable};
 
 /// The number of notes of one kind that are printed.
 const SHOWN: usize = 3;
-/// Words of a note after which the numbers of the report are not what they seem.
+/// Words that make a note a warning: the report's numbers lack something, or mean something else.
 const WARNINGS: [&str; 25] = [
     "not counted",
     "not recorded",
@@ -37,16 +38,16 @@ const WARNINGS: [&str; 25] = [
     "cost excludes",
     "in windows",
 ];
-/// What every report says of the waits at its end, so that it is no warning.
+/// Words that make a note no warning, because every trace ends during some waits.
 const USUAL: &str = "not over when the trace ended";
 
-/// The notes of a run while it counts. The report has all of them again, so of similar ones only the first few are
-/// printed at once.
+/// The notes that are printed while the trace runs: of similar ones only the first few, because the report repeats
+/// all.
 #[derive(Debug, Default)]
 pub struct LiveNotes(Vec<(String, usize)>);
 
 impl LiveNotes {
-    /// Returns the line for a note; `None` if many similar ones were printed.
+    /// Returns the line for a note; `None` if enough similar ones were printed.
     pub fn line(&mut self, note: &str) -> Option<String> {
         let all = &mut self.0;
         let alike = |known: &(String, usize)| is_alike(&words(&known.0), &words(note));
@@ -114,7 +115,7 @@ fn by_kind<'a>(notes: &[&'a String]) -> Vec<Vec<&'a String>> {
     kinds.into_iter().map(|(_, all)| all).collect()
 }
 
-/// Returns the words of a note, with one word for all that contain digits.
+/// Returns the words of a note. Each word with a digit becomes `#`.
 fn words(note: &str) -> Vec<&str> {
     let word = |word| match str::contains(word, |c: char| c.is_ascii_digit()) {
         true => "#",
@@ -123,7 +124,7 @@ fn words(note: &str) -> Vec<&str> {
     note.split_whitespace().map(word).collect()
 }
 
-/// Returns whether two notes have most words in common, at their beginnings and at their ends.
+/// Returns whether two notes begin and end with the same words, and these are at least three fifths of the longer.
 fn is_alike(one: &[&str], other: &[&str]) -> bool {
     let least = one.len().min(other.len());
     let same = |(one, other): &(&&str, &&str)| one == other;

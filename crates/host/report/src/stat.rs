@@ -137,7 +137,7 @@ pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
-/// Returns a row. If it is too wide, its name and what follows are wrapped below the name.
+/// Returns a row. If it is too wide, the text from the name on is wrapped, and further lines begin below the name.
 fn row(at: &str, count: &Count, shared: &Shared, layout: &Layout) -> String {
     let cpu = count
         .cpu

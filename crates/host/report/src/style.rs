@@ -17,7 +17,7 @@ const DIM: f64 = 0.01;
 pub enum Tone {
     /// The names of columns or of parts of a text.
     Heading,
-    /// Something is not as it seems, or works in part.
+    /// Something is not as expected, or works only in part.
     Warning,
     /// Something failed, or does not work.
     Error,

@@ -36,7 +36,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// What all rows have in common. Only the heading has it, so that rows are narrower.
+/// What all rows share. It is in the heading, so that rows are narrower.
 struct Shared<'a> {
     /// The beginning of all events' names, such as `uprobe:redis-server:`.
     prefix: &'a str,
@@ -101,8 +101,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate: at most the trace's, because an event of several
-/// processes has the sum of their times.
+/// Returns the wall time for an event's rate: at most that of the trace, because `time_enabled_ns`
+/// of an event in several processes is their sum.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,

@@ -53,7 +53,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // If several rows have one thread, the heading has it, not the column.
+    // A thread that several rows share, if all do, is in the heading and not in the column.
     let shared = threads.first().filter(|first| {
         let is_shared = threads.iter().all(|thread| thread == *first);
         threads.len() > 1 && is_shared

@@ -17,8 +17,8 @@ const REGION: usize = 4 << 20;
 
 /// The memory of a thread's frames, aligned to its own size.
 ///
-/// The first frame is unused, except that its word 1 holds the highest position that frames ever had. The last page
-/// has no frames, but the thread's records of forced unwinding.
+/// The first frame is unused, except that its word 1 is the highest position that frames ever had. The last page has
+/// no frames; it has the thread's records of forced unwinding.
 #[derive(Clone, Copy)]
 pub struct Region {
     base: u64,
@@ -34,7 +34,7 @@ impl Region {
         Some(Region { base, end })
     }
 
-    /// Returns the region of a descriptor, if it has one.
+    /// Returns the region of a descriptor; `None` if it has none.
     pub fn of(shared: &Shared, index: usize) -> Option<Region> {
         Region::at(shared.region(index)?.load(Relaxed)) // Relaxed as in `give`
     }
@@ -43,11 +43,11 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread a region: that of the dead thread which had its slab before, or a new one.
+    /// Gives the calling thread a region: that of its slab's previous thread, which is dead, or a new one.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
-        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
-        // there.
+        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames in
+        // the region.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);
@@ -66,7 +66,7 @@ impl Region {
 
     /// Counts the calls of a dead thread as left.
     pub fn bury(&self, here: &CallSession) {
-        // That thread was not in this session, so its sets of words mean nothing.
+        // That thread was not in this session, so its sets of words mean nothing here.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -76,12 +76,12 @@ impl Region {
 
     fn words(&self) -> &'static [AtomicU64] {
         let count = REGION / size_of::<AtomicU64>();
-        // SAFETY: `give` mapped REGION bytes at `base`, writable and for good, and they are used only as atomics. A
+        // SAFETY: `give` mapped REGION bytes at `base`, writable and for ever, which are used only as atomics. A
         // forked child has its own copy.
         unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
     }
 
-    /// Returns the words of its frames, and those of its last page.
+    /// Returns the words of the frames, and those of the last page.
     fn parts(&self) -> (&'static [AtomicU64], &'static [AtomicU64]) {
         const FRAMES: usize = (REGION - PAGE) / size_of::<AtomicU64>();
         self.words().split_at(FRAMES)
@@ -103,7 +103,7 @@ impl Region {
         tls::set_frames(self.base + position as u64 * FRAME);
     }
 
-    /// Returns the position below which all frames ever were.
+    /// Returns the position that no frame ever reached.
     pub fn height(&self) -> usize {
         let height = self.words().get(1);
         height.map_or(0, |word| word.load(Relaxed) as usize)

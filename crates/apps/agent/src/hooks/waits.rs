@@ -1,7 +1,7 @@
 //! Prepares a system call in which the thread waits for signals, or under another mask.
 //!
 //! The kernel gets a copy of the mask without our signals, in the thread's own words. The copy must
-//! stay valid until the kernel has read it, and for a restarted call. Once the call is recorded,
+//! stay valid until the kernel has read it, also for a restarted call. By the record of the call
 //! the signal handler ([`signals`]) recognises that the thread is in it.
 
 use super::Frame;
@@ -10,7 +10,7 @@ use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
 /// The distance from the hook's return address to the end of the trampoline's jump to the system
-/// call. The jump's displacement is its last 4 bytes.
+/// call. The last 4 bytes of the jump are its displacement.
 const JUMP_END: u64 = 24;
 /// The length of a system call instruction.
 const SYSCALL: u64 = 2;
@@ -57,7 +57,7 @@ fn take(wanted: u64, frame: &Frame) -> Option<i64> {
     Some(signal as i64)
 }
 
-/// Returns the address after the system call, computed from the jump to it.
+/// Returns the address after the system call, computed from the trampoline's jump to the call.
 fn behind(frame: &Frame) -> u64 {
     let distance = (frame.back + JUMP_END - 4) as *const i32;
     // SAFETY: it reads the trampoline that called the hook, which is never unmapped.
@@ -78,8 +78,8 @@ impl Frame {
     }
 }
 
-/// Returns the mask or set as the program gave it, also if the hook is called again for the same
-/// call. `None` if there is none, or if the kernel refuses its size.
+/// Returns the program's mask or set, even if the hook is called again for the same call. `None` if
+/// there is none, or if the kernel refuses its size.
 fn given(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,

@@ -1,4 +1,4 @@
-//! Restores the program: probes first, then hooks, and the guards last.
+//! Restores the program: first the probes, then the hooks, at last the guards.
 
 use core::sync::atomic::Ordering;
 
@@ -15,8 +15,8 @@ use crate::text::SelfMemory;
 use crate::thread::is_owned;
 use crate::watches;
 
-/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no
-/// slab from here on, because the session's are taken away.
+/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no slab
+/// from now on, because the session's slabs are taken away.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -34,7 +34,7 @@ fn is_quiet(shared: &Shared) -> bool {
     !shared.plan().is_some_and(|plan| plan.allows_trap_bytes())
 }
 
-/// Restores the armed sites that `which` selects, a batch at a time. Returns true if all of them are restored.
+/// Restores the armed sites that `which` selects, in batches. Returns whether all of them are restored.
 fn restore(
     shared: &Shared,
     text: &SelfMemory,
@@ -59,8 +59,8 @@ fn restore(
     whole
 }
 
-/// Restores sites while threads run. If no trap byte may be written, sites that need one stay, as if their memory
-/// could not be written.
+/// Restores sites while threads run. Without permission for trap bytes, sites that need one stay, and are reported as
+/// if their memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     if !is_quiet(shared) {
         return patcher::disarm(text, sites, Manner::Running);
@@ -75,15 +75,15 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the hooks that may need trap bytes. Returns true if all of them are restored.
+/// Restores the hooks that may need trap bytes. Returns whether all of them are restored.
 fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     restore(shared, text, Manner::Running, |site| {
         site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     })
 }
 
-/// Restores the guards for which threads need not be stopped. The others stay while threads run: if the signals have
-/// no owner they only pass calls on, and the next session takes them over.
+/// Restores the guards for which threads need not be stopped. The others stay: once the signals have no owner they
+/// only pass calls on, and the next session takes them over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, Manner::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -97,15 +97,15 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back, after the last probe is removed. The guards must be last: there must
-/// be no trap byte without them, and no thread on its way into our signal handler. Before that `reblock` has tiptoe
-/// block in the kernel, for each thread, the signals that the thread believes to block. It returns whether the
-/// threads are stopped until `answer`.
+/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last: without
+/// them there must be no trap byte, and no thread on its way into our signal handler. Before that, `reblock` makes
+/// tiptoe block in the kernel, for each thread, the signals that the thread believes to block. It returns whether the
+/// threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
     let whole = restore_trapping(shared, &text);
-    // Remaining trap bytes still need their handler.
+    // Trap bytes that are left still need their handler.
     let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS) && !site.is_guard();
     let left = armed(shared).any(|(_, site)| is_left(&site));
     if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
@@ -137,9 +137,8 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`]. It waits while tiptoe
-/// lives, at most 12 s, because tiptoe gives up stopping all threads sooner. Returns whether tiptoe holds the threads
-/// stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] while tiptoe lives, at
+/// most 12 s: tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
@@ -151,15 +150,15 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
         if !is_owned(word) {
             break;
         }
-        // After a wake for the request every thread of the program is stopped until the answer.
+        // Once tiptoe has woken us for the request, every thread of the program is stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     Manner::Running
 }
 
-/// Restores all that a forked child inherited and gives its signals back, if it has one thread. Then no code of ours
-/// runs there, except the return thunks of calls that it is in. With more threads, any of which may be inside a
-/// patch, sites that need trap bytes stay.
+/// Restores everything that a forked child inherited, and gives its signals back, if it has one thread. Then no code
+/// of ours runs there, except the return thunks of open calls. With more threads, any of which may be inside a patch,
+/// sites that need trap bytes stay.
 pub fn forsake(shared: &Shared) {
     shared.forget_session();
     shared.claims.end();
@@ -174,8 +173,7 @@ pub fn forsake(shared: &Shared) {
     }
 }
 
-/// Restores what a forked child inherited that is now attached itself. This must be first. Runs on the borrowed
-/// thread.
+/// Restores what a forked child inherited when it is attached itself. Must be called first, on the borrowed thread.
 pub fn disown(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, Manner::Running, |site| {

@@ -1,4 +1,4 @@
-//! The agent thread's part of [`crate::libraries`].
+//! The part of [`crate::libraries`] that runs on the agent's thread.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,8 +10,8 @@ use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
 
-/// Begins a session. What an earlier one knew of libraries no longer holds, except that closed ones
-/// stay closed.
+/// Begins a session. What an earlier session knew of libraries is invalid now, except that closed
+/// ones stay closed.
 pub fn begin(shared: &Shared) {
     let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
     for index in tagged {
@@ -28,8 +28,8 @@ pub fn watch(shared: &Shared, plan: &Plan) -> u64 {
     0
 }
 
-/// Records which sites are in which library. A library without code was closed before tiptoe read
-/// it.
+/// Records which library contains which sites. An empty range of code means that the library was
+/// closed before tiptoe read it.
 pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     for index in 0..count {
         let here = plan.library(index);
@@ -65,7 +65,8 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// Patches one library. Returns false if other libraries have had sites there in between.
+/// Patches one library. Returns `false` if sites of other libraries were recorded at its addresses
+/// since.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
         [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words

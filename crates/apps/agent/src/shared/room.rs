@@ -6,8 +6,8 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory::{self, PAGE};
 
-/// One fresh mapping that is handed out page by page. There is one for everything, so that a process without room for
-/// all of it gets none and is unchanged.
+/// A fresh mapping that is handed out page by page. All state is in one mapping, so that a process without room for
+/// all of it gets none, and is unchanged.
 pub(super) struct Room {
     pub(super) at: usize,
     left: usize,
@@ -31,11 +31,11 @@ impl Room {
         Ok(at)
     }
 
-    /// Returns the next `count` of `T`.
+    /// Returns the next `count` values of `T`.
     pub(super) fn slice<T>(&mut self, count: usize) -> Result<&'static [T], Errno> {
         let at = self.bytes(Self::of::<T>(count))?;
         // SAFETY: these are fresh zeroed pages of the right length, handed out once, and never unmapped if `create`
-        // succeeds. All `T` used below are structs of atomics, for which zero is valid.
+        // succeeds. All `T` used are structs of atomics, for which zero is valid.
         Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
     }
 }

@@ -1,11 +1,11 @@
 //! Emulates a signalfd for SIGTRAP and SIGILL alone, made while they are ours.
 //!
-//! The kernel never has them pending. So such a descriptor is a pipe that is open for reading and
-//! writing at once, so that it never ends. It contains the records of held signals: a record in the
-//! pipe *is* the pending signal. It works only while we write to it, so a program that has one
-//! keeps its handlers and hooks when a session ends.
+//! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing at once
+//! so that it has no end of file. Its content is the held signals: a record in the pipe *is* the pending signal. It
+//! works only while the agent writes to it, so a program with such a descriptor keeps its handlers and hooks when a
+//! session ends.
 //!
-//! One that also reads other signals is the kernel's own: ours never arrive there.
+//! A signalfd that also reads other signals is the kernel's own, and ours never arrive there.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ const FIONREAD: usize = 0x541b;
 const RECORD: usize = 128;
 const WORDS: usize = RECORD / 4;
 
-/// The newest signalfd of a signal: its descriptor and its pipe's inode.
+/// The newest signalfd for a signal: its descriptor, and the inode of its pipe.
 struct Feed {
     fd: AtomicI32,
     pipe: AtomicU64,
@@ -36,7 +36,7 @@ const NONE: Feed = Feed {
 };
 
 static FEEDS: [Feed; 2] = [NONE; 2];
-/// The process that made them, because a forked child must not write to its parent's.
+/// The process that made the descriptors. A forked child must not write to its parent's.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
 /// Handles the program's signalfd call; `None` if the kernel must make it.
@@ -60,13 +60,13 @@ pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     Some(made.into())
 }
 
-/// Returns whether this process made a descriptor that is written to.
+/// Returns whether this process has made such a descriptor.
 pub fn in_use() -> bool {
     let maker = MAKER.load(Ordering::Relaxed); // Relaxed: this process's own, or another's
     maker != 0 && maker == getpid()
 }
 
-/// Opens a pipe whose only end is open both ways, at the lowest number.
+/// Opens a pipe with one end, which is open both ways, at the lowest free number.
 fn endless_pipe(flags: i32) -> Option<i32> {
     let mut ends = [0i32; 2];
     let at = ends.as_mut_ptr() as usize;
@@ -81,7 +81,7 @@ fn endless_pipe(flags: i32) -> Option<i32> {
     };
     let cloexec = flags as usize & 0o2000000;
     let args = [both as usize, read as usize, cloexec, 0, 0, 0];
-    // SAFETY: both descriptors are ours. The pipe's read end, which has the lower number, becomes a copy of the other.
+    // SAFETY: both descriptors are ours. The read end, which has the lower number, becomes a copy of the other.
     let kept = unsafe { call(nr::DUP3, args) }.ok();
     close(both);
     kept.map(|fd| fd as i32)
@@ -122,7 +122,7 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// Returns the descriptor of a signal, unless the program has reused it for another file.
+/// Returns the descriptor for a signal, unless the program has reused its number for another file.
 fn feed(signal: usize) -> Option<i32> {
     let feed = if signal == 4 {
         FEEDS.first()
@@ -134,8 +134,7 @@ fn feed(signal: usize) -> Option<i32> {
     (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)
 }
 
-/// Writes a held signal to its pipe; false if it has none. As in the kernel, one signal of a kind
-/// is enough.
+/// Writes a held signal to its pipe. Returns `false` if it has none. As in the kernel, one signal of a kind suffices.
 pub(super) fn offer(info: &Info) -> bool {
     let signal = info.signal as usize;
     let Some(fd) = feed(signal) else { return false };
@@ -147,7 +146,7 @@ pub(super) fn is_full(signal: usize) -> bool {
     feed(signal).is_some_and(|fd| find(fd, signal, false).is_some())
 }
 
-/// Removes a signal from its pipe.
+/// Removes a signal from its pipe, and returns it.
 pub(super) fn drain(signal: usize) -> Option<Info> {
     find(feed(signal)?, signal, true)
 }
@@ -161,7 +160,7 @@ fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     if waiting == 0 {
         return None;
     }
-    // The program's end may block, so another one is opened that does not.
+    // The program's end may block, so another one is opened, which does not.
     let end = path(fd, |path| open(path, NONBLOCK_CLOEXEC as i32).ok())?;
     let mut found = None;
     for _ in 0..waiting as usize / RECORD {

@@ -1,4 +1,4 @@
-//! What new programs and children inherit of the program's dispositions.
+//! What new programs and children inherit of the program's dispositions and masks.
 
 use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_action};
 use crate::thread::set_mask;
@@ -27,8 +27,8 @@ pub fn after_failed_exec(blocked: u64) {
     block(blocked, false);
 }
 
-/// Blocks our signals in the calling thread's kernel mask, or no longer. With none, as usual, it must make no call,
-/// because a child's filter may allow nothing but its exec.
+/// Blocks or unblocks our signals in the calling thread's mask in the kernel. For no signals, the usual case, it must
+/// make no call, because a child's filter may allow nothing but its exec.
 fn block(signals: u64, blocks: bool) {
     if signals != 0 {
         let mask = set_mask(u64::MAX);
@@ -40,8 +40,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Installs our handlers again in a child whose handlers the kernel dropped at its creation. The program's handler is
-/// recorded as dropped, unless the record is its parent's.
+/// Installs our handlers again in a child whose handlers the kernel dropped at its creation. Records the program's
+/// handler as dropped, unless the record is the parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {

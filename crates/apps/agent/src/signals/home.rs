@@ -1,5 +1,5 @@
-//! Whose memory this is. A child of vfork, or of a clone that shares the memory, runs here with its
-//! own process id. In a forked child the owner is wiped, so the signals have none.
+//! The owner of this memory. A child of vfork, or of a clone that shares the memory, runs here with
+//! its own process id. A fork wipes the owner, so a forked child's signals have none.
 
 use core::sync::atomic::Ordering;
 

@@ -1,9 +1,9 @@
-//! Holds back SIGTRAP and SIGILL that were sent to a program which blocks them, because the kernel
-//! does not hold them back for us.
+//! Holds back SIGTRAP and SIGILL that are sent while the program blocks them, because our kernel mask does not block
+//! them.
 //!
-//! A thread that holds one back races with a thread that begins to wait. One stores the signal and
-//! then reads the waiter, the other stores itself as the waiter and then reads the signal, with
-//! SeqCst fences in between. So at least one of them sees the other's store.
+//! A thread that holds a signal back races with a thread that begins to wait. One stores the signal and then reads
+//! the waiter, the other stores itself as the waiter and then reads the signal, with SeqCst fences in between. So at
+//! least one of them sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -15,12 +15,12 @@ use crate::tls;
 
 const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
-/// Marks the value of a signal that was passed on; its code is in the word before it.
+/// The mark, in a signal's value, that the signal was passed on. The word before it is the signal's code.
 const PASSED_ON: u32 = 0x7469_7074;
-/// Stands for a process that is writing the held signal's record; no process has this number.
+/// The number of no process: a record with it is being written.
 const WRITING: u32 = u32::MAX;
 
-/// Delivers the held signals that the calling thread just unblocked.
+/// Delivers the held signals that the calling thread has just unblocked.
 pub fn deliver_pending() {
     let blocked = tls::blocked();
     for signal in BOTH.into_iter().filter(|s| blocked & bit(*s) == 0) {
@@ -66,7 +66,7 @@ pub fn pending_set() -> u64 {
     BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
 }
 
-/// Takes a signal that was sent to this thread, otherwise one sent to the process.
+/// Takes a signal that was sent to this thread, or else one that was sent to the process.
 fn take(signal: usize) -> Option<Info> {
     let sender = tls::take_held(signal);
     if let Some(sender) = sender {
@@ -89,7 +89,7 @@ pub fn set_waiter(set: u64) {
     fence(Ordering::SeqCst);
 }
 
-/// Sends the process its held signals, because the signals are its own again.
+/// Sends the process its held signals, because the signals are the program's own again.
 pub fn send_held_process() {
     for (signal, slot) in BOTH.into_iter().zip(&BELIEVED) {
         if let Some(info) = slot.take() {
@@ -103,10 +103,10 @@ pub fn send_held_process() {
 }
 
 impl Info {
-    /// Returns what tgkill reports: the sender's process id and, above it, its user.
+    /// Returns the signal as tgkill would send it: `sender` is the sender's process id and, above it, the user.
     pub(super) fn from_sender(signal: usize, sender: u64) -> Info {
         let mut rest = [0; 29];
-        // They follow three numbers of 4 bytes, and 4 bytes of alignment.
+        // Both follow three numbers of 4 bytes, and 4 bytes of alignment.
         for (word, value) in rest.iter_mut().skip(1).zip([sender, sender >> 32]) {
             *word = value as u32;
         }
@@ -118,8 +118,8 @@ impl Info {
         }
     }
 
-    /// Returns the signal in a form that one thread may send to another. The kernel lets a thread claim only to
-    /// itself that kill or tgkill sent a signal, so the code must become sigqueue's.
+    /// Returns the signal in a form that one thread may send to another. The kernel lets a thread claim kill or
+    /// tgkill only for signals to itself, so the code becomes sigqueue's.
     pub(super) fn queued(&self) -> Info {
         let kept = self.code < 0 && self.code != SI_TKILL;
         Info {
@@ -128,7 +128,7 @@ impl Info {
         }
     }
 
-    /// Returns the signal as [`Info::queued`] does, with its own code saved in the value.
+    /// Returns the signal as [`Info::queued`] does, with its true code saved in the value.
     fn passed_on(&self) -> Info {
         let mut info = self.queued();
         if let [_, _, _, code, mark, ..] = &mut info.rest
@@ -157,7 +157,7 @@ impl Info {
 }
 
 impl ProgramSignal {
-    /// Takes the signal held for the process. A forked child has none of its parent's.
+    /// Takes the signal held for the process. A forked child cannot take its parent's.
     fn take(&self) -> Option<Info> {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return None; // Relaxed: otherwise the exchange decides
@@ -188,7 +188,7 @@ impl ProgramSignal {
     pub(super) fn hold_back(&self, info: &Info) {
         let signal = info.signal as usize;
         if fd::offer(info) {
-            // Its reader, or the thread that unblocks the signal, finds it there.
+            // The reader of the pipe, or the thread that unblocks the signal, takes it from there.
         } else if info.code == SI_TKILL {
             tls::hold(signal, info.sender());
         } else {
@@ -200,7 +200,7 @@ impl ProgramSignal {
         tls::recall(true);
     }
 
-    /// Keeps one signal of a kind, as the kernel does.
+    /// Keeps one signal of each kind, as the kernel does.
     fn keep(&self, info: &Info) {
         let pending = self.pending.load(Ordering::Relaxed); // Relaxed: the exchange decides
         if pending == WRITING || pending == getpid() {
@@ -219,7 +219,7 @@ impl ProgramSignal {
         self.pending.store(getpid(), Ordering::Release); // Release: pairs with the exchanges
     }
 
-    /// Sends it to the thread that waits for it, if that is another one.
+    /// Sends the held signal to the thread that waits for it, if that is another one.
     fn pass_on(&self, signal: usize) {
         let waiter = self.waiter.load(Ordering::Relaxed); // Relaxed: ordered by the fence
         if waiter != 0

@@ -1,7 +1,7 @@
-//! Handles a program that single-steps itself: it sets its trap flag, and each instruction raises SIGTRAP.
+//! Handles a program that single-steps itself: with its trap flag set, each instruction raises SIGTRAP.
 //!
-//! The thread then steps through trampolines and the agent as well. The program must see the addresses that it would
-//! see without us: each of its own instructions, once.
+//! The thread then steps through trampolines and the agent, too. The program must see the addresses that it would see
+//! without us: each of its own instructions, once.
 //!
 //! | the step ended at | the program's handler |
 //! |---|---|
@@ -25,7 +25,7 @@ enum End {
     Ours,
 }
 
-/// Calls `see` for a fault that the program must see, with the address that it would have without us.
+/// Calls `see` for a fault that the program must see, with the address that the fault would have without us.
 pub(super) fn shown(info: &Info, context: &mut Context, see: impl FnOnce(&mut Context)) {
     let here = context.register(RIP);
     match end(info, here) {
@@ -52,8 +52,8 @@ fn end(info: &Info, here: u64) -> End {
     copied(shared, here).map_or(End::Ours, End::Copy)
 }
 
-/// Returns the address of the instruction whose copy begins here. The first one of a site does not count, because the
-/// thread has seen it at the site before it jumped.
+/// Returns the address of the instruction whose copy begins here. A site's first instruction does not count: the
+/// thread has seen it at the site, before the jump.
 fn copied(shared: &Shared, here: u64) -> Option<u64> {
     let mut sites = (0..shared.table.len()).filter_map(|index| shared.table.site(index));
     let site = sites.find(|site| code(site).contains(&here))?;

@@ -1,7 +1,7 @@
-//! Reads the words of other threads, when a session ends.
+//! Reads the words of other threads when a session ends.
 //!
-//! A thread's block is found by its robust list, which libc keeps at a fixed offset in it. It is
-//! read as `text` reads, because the thread may end at any time, and its memory with it.
+//! A thread's block is found by its robust list, which libc puts at a fixed offset in the block. It
+//! is read as `text` reads, because the thread may end at any time, and its memory with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,10 +16,10 @@ use crate::tls;
 
 /// The offset of the robust list in a thread's block, plus 1; 0 if not known.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
-/// The size that no block exceeds.
+/// More than the size of any block.
 const BLOCK: u64 = 4096;
 
-/// Finds the offset of the robust list, from a thread of the program.
+/// Records the offset of the robust list, by the calling thread of the program.
 pub fn learn_layout() {
     let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
     if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {

@@ -1,4 +1,4 @@
-//! The handler of both signals: ours are handled first, then the program's.
+//! The handler of both signals, for our signals and the program's.
 
 use core::sync::atomic::Ordering;
 
@@ -24,11 +24,9 @@ pub struct TrapData {
     pub data: u64,
     /// The watched address.
     pub address: u64,
-    /// Whether the thread blocked the signal, and so has run on since.
+    /// Whether the signal was blocked at first, so that the thread has run on.
     pub is_late: bool,
-    /// The thread's instruction pointer.
     pub ip: u64,
-    /// The thread's flags.
     pub flags: u64,
     /// The thread's registers by their numbers in machine code.
     pub registers: [u64; 16],
@@ -57,8 +55,8 @@ impl TrapData {
     }
 }
 
-/// Returns whether a byte that traps when executed raised it: `int3`, or an invalid instruction. The kernel uses
-/// these codes for no other signal. The byte before the address would prove nothing, because a single step or a
+/// Returns whether a byte that traps when executed raised the signal: `int3`, or an invalid instruction. The kernel
+/// uses these codes for no other signal. The byte before the address would prove nothing, because a single step or a
 /// breakpoint may end anywhere.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
@@ -66,13 +64,13 @@ fn is_of_trap_byte(info: &Info) -> bool {
     [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
 }
 
-/// Returns whether the signal is a debug trap without a reason from the processor: no breakpoint, and no single step.
+/// Returns whether the signal is a debug trap for which the processor gave no reason: no breakpoint, and no single
+/// step.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
     (info.signal, info.code) == (5, TRAP_BRKPT)
 }
 
-/// Handles both signals.
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
@@ -100,7 +98,7 @@ pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Con
     deliver_more(context);
 }
 
-/// Delivers what was held back while a handler ran and is no longer blocked.
+/// Delivers signals that were held back while a handler ran and are no longer blocked.
 fn deliver_more(context: &mut Context) {
     while super::owned()
         && let Some((signal, info)) = take_pending(OURS & !tls::blocked())
@@ -111,7 +109,6 @@ fn deliver_more(context: &mut Context) {
     }
 }
 
-/// Handles a sent signal.
 fn sent(believed: &ProgramSignal, info: &Info, context: &mut Context) {
     let signal = info.signal;
     let bit = bit(signal as usize);
@@ -163,13 +160,13 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
         return false;
     }
     *rip = found.resume;
-    // SAFETY: the thread just executed an instruction on this page.
+    // SAFETY: the page can be read, because the thread has just executed an instruction of it.
     let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };
     if !shared.is_armed(found.index) {
         return true;
     }
     // A thread that traps inside the window was preempted there before the patch, and is no hit. But if our first
-    // byte is missing, another tracer's trap ran our first instruction, and the hit must be counted.
+    // byte is missing, another tracer's trap ran our first instruction, and this is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -182,7 +179,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
 }
 
 fn ask_rearm(shared: &shared::Shared) {
-    // A forked child has no segment, and no tiptoe to notify.
+    // A forked child has no segment, and no tiptoe to wake.
     if shared.is_home()
         && !shared.rearm.swap(true, Ordering::AcqRel)
         && let Some(owner) = shared.data().and_then(|data| data.owner())
@@ -191,8 +188,8 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program asked for, with `mask` in force. As in the kernel, a fault whose signal is
-/// blocked, also by its own handler, gets no handler, because that handler would cause the same fault for ever.
+/// Does with a signal what the program requested, with `mask` in force. As in the kernel, a fault whose signal is
+/// blocked, also by its own handler, is not handled, because the handler would cause the same fault for ever.
 fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
@@ -212,23 +209,23 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
     }
 }
 
-/// Calls the program's handler under the mask it asked for, in addition to `mask`. The call may never return: a
-/// siglongjmp sets the mask through its own hook.
+/// Calls the program's handler under its requested mask and `mask`. The call may never return: a siglongjmp sets the
+/// mask through its own hook.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
         _ => 0,
     };
     let inner = mask | action.mask | own;
-    context.mask |= tls::blocked(); // a handler finds it in its ucontext
+    context.mask |= tls::blocked(); // A handler finds its mask in its ucontext.
     tls::set_blocked(inner & OURS);
     set_mask(inner & !OURS);
     // SAFETY: the program installed this function for this signal.
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that is restored on return. Or the session may have ended, and then the
-    // kernel must get the program's whole mask.
+    // The handler may have changed the mask that its return restores. If the session has ended in it, the kernel must
+    // get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;

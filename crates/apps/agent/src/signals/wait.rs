@@ -1,11 +1,11 @@
-//! The system calls in which a thread waits for signals, or under a mask of its own, as the handler
-//! finds them.
+//! The system calls in which a thread waits for signals, or under a mask of its own, as the signal
+//! handler finds them.
 //!
-//! | the thread is | stage | the signal can |
+//! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
-//! | in the hook, or earlier | none | be held back, because the hook is called again and finds it |
-//! | after the hook, up to the `syscall` | before | end the call in its place |
-//! | after the `syscall`, with EINTR | interrupted | let it end, or have it made again |
+//! | in the hook, or earlier | none | may hold it back: the hook is called again and finds it |
+//! | after the hook, up to the `syscall` | before | may end the call in its place |
+//! | after the `syscall`, with EINTR | interrupted | lets the call end, or makes it again |
 
 use tiptoe_sys::raw::{call, nr};
 
@@ -13,23 +13,23 @@ use super::{Context, Info, OURS, RAX, RIP, RSI};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// Offsets from the hook's return address: where the hook has ended, and where the call is made.
+/// Offsets from the hook's return address: of the end of the hook, and of the call.
 const HOOK_BEHIND: u64 = 8;
 const CALL_MADE: u64 = 24;
 
-/// The place of a call's mask.
+/// The location of a call's mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MaskLocation {
-    /// The address of a mask in a register, by its index in a ucontext.
+    /// A register with the mask's address, by its index in a ucontext.
     Set(usize),
-    /// The address of a mask's address and length.
+    /// A register with the address of a pair: the mask's address, and its length.
     Pair(usize),
-    /// No mask: the set for which the call waits.
+    /// Not a mask: a register with the address of the set for which the call waits.
     Wanted(usize),
 }
 
 impl MaskLocation {
-    /// Returns the place for a system call, if it is such a wait.
+    /// Returns the location for a system call; `None` if it is no such wait.
     pub fn of(number: usize) -> Option<MaskLocation> {
         const R8: usize = 0;
         const R9: usize = 1;
@@ -60,7 +60,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Returns the wait of the thread that the handler interrupted.
+    /// Returns the wait of the thread that the signal interrupted.
     pub(super) fn of(context: &Context) -> Option<Wait> {
         let call = tls::call();
         let (rip, rax) = (context.register(RIP), context.register(RAX) as i64);
@@ -76,7 +76,7 @@ impl Wait {
         (call.behind != 0).then_some(Wait { call, stage, place })
     }
 
-    /// Returns the mask in force during the wait, as the program gave it.
+    /// Returns the mask in force during the wait, with the signals that the program put there.
     pub(super) fn mask(&self, context: &Context) -> Option<u64> {
         let mask = match self.place {
             MaskLocation::Set(at) => Mask::at(context.register(at)),
@@ -86,8 +86,8 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal with it. Once the call is made the kernel does so
-    /// itself.
+    /// Ends a sigtimedwait that wants this signal, with the signal as its result. Once the call is
+    /// made, the kernel does that.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.place, self.stage) else {
             return false;
@@ -105,8 +105,8 @@ impl Wait {
         true
     }
 
-    /// Ends the call, because a handler ran. Otherwise it would sleep although the signal it waited
-    /// for has arrived.
+    /// Ends the call, because a handler ran. Otherwise the call would sleep although its signal has
+    /// arrived.
     pub(super) fn interrupt(&self, context: &mut Context) {
         self.end(EINTR, context);
     }
@@ -116,8 +116,8 @@ impl Wait {
         context.set_register(RIP, self.call.behind);
     }
 
-    /// Continues without a visible effect: an interrupted call is made again, unless another signal
-    /// is pending that interrupts it, too.
+    /// Continues without a visible effect: an interrupted call is made again, unless another
+    /// pending signal would interrupt it, too.
     pub(super) fn go_on(&self, context: &mut Context) {
         let mut pending = 0u64;
         let at = &raw mut pending as usize;

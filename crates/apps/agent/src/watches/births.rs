@@ -1,10 +1,9 @@
-//! Makes the creation of threads wait while breakpoints are opened. Otherwise it would race: a thread that is created
-//! while its parent's events are opened, one after the other, would inherit only some of them.
+//! Makes the creation of threads wait while breakpoints are opened. Otherwise there is a race: a thread that is
+//! created while its parent's events are opened, one after the other, would inherit only some of them.
 //!
-//! A thread that creates another by libc calls [`before`] before the system call, and waits there. Calls made earlier
-//! must have ended. Nothing reports that, so the list of threads is read until no new one has appeared for a while.
-//! If a call takes longer all the same, or is not libc's, its thread is found later, and then all events are opened
-//! again.
+//! Before a thread creates another by libc, it calls [`before`], and waits there. Calls made earlier must have ended,
+//! which nothing reports. So the list of threads is read until no new one has appeared for a while. If a call takes
+//! longer, or is not made by libc, its thread is found later, and then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -15,22 +14,22 @@ use crate::tasks;
 
 /// Not 0 while creations wait.
 static ON_HOLD: AtomicU32 = AtomicU32::new(0);
-/// The longest wait of a creation, as a number of pieces.
+/// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// The interval between readings of the list, and how many in a row must show no new thread: 10 ms.
+/// The interval of readings of the list. [`LOOKS`] in a row must show no new thread: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// Makes each thread wait before it creates another, until this is dropped, but at most 250 ms.
+/// While this exists, each thread waits before it creates another, at most 250 ms.
 pub struct CreationHold;
 
 impl CreationHold {
-    /// Waits until creations in progress have ended, if there can be any.
+    /// Waits until creations in progress have ended, if there may be any.
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: the store must precede the readings of the list in `settle`. A thread that misses the store in
-        // `before` creates its thread at once, so that these readings can wait for it.
+        // SeqCst: the store must precede the readings of the list in `settle`. A thread that misses it in `before`
+        // creates its thread at once, and these readings see that thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
@@ -47,7 +46,7 @@ impl Drop for CreationHold {
     }
 }
 
-/// Lets all creations run, because a session begins.
+/// Ends any hold, because a session begins.
 pub fn begin() {
     ON_HOLD.store(0, SeqCst);
 }
@@ -63,7 +62,7 @@ pub fn before() {
     }
 }
 
-/// Returns whether the program has one thread, besides the agent's.
+/// Returns whether the program has only one thread besides the agent's.
 pub(super) fn is_alone() -> bool {
     let mut threads = 0;
     tasks::each(|_| threads += 1);

@@ -1,4 +1,4 @@
-//! Opens breakpoints by perf_event_open(2), with words in place of the kernel's record.
+//! Opens breakpoints by perf_event_open(2). The kernel's record is given as words.
 
 use tiptoe_sys::raw::{Errno, call, nr};
 use tiptoe_wire::WatchTarget;
@@ -6,7 +6,7 @@ use tiptoe_wire::WatchTarget;
 const PERF_TYPE_BREAKPOINT: u64 = 5;
 /// The used bytes of perf_event_attr, up to `sig_data`.
 const ATTR_BYTES: u64 = 128;
-/// The event does not count yet.
+/// The flag of an event that does not count yet.
 pub const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -14,13 +14,14 @@ const EXCLUDE_HV: u64 = 1 << 6;
 const INHERIT_THREAD: u64 = 1 << 35;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 const SIGTRAP: u64 = 1 << 37;
-/// Children of the thread inherit the event, until an exec, and a hit raises SIGTRAP.
+/// The flags of an event that a thread's children inherit until an exec, and whose hits raise
+/// SIGTRAP.
 pub const FLAGS: u64 = INHERIT | INHERIT_THREAD | REMOVE_ON_EXEC | SIGTRAP;
 const CLOEXEC: usize = 8;
 /// The access bit of a breakpoint at code.
 pub const EXECUTE: u8 = 4;
 
-/// Returns perf_event_attr of a breakpoint.
+/// Returns the perf_event_attr of a breakpoint.
 pub fn attr(watched: &WatchTarget, flags: u64, data: u64) -> [u64; ATTR_BYTES as usize / 8] {
     let mut attr = [0; ATTR_BYTES as usize / 8];
     let words = [
@@ -47,7 +48,6 @@ pub fn attr(watched: &WatchTarget, flags: u64, data: u64) -> [u64; ATTR_BYTES as
     attr
 }
 
-/// Opens the event of a thread.
 pub fn perf_event_open(attr: &[u64], tid: u32) -> Result<i32, Errno> {
     let at = attr.as_ptr() as usize;
     let anywhere = -1isize as usize;

@@ -1,6 +1,6 @@
 //! Handles debug traps whose reason was lost. A virtual machine lost it for a few accesses in a million, while
-//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`,
-//! and otherwise SIGTRAP would end the program.
+//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`.
+//! If it were passed on, SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,11 +10,11 @@ use crate::text;
 
 const INT1: u8 = 0xf1;
 
-/// Handles a SIGTRAP without a reason, at `ip`. Returns true if it is not the program's own.
+/// Handles a SIGTRAP without a reason, at `ip`. Returns whether to drop it, because it is not the program's own.
 pub fn take_stray(ip: u64) -> bool {
     // Relaxed: the agent's thread wrote it before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);
-    // The program's own `int1` leaves the pointer after itself, or at itself under KVM on AMD.
+    // The program's own `int1` leaves the instruction pointer after itself, or under KVM on AMD at itself.
     if SLOT.load(Relaxed) == 0 || is_own(ip.wrapping_sub(1)) || is_own(ip) {
         return false;
     }
@@ -26,7 +26,7 @@ pub fn take_stray(ip: u64) -> bool {
     true
 }
 
-/// Returns the byte at an address, which may not be mapped.
+/// Returns the byte at an address; `None` if nothing is mapped there.
 fn byte(address: u64) -> Option<u8> {
     let mut byte = [0];
     text::read_directly(address, &mut byte).then_some(byte[0])

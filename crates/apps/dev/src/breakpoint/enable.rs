@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one of the kernel's breakpoints, over sleeping and running threads. This involves
-//! no accounting, because a slot is held from open to close, enabled or not.
+//! `enable`: disables and enables one kernel breakpoint that sleeping and running threads inherit. Accounting takes
+//! no part, because a slot is held from open to close, enabled or not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, median_and_spread};
 
-/// How long the threads have to start.
+/// The time that the threads get to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// The measurement and its length.
+/// What `enable` measures, and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Enable {
-    /// How often it is disabled and enabled.
+    /// How often the breakpoint is disabled and enabled.
     pub repeat: u32,
     /// The number of sleeping threads.
     pub passive: u32,
     /// The number of running threads.
     pub active: u32,
-    /// How often the whole is measured.
+    /// How often all of it is measured.
     pub rounds: usize,
 }
 
@@ -75,7 +75,7 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // This is a thread of its own, so that only its threads inherit.
+            // Needs a thread of its own, so that only that thread's children inherit.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {

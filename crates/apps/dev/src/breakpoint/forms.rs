@@ -1,4 +1,4 @@
-//! The forms of accounting that are compared.
+//! The forms of accounting to compare.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use tiptoe_breakpoint::{Accounting, Geometry, Registers, Request, Side};
 use tiptoe_kernel::watchpoints::Futex;
 
-/// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
     /// The calls without accounting.
@@ -28,7 +27,7 @@ impl Form {
     }
 }
 
-/// The operations of all forms.
+/// The operations that each form has.
 pub(super) trait Slots: Sync {
     fn reserve(&self, request: &Request) -> bool;
     fn release(&self, request: &Request);
@@ -36,7 +35,7 @@ pub(super) trait Slots: Sync {
     fn waited_ns(&self) -> u64;
 }
 
-/// Accounting switched off.
+/// The form without accounting.
 pub(super) struct Off;
 
 impl Slots for Off {
@@ -72,14 +71,14 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
-/// The words of both forms that have any.
+/// The words of the two forms that need some.
 pub(super) struct Storage {
     geometry: Geometry,
     words: [Vec<AtomicU64>; 2],
 }
 
 impl Storage {
-    /// Returns storage for this many reservations at once; `None` if the numbers are invalid.
+    /// Returns storage for this many simultaneous reservations; `None` if the numbers are invalid.
     pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
         let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {
@@ -105,7 +104,7 @@ impl Storage {
     }
 }
 
-/// An action with any form, compiled for each.
+/// An action that is compiled for each form.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -1,13 +1,13 @@
 //! `queue`: simulates the cost of accounting on more CPUs than this machine has. The critical sections, the locks and
 //! the transfers between CPUs are measured in the same run, and the waits follow from them.
 //!
-//! Each CPU has one thread that reserves and releases, as in `stress`. Up to this machine's number of CPUs `stress`
+//! Each CPU has one thread that reserves and releases, as in `stress`. Up to this machine's number of CPUs, `stress`
 //! itself is measured, too, so that the simulation can be compared with it.
 //!
-//! A simulation is as uncertain as its inputs. So these are measured several times, each time is simulated with random
-//! numbers of its own, and the spread of a simulated row is half the range of the results.
+//! A simulation is as uncertain as its inputs. So the inputs are measured several times, each calibration is
+//! simulated with its own random numbers, and the spread of a simulated row is half the range of the results.
 //!
-//! The simplifications flatter the one mutex: a cache line's transfer takes as long with 256 CPUs as with two, and no
+//! The simplifications favour the one mutex: a cache line's transfer takes as long with 256 CPUs as with two, and no
 //! cache is ever too small.
 
 mod load;
@@ -27,24 +27,24 @@ use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
 
-/// Events before the measured part of a simulation, and in it.
+/// The events before the measured part of a simulation, and those in it.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
-/// How often the inputs are measured, and each case is simulated.
+/// How often the inputs are measured, and so each case is simulated.
 const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 
-/// The simulation, and how its inputs are measured.
+/// What to measure, and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
     /// The most CPUs.
     pub cpus: u32,
-    /// Pairs in a hundred that are for a CPU; 0, 1 and 10 if `None`.
+    /// The percentage of pairs that are for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// Slots of a CPU.
+    /// The slots of a CPU.
     pub slots: u32,
     /// The mean time of a thread's other work before a pair.
     pub work_ns: u32,
-    /// The time to transfer a cache line between two CPUs; measured if `None`, for which there must be two.
+    /// The time to transfer a cache line between two CPUs. Measured if `None`, which needs two CPUs.
     pub line_ns: Option<f64>,
     /// How often everything is measured.
     pub rounds: usize,
@@ -52,10 +52,10 @@ pub struct Queue {
     pub ms: u32,
 }
 
-/// The share of its CPU that a thread which never waits must have had; otherwise other programs ran there.
+/// The share of its CPU that a thread which never waits must get. If it gets less, other programs ran there.
 const OWN: f64 = 0.95;
 
-/// Both forms that take locks.
+/// The forms that take locks.
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
 
 /// Returns accounting of the product's size, for this many CPUs.
@@ -103,7 +103,7 @@ impl Queue {
         Ok(table)
     }
 
-    /// Simulates a case once with the inputs of each calibration.
+    /// Simulates a case once for each calibration.
     fn simulated(
         &self,
         calibrations: &[Prices],
@@ -194,7 +194,8 @@ impl Queue {
     }
 }
 
-/// Measures the same on this machine. Uses only the rounds in which threads had CPUs to themselves, if there are any.
+/// Measures the same case on this machine. Uses only the rounds in which threads had CPUs to themselves, if there are
+/// any.
 fn measured(
     stress: &Stress,
     form: Form,

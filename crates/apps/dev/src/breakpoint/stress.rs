@@ -1,8 +1,8 @@
-//! `stress`: each thread reserves and releases for itself, and nothing else. A percentage of the pairs is for a CPU.
+//! `stress`: each thread only reserves and releases, for itself. A percentage of the pairs is for a CPU.
 //!
-//! Times are by the wall clock, of pinned threads that begin together ([`crate::together`]). They include checks of a
-//! held lock, and sleeps. The share of waiting has both; the share asleep is that of the threads' own time without a
-//! CPU, if no other program had it.
+//! Times are wall time of pinned threads that begin together ([`crate::together`]), with checks of held locks and
+//! sleeps. The waiting share has both checks and sleeps; the share asleep is the time without a CPU, which assumes
+//! that no other program ran.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
 use crate::together::together;
 
-/// Pairs between two checks of the end flag. It must be a multiple of 100, so that percentages are exact.
+/// The pairs between two checks of the end flag. Must be a multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
 
-/// The measurement and its length.
+/// What to measure, and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Stress {
     /// The most threads.
     pub threads: u32,
-    /// Pairs in a hundred that are for a CPU; 0, 1 and 10 if `None`.
+    /// The percentage of pairs that are for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// Slots of a CPU.
+    /// The slots of a CPU.
     pub slots: u32,
     /// The number of CPUs in the accounting.
     pub cpus: u32,
@@ -35,7 +35,6 @@ pub struct Stress {
     pub ms: u32,
 }
 
-/// The case of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct StressCase {
     cpu_targets: u32,
@@ -46,13 +45,13 @@ struct StressCase {
 /// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// The wall time that a pair takes of its thread.
+    /// The wall time of a pair.
     pub(super) ns: f64,
-    /// Its CPU time.
+    /// The CPU time of a pair.
     pub(super) cpu_ns: f64,
-    /// The share of the time in which threads waited for each other.
+    /// The share of time in which threads waited for each other.
     pub(super) waiting: f64,
-    /// The share of the time in which they slept.
+    /// The share of time in which they slept.
     pub(super) asleep: f64,
 }
 
@@ -121,7 +120,6 @@ impl Stress {
         ))
     }
 
-    /// Measures one case once.
     pub(super) fn once(
         &self,
         form: Form,
@@ -170,7 +168,7 @@ impl Act<Measured> for Pairs {
     }
 }
 
-/// Returns a thread's requests in a batch: a percentage of them, evenly spread, for CPUs in turn.
+/// Returns a thread's requests of a batch. A percentage of them, evenly spread, is for CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

@@ -1,10 +1,10 @@
 //! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`: `parallel` workers take
 //! batches, and a batch creates its threads, wakes them and joins them.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` has the
-//! same calls with accounting off. So the price of accounting is the difference of `tiptoe` and `ideal` in the same
-//! round, and its interval says how much of it is chance. For comparison there are `none`, the threads alone, and
-//! `kernel`, the kernel's events, which each thread inherits. Each case is also printed as perf prints it.
+//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` makes
+//! the same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the
+//! same round; its interval shows how much of it is chance. For comparison there are `none`, the threads alone, and
+//! `kernel`, whose threads inherit kernel events. Each case is also printed in perf's form.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,12 +18,12 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, interval, median_and_spread};
 
-/// The measurement and its length.
+/// What to measure, and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
     /// The number of batches, over all workers.
     pub repeat: u32,
-    /// The slots, or breakpoints, of each thread.
+    /// The slots of each thread, or its breakpoints.
     pub breakpoints: u32,
     /// The number of workers.
     pub parallel: u32,
@@ -33,7 +33,7 @@ pub struct Thread {
     pub rounds: usize,
 }
 
-/// What each thread does in addition.
+/// What the threads of a case do in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Case {
     None,
@@ -81,7 +81,7 @@ impl Thread {
         let mut measured: BTreeMap<Case, Vec<Measured>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
-                // Reversed in every other round, so that no case is always the one after another.
+                // Every other round is reversed, so that no case always follows the same other one.
                 let turn = match round.is_multiple_of(2) {
                     true => turn,
                     false => cases.len() - 1 - turn,
@@ -142,7 +142,7 @@ impl Thread {
         table.lines.extend(lines);
     }
 
-    /// Returns what `perf bench breakpoint thread` prints for these numbers, after a line that names the case.
+    /// Returns what `perf bench breakpoint thread` prints for this number, after a line that names the case.
     fn as_perf(&self, case: &str, us_per_op: f64) -> [String; 7] {
         let ops = f64::from(self.repeat) * f64::from(self.threads);
         let each = us_per_op * f64::from(self.parallel);
@@ -161,7 +161,7 @@ impl Thread {
     }
 }
 
-/// Adds notes: how much more each case takes than `ideal` in the same rounds.
+/// Adds notes: how much longer each case takes than `ideal` in the same rounds.
 fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<Measured>>) {
     let ideal = measured.get(&Case::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);
@@ -191,7 +191,7 @@ fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<Measured>>) {
     }
 }
 
-/// Runs work in a thread of its own, so that no other thread inherits from it.
+/// Runs work on a thread of its own, so that no other thread inherits events from it.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -207,7 +207,7 @@ impl Act<Measured> for Thread {
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    // Relaxed: the number itself is all that a worker needs.
+                    // Relaxed: a worker needs nothing but the number.
                     let next = || {
                         let order = Ordering::Relaxed;
                         batches.fetch_update(order, order, |left| left.checked_sub(1))
@@ -231,7 +231,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: a unique number is all that a thread needs.
+                // Relaxed: a thread needs nothing but a unique number.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));
@@ -241,7 +241,7 @@ impl Thread {
         });
     }
 
-    /// Runs one thread of a batch.
+    /// Runs one thread of a batch, from its begin to its end.
     fn live(&self, slots: &impl Slots, task: u64, is_done: &AtomicU32) {
         let request = |holder: u32| {
             let target = Target::Task { task, cpu: None };
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Regression: the price was a pair of a hot loop divided by a thread's time.
+    /// Regression: the price was that of a pair in a hot loop, divided by a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| Measured {

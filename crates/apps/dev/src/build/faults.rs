@@ -6,12 +6,11 @@ use crate::options::Options;
 use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("faults.c");
-/// Threads for each CPU.
+/// The threads for each CPU.
 const PER_CPU: u32 = 4;
-/// Mappings of each thread for each requested ms.
+/// The mappings of each thread for each requested ms.
 const PER_MS: u32 = 250;
 
-/// The running program.
 pub(super) struct FaultLoad {
     program: Program,
     threads: u32,
@@ -30,7 +29,6 @@ impl FaultLoad {
         })
     }
 
-    /// Runs it once.
     pub(super) fn run(&mut self) -> Result<BuildCost, Error> {
         let question = format!("faults {} {}", self.threads, self.mappings);
         Ok(BuildCost {
@@ -39,7 +37,6 @@ impl FaultLoad {
         })
     }
 
-    /// Returns a description for notes.
     pub(super) fn about(&self) -> String {
         let (threads, mappings) = (self.threads, self.mappings);
         format!(

@@ -12,10 +12,10 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// The events that perf counts; larger numbers repeat them.
+/// The events that perf counts. Larger numbers repeat them.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that are read at each switch to another cgroup. The first must be a clock, with which its times are
-/// compared.
+/// The events that are read at each switch to another cgroup. The first must be a clock, whose count is compared with
+/// its times.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
@@ -26,7 +26,7 @@ const READ: [&str; 4] = [
 const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch { \
      @ns[cgroup] = sum(nsecs - @last[cpu]); @switches[cgroup] = count(); @last[cpu] = nsecs; }";
 
-/// The tool that counts.
+/// What counts while the tasks switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Nobody,
@@ -38,11 +38,11 @@ pub(super) enum Case {
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe, which reads this many events; with none it reads from tasks.
+    /// tiptoe, which reads this many events; with none it reads the tasks' own counts.
     Tiptoe {
         events: usize,
     },
-    /// tiptoe without events, which counts at switches on each CPU.
+    /// tiptoe without events, which counts on each CPU at switches.
     PerCpu,
 }
 
@@ -64,10 +64,10 @@ impl Case {
     }
 }
 
-/// A counter that counts until this is dropped.
+/// The counting, which stops when this is dropped.
 pub(super) enum Counting {
     Nobody,
-    /// The system's first, if it is counted.
+    /// The set of the system first, if there is one.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -77,7 +77,7 @@ pub(super) enum Counting {
 }
 
 impl Counting {
-    /// Starts to count this many cgroups, and their parent.
+    /// Starts to count for this many cgroups, and their parent.
     pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
         Ok(match case {
             Case::Nobody => Counting::Nobody,
@@ -92,7 +92,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does for each interval. What another process counts it reads itself.
+    /// Reads all counts, as the tool does for each interval. Does nothing for a tool that reads by itself.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Nobody | Counting::Bpftrace(_) => {}
@@ -109,7 +109,7 @@ impl Counting {
         Ok(())
     }
 
-    /// Returns how long the system's clock did not count since it was enabled, on the CPU of the tasks.
+    /// Returns how long the system's clock event has not counted since it was enabled.
     pub(super) fn blind_ns(&self) -> Result<f64, Error> {
         let set = match self {
             Counting::Sets(sets) => &sets[0],
@@ -127,7 +127,7 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // Both fail only if it has ended by itself.
+            // Both calls fail only if it has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::temporary::TemporaryGuard;
 use crate::workshop::failed;
 
-/// A cgroup with children `c0` and so on. They are removed when this is dropped, or when a signal ends the process.
+/// A cgroup with the children `c0`, `c1`, … They are removed when this is dropped, or when a signal ends the process.
 pub(super) struct Folder {
     cgroup: TemporaryGuard,
     /// The mount point, and the tree below it.
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
-    /// Whether perf's events of cgroups can use them.
+    /// Whether perf's events can count for these cgroups.
     pub(super) is_perfs: bool,
 }
 

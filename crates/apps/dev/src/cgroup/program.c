@@ -1,12 +1,13 @@
 // Tasks in cgroups that wake each other on one CPU. Each question is a line, and each answer a number:
 //   ring DIR TASKS CGROUPS   starts TASKS processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
-//   hops COUNT               hands it on COUNT times; ns per hop
-//   stop                     ends them; 1
-//   serve DIR WORKERS MS     as many clients in our own cgroup ask WORKERS in DIR/c0 …, each of another kind, for MS; the
-//                            time to an answer in ns: the mean of each worker, and the geometric mean of these
+//   hops COUNT               hands the byte on COUNT times; ns per hop
+//   stop                     ends these processes; 1
+//   serve DIR WORKERS MS     clients in our own cgroup ask WORKERS of different kinds in DIR/c0 … for MS; the response time
+//                            in ns, as the geometric mean of the workers' means
 //   births DIR KIND COUNT    a task in DIR/c0 makes COUNT processes (KIND p) or threads (t), one after the other; the
 //                            mean time to make one, in ns
-//   ends                     the mean time from the last instruction of one of these until it was waited for, in ns
+//   ends                     the mean time from the last instruction of one of these tasks until its parent has waited
+//                            for it, in ns
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <math.h>
@@ -143,7 +144,7 @@ static void work(enum kind kind, int other) {
     }
 }
 
-// Answers at one end of a socket. Of a worker that hands on, the second process is in the same cgroup.
+// Answers at one end of a socket. The second process of a worker is in the worker's cgroup.
 static void answer(enum kind kind, int requests) {
     int ends[2] = {-1, -1};
     char byte;

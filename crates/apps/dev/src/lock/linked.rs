@@ -1,8 +1,8 @@
-//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock beside the bare lock's and std's, and the
-//! throughput of threads that contend for one.
+//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock, beside those of the bare lock and of std,
+//! and the throughput of threads that contend for one.
 //!
-//! `wrapped` has no hook and the bare lock's instructions, `waits` keeps a histogram of waits, `order` checks the
-//! order of locks. In the rows `pair_within` another lock is held, otherwise none is.
+//! `wrapped` has the instructions of the bare lock and no hook, `waits` keeps a histogram of waits, `order` checks
+//! the order of locks. In the rows `pair_within` another lock is held.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,13 +23,13 @@ use crate::turns::{CaseResults, in_turns, ratio};
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
-/// Pairs between two readings of the clock.
+/// The pairs between two readings of the clock.
 const PAIRS: u32 = 1_000;
-/// Steps of a section: some 150 ns, as in `convoy`.
+/// The steps of a section: about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// The numbers of threads that contend are 2, 4 and so on, to this many and to all CPUs.
+/// The numbers of contending threads are 2, 4 and so on, up to this one or to all CPUs.
 const FEWEST: u32 = 8;
-/// The case with which all others are compared.
+/// The case that the others are compared with.
 const BARE: &str = "parking_lot";
 
 /// A mutex of any implementation.
@@ -51,7 +51,7 @@ impl Mutex for std::sync::Mutex<u64> {
     }
 }
 
-/// A case, and the function that measures it for a time.
+/// A case: its name, and the function that measures it.
 type Case<M> = (&'static str, M);
 type Alone = fn(Duration) -> f64;
 type Together = fn(u32, Duration) -> f64;
@@ -141,10 +141,9 @@ fn thread_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the time of a pair, in nanoseconds of this thread's CPU time.
+/// Returns the time of a pair, in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // The lock is aligned, because a lock and its value in two cache lines take longer, and the start of the stack is
-    // random.
+    // Aligned, because a lock and its value take longer in two cache lines, and the stack begins at a random address.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
@@ -164,7 +163,7 @@ fn pair_within<M: Mutex>(time: Duration) -> f64 {
     OwnLines::<M>::default().0.with(|_| pair::<M>(time))
 }
 
-/// Returns the time of a section of contending threads, in nanoseconds of wall time.
+/// Returns the time of a section of contending threads, in ns of wall time.
 fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     let (lock, over) = (OwnLines::<M>::default(), OwnLines(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
@@ -188,13 +187,13 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // All threads have ended. A reading before that would have had to wait for the lock.
+    // All threads have ended. An earlier reading would have had to wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does steps that each depend on the one before: the same code, at the same address, for all cases. It must use only
-/// registers, because the time until a word of the stack can be read again depends on where the caller's stack is.
+/// Does dependent steps: the same code, at the same address, for all cases. It must use only registers, because the
+/// time until a word of the stack can be read again depends on the stack's address.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

@@ -1,12 +1,12 @@
-//! Other tools that show contention: preloaded libraries that replace the lock functions. Each has
-//! its own program, because none can be unloaded.
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each
+//! needs its own program, because none can be unloaded.
 
 use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// LTTng's wrapper of pthread, without a session; by its versions.
+/// LTTng's wrapper of pthread, without a session, in both versions.
 const LTTNG: [&str; 2] = [
     "liblttng-ust-pthread-wrapper.so.1",
     "liblttng-ust-pthread-wrapper.so.0",
@@ -20,14 +20,14 @@ const FOLDERS: [&str; 4] = [
     "/usr/local/lib",
 ];
 
-/// A program with a preloaded library that replaces its lock functions.
+/// A program with a preloaded library.
 pub(super) struct Other {
-    /// The name of its rows.
+    /// The case's name in rows.
     pub(super) case: &'static str,
     pub(super) program: Program,
 }
 
-/// Returns all that are available here, and the names of those that are not installed.
+/// Returns those that are available here, and the names of those that are not installed.
 pub(super) fn all(workshop: &Workshop) -> Result<(Vec<Other>, Vec<&'static str>), Error> {
     let built = [
         ("try_first", include_str!("try_first.c")),

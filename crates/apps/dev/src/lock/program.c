@@ -1,10 +1,10 @@
-// The program that `tiptoe bench lock` measures. Each line of its stdin is a question; each answer is one line.
+// The program that `tiptoe-dev bench lock` measures. Each line of its stdin is a question; each answer is one line.
 //   pair mutex|other|read|write MS   CPU ns of an uncontended lock and unlock
 //   wait MS                    CPU ns of a futex wait that returns at once
 //   wake MS                    CPU ns of an unlock that wakes no thread
-//   floor wait|wake MS         CPU ns that the least of hooks adds to such a futex call
+//   floor wait|wake MS         CPU ns that the cheapest hooks would add to such a futex call
 //   convoy THREADS MS          wall ns of a contended lock, a section of 150 ns and an unlock
-//   pingpong sem|cond MS       wall ns of a turn of two threads on one CPU, each of which sleeps: by semaphores, or by
+//   pingpong sem|cond MS       wall ns of a turn of two threads on one CPU that sleep in between: by semaphores, or by
 //                              a condition
 //   armed                      1 if libc's futex calls are patched
 #define _GNU_SOURCE
@@ -60,7 +60,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// Sets the mutex as a thread that has waited holds it, so that the unlock makes the system call.
+// Sets the mutex to the state in which a thread holds it after a wait, so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -68,9 +68,9 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// The least that hooks take: a jump to a trampoline, past the red zone, a call of a stub that saves what a function
-// may change and calls one, and all the way back. Before a wait that function reads the clock; a wait has a second
-// hook after it.
+// The cheapest hooks: a jump to a trampoline, which steps over the red zone and calls a stub, which saves what a
+// function may change and calls one; then all the way back. Before a wait that function reads the clock. A wait has a
+// second hook after it.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"

@@ -1,4 +1,4 @@
-// A lock library that replaces lock functions, tries first, and times only after a failure, which tiptoe does not.
+// A library that replaces the lock functions, tries first, and times only if that fails. tiptoe replaces no function.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

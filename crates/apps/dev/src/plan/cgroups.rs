@@ -9,10 +9,10 @@ use crate::failure::Failure;
 /// The most cgroups that can be requested.
 const MOST: usize = 100_000;
 
-/// The tree of cgroups, and the counted ones.
+/// The tree of cgroups, and those to count for.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// All cgroups, also those of a trace and the ancestors of counted ones.
+    /// All cgroups, with those of a trace and the ancestors of counted ones.
     pub tree: Tree,
     /// The cgroups to count for, with their names as given.
     pub counted: Vec<(String, Label)>,
@@ -21,8 +21,8 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Parses `web,db,batch/nightly`, or a number of cgroups. Without a list no cgroup is counted.
-    /// Fails for a cgroup that is given twice, or is the root.
+    /// Parses `web,db,batch/nightly`, or a number of cgroups. No list means no cgroup. Fails for
+    /// the root, and for a cgroup that is given twice.
     pub fn named(list: Option<&str>) -> Result<Cgroups, Failure> {
         let mut cgroups = Cgroups {
             tree: Tree::new(),
@@ -61,8 +61,8 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Returns the cgroup of this path. Creates it, and its ancestors, if they do not exist. `None`
-    /// if a name in the path is empty or the tree is full.
+    /// Returns the cgroup of a path, which is created with its ancestors if it does not exist.
+    /// `None` if a name in the path is empty, or the tree is full.
     pub fn label(&mut self, path: &str) -> Option<Label> {
         let path = path.trim_matches('/');
         if let Some(label) = self.labels.get(path) {

@@ -13,17 +13,16 @@ pub struct PlanGroup {
     pub events: Vec<PlanEvent>,
 }
 
-/// One event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanEvent {
     pub name: String,
-    /// Whether it needs one of the CPU's counters.
+    /// Whether the event needs one of the CPU's counters.
     pub needs_slot: bool,
     /// Whether `stat --for-each-cgroup` must read the event at switches, because the kernel does
     /// not count it for each task.
     pub is_read: bool,
-    /// Whether `stat --for-each-cgroup` spends time on the event at switches: it reads the event,
-    /// or the event counts switches.
+    /// Whether the event costs `stat --for-each-cgroup` time at switches: it is read there, or
+    /// counts switches.
     pub is_at_switches: bool,
 }
 

@@ -168,7 +168,8 @@ fn percent(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.digits$}%"))
 }
 
-/// Returns a table. A column is aligned to the right if all its cells are numbers, else to the left.
+/// Returns a table. A column is aligned to the right if all its cells are numbers, else to the
+/// left.
 fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     let head = head.map(str::to_owned);
     let width = |column: usize| {

@@ -1,5 +1,5 @@
-//! Simulates how `tiptoe stat --for-each-cgroup` counts: one set of events on each CPU, which is read
-//! at switches.
+//! Simulates how `tiptoe stat --for-each-cgroup` counts: one set of events on each CPU, which is
+//! read at switches.
 
 use tiptoe_collector::MOST_READ;
 use tiptoe_schedule::simulate::{Charges, GroupOutcome as Fate, GroupRequest, Machine, Outcome};
@@ -10,8 +10,8 @@ use super::simulate::{Setting, refused, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
-    /// Returns the rows of the events, and what this way costs. `None` without cgroups, or with more
-    /// events than `stat` can read.
+    /// Returns the rows of the events, and what this way costs. `None` without cgroups, or with
+    /// more events than `stat` can read.
     pub(super) fn read(
         &self,
         machine: &Machine<'_>,
@@ -45,7 +45,7 @@ impl Setting<'_> {
     }
 
     /// Returns the time that a switch takes: 0 if the kernel counts all these events for each task,
-    /// because then nothing runs at switches.
+    /// because nothing then runs at switches.
     pub(super) fn switch_ns(&self) -> u64 {
         let events = || self.groups.iter().flat_map(|group| &group.events);
         let reads = events().filter(|event| event.is_read).count();

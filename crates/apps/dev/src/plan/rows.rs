@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tiptoe_schedule::simulate::{GroupOutcome as Fate, Outcome};
 
-/// The result. The fields' names are the keys of the JSON.
+/// The result. Its fields are the keys of the JSON.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
     pub slots: u32,
@@ -20,8 +20,8 @@ pub struct PlanReport {
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<EventRow>,
-    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty without cgroups, or with more
-    /// events than it can read.
+    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty without cgroups, or with
+    /// more events than it can read.
     pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }
@@ -33,21 +33,20 @@ pub struct EventRow {
     /// `cgroups` or `system`.
     #[serde(rename = "for")]
     pub of: &'static str,
-    /// The share of its enabled time in which it counted.
+    /// The share of the enabled time in which the event counted.
     pub counted_percent: Option<f64>,
     /// This share in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
     /// How many cgroups ran without being counted at all.
     pub not_counted: usize,
-    /// The number of cgroups in which it is pinned and has no slot.
+    /// The number of cgroups in which the event is pinned and has no slot.
     pub in_error: usize,
-    /// The error of its scaled count, as the median over cgroups.
+    /// The error of the scaled count, as the median over cgroups.
     pub error_percent: Option<f64>,
     pub worst_error_percent: Option<f64>,
     pub each: Vec<CgroupTimes>,
 }
 
-/// One event in one cgroup.
 #[derive(Debug, Serialize)]
 pub struct CgroupTimes {
     pub cgroup: String,
@@ -64,16 +63,16 @@ pub struct PolicyRow {
     pub added: u64,
     pub deleted: u64,
     pub per_switch: f64,
-    /// Events that are read at a switch.
+    /// The number of events that are read at a switch.
     pub reads: u64,
     pub cost_percent: f64,
-    /// The share of time that the system's events lost in switches that removed and re-added them.
+    /// The share of time that the system's events lost at switches that removed and added them.
     pub blind_percent: Option<f64>,
 }
 
 impl EventRow {
-    /// Returns the row of an event from its results in these cgroups, or in the system. Cgroups that
-    /// never ran are left out of shares and errors.
+    /// Returns the row of an event, from its results in these cgroups or in the system. Shares and
+    /// errors leave out cgroups that never ran.
     pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
         let each = fates
             .iter()
@@ -118,7 +117,7 @@ impl CgroupTimes {
 }
 
 impl PolicyRow {
-    /// Returns the row of an outcome. Its first `of_system` groups must be the system's.
+    /// Returns the row of an outcome, whose first `of_system` groups must be the system's.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,
@@ -153,7 +152,7 @@ impl PolicyRow {
 }
 
 /// Returns the error of a scaled count. `None` if the event never counted or is in error, because
-/// then there is no count to scale.
+/// there is then no count to scale.
 fn error_percent(fate: &Fate) -> Option<f64> {
     let has_count = fate.times.running_ns > 0 && !fate.in_error;
     let parts = fate.error().filter(|_| has_count)?;

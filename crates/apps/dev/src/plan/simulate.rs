@@ -13,7 +13,7 @@ use super::rows::{EventRow, PlanReport, PolicyRow};
 use super::trace::Trace;
 use crate::failure::Failure;
 
-/// What is simulated, except the switches.
+/// What to simulate, except the switches.
 #[derive(Debug)]
 pub struct Setting<'a> {
     pub groups: &'a [PlanGroup],
@@ -41,7 +41,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside the counted cgroups run too; the root represents them.
+        // Tasks outside of the counted cgroups run, too. The root represents them.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -52,7 +52,7 @@ impl Setting<'_> {
         self.report(cpus as usize, time, false, switches)
     }
 
-    /// Simulates the switches of a trace, at most up to its end. Fails if a group never fits.
+    /// Simulates the switches of a trace, at most to its end. Fails if a group never fits.
     pub fn recorded(&self, trace: &Trace, time: Option<Duration>) -> Result<PlanReport, Failure> {
         let end = Duration::from_nanos(trace.end_ns);
         let time = time.map_or(end, |time| time.min(end));
@@ -122,8 +122,8 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns the groups for the system, if requested, then those for each cgroup. `rows` relies on
-    /// this order.
+    /// Returns the groups for the system, if requested, then those for each cgroup. `rows` relies
+    /// on this order.
     fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -141,7 +141,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the events' rows. `of` derives an event's result from that of its group.
+    /// Returns the rows of the events. `of` derives an event's result from that of its group.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],
@@ -180,8 +180,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the simulated form of a group. If some of its events need counters, its software events
-/// are left out, because they count exactly when the others do.
+/// Returns a group in the form to simulate. If some of its events need counters, its software
+/// events are left out, because they count exactly when the others do.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {

@@ -7,10 +7,10 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::Failure;
 
-/// CPU numbers in a trace must be below this, because they size an allocation.
+/// The bound of CPU numbers in a trace, because they size an allocation.
 const MOST_CPUS: usize = 4096;
 
-/// Recorded switches. Times count from the first line.
+/// Recorded switches. Times count from the first line of the trace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// The switches of each CPU, in order.
@@ -19,8 +19,8 @@ pub struct Trace {
     pub end_ns: u64,
 }
 
-/// Reads a trace. Each line is `SECONDS CPU CGROUP`; a line that begins with `#` is a comment. Creates
-/// the cgroups that the trace names. Fails at the first bad line.
+/// Reads a trace. Each line is `SECONDS CPU CGROUP`; a line that begins with `#` is a comment.
+/// Creates the cgroups that it names. Fails at the first bad line.
 pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| {
@@ -33,7 +33,7 @@ pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     })
 }
 
-/// Parses a trace. Fails with the number of the first bad line, and what is wrong in it.
+/// Parses a trace. Fails with the number of the first bad line, and what is wrong with it.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     let mut trace = Trace::default();
     let mut first_ns = None;
@@ -81,8 +81,8 @@ fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     }
 }
 
-/// Parses seconds such as `12.000345` exactly, without floating point. Digits after the ninth are
-/// ignored.
+/// Parses seconds such as `12.000345` exactly, without floating point. Ignores digits after the
+/// ninth.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

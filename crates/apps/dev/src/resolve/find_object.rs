@@ -1,5 +1,5 @@
-//! The case `dl_find_object`: glibc's own lock-free lookup of the library at an address. It has libraries but no
-//! probes, and looks up those that a small C program really loads.
+//! The case `dl_find_object`: glibc's lock-free lookup of the library at an address. It has no probes, only
+//! libraries: those that a small C program really loads.
 
 use std::process::Command;
 
@@ -8,11 +8,11 @@ use crate::workshop::{Workshop, failed};
 
 const PROGRAM: &str = include_str!("find_object.c");
 
-/// The compiled program. Its folder is removed when this is dropped.
+/// The compiled program, whose folder is removed when this is dropped.
 pub(super) struct FindObject(Workshop);
 
 impl FindObject {
-    /// Compiles it; `None` if this libc has no such function.
+    /// Compiles the program; `None` if this libc has no such function.
     pub(super) fn compile() -> Result<Option<FindObject>, Error> {
         match Workshop::new("resolve", PROGRAM) {
             Ok(workshop) => Ok(Some(FindObject(workshop))),
@@ -21,7 +21,7 @@ impl FindObject {
         }
     }
 
-    /// Returns the number of libraries, and millions of lookups a second in this many threads.
+    /// Returns the number of libraries, and the millions of lookups per second in this many threads.
     pub(super) fn measure(&self, threads: u32, ms: u32) -> Result<(usize, f64), Error> {
         let output = Command::new(self.0.folder().join("program"))
             .args([threads.to_string(), ms.to_string()])

@@ -1,5 +1,5 @@
-//! An address space, and threads that look up addresses in it. Every address that is looked up has a probe, and every
-//! result is checked.
+//! An address space, and threads that look up addresses in it. Every address has a probe, and every result is
+//! checked.
 
 use std::sync::atomic::AtomicU64;
 use std::thread::sleep;
@@ -10,11 +10,12 @@ use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::error::Error;
 use crate::together::together;
 
-/// The first mapping's address, the distance of mappings, and their length. The gaps are for the changes.
+/// The first mapping's address, the distance of mappings, and their length. The gaps between them are for the
+/// changes.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// The number of files, which are mapped again and again.
+/// The number of files. Mappings repeat them.
 const FILES: u64 = 64;
 /// The probes of each file.
 pub(super) const PROBES: u64 = 16;
@@ -22,12 +23,12 @@ pub(super) const PROBES: u64 = 16;
 const OFFSET: u64 = 0x1000;
 const APART: u64 = 0x3d0;
 
-/// Lookups between two checks of the end flag.
+/// The lookups between two checks of the end flag.
 const BATCH: u64 = 256;
-/// Batches before the measurement.
+/// The batches before the measurement.
 const WARM: u64 = 16;
 
-/// Returns the storage for this many mappings: eight share a table.
+/// Returns the shape for this many mappings. Eight share a table.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -53,7 +54,7 @@ impl Case {
     }
 }
 
-/// The number of lookups by their result, and their rate.
+/// The numbers of lookups by result, and their rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     /// Lookups in a second, over all threads.
@@ -64,7 +65,6 @@ pub(super) struct Measured {
     wrong: u64,
 }
 
-/// A space with `count` mappings.
 pub(super) struct World<'a> {
     space: Space<'a>,
     count: u64,
@@ -100,8 +100,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Measures lookups in this many threads for `ms`, while another thread changes the space `changes_per_s` times a
-    /// second.
+    /// Measures lookups in this many threads for `ms`, while another thread makes `changes_per_s` changes per second.
     pub(super) fn measure(
         &self,
         case: Case,
@@ -159,8 +158,8 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Maps memory in a gap, unmaps its middle, moves a part of the rest, and unmaps all: one of these per turn, until
-    /// `end`.
+    /// Repeats four changes until `end`: maps memory in a gap, unmaps its middle, moves a part of the rest, unmaps
+    /// all.
     fn change(&self, per_s: u32, end: Instant) {
         let start = Instant::now();
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
@@ -201,7 +200,7 @@ impl Measured {
         }
     }
 
-    /// Returns the number of lookups that had an answer.
+    /// Returns the number of lookups with a result.
     fn answers(&self) -> u64 {
         self.speculative + self.locked + self.wrong
     }

@@ -1,4 +1,4 @@
-//! The ways to trace that are compared, and the measurements of each.
+//! The ways to trace that are compared, and the loads of each.
 
 use tiptoe_collector::By;
 use tiptoe_event::Via;
@@ -9,27 +9,27 @@ use crate::driver::{Calls, Traced};
 /// One way to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// Only the way to a probe and back.
+    /// Only the path to a probe and back.
     Floor,
-    /// Only the way to a probe, through the call, and back to its caller.
+    /// Only the path to a probe, through the call, and back to the caller.
     ReturnFloor,
     /// Each call is counted.
     Count,
     /// Each call is counted, but a filter excludes all.
     Filtered,
-    /// Each call's return is counted, too.
+    /// Each call's entry and return are counted.
     EntryReturn,
-    /// The time between entry and return is measured, too.
+    /// Each call is timed from entry to return.
     Latency,
     /// Each call is recorded, with the time and two arguments.
     Record,
-    /// Each call is counted below a function, and all calls are.
+    /// Each call is counted if it is below a function, and all calls are.
     Under,
-    /// Each call is counted below a function, and none is.
+    /// Each call is counted if it is below a function, and none is.
     NotUnder,
-    /// Each call is counted by its first argument's value.
+    /// Each call is counted by the value of its first argument.
     ByArg0,
-    /// Each call is timed, too.
+    /// Each call is timed, too, by that value.
     LatencyByArg0,
     /// The kernel counts calls.
     Kernel,
@@ -45,15 +45,15 @@ pub(super) struct CallLoad {
     pub threads: u32,
 }
 
-/// The function whose first instruction the kernel executes out of line, in single steps, as it does with most.
+/// The function whose first instruction the kernel single-steps out of line, as it does with most instructions.
 pub(super) const SINGLE_STEPPED: Site = KINDS[5];
 const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
-/// This is never true, because the benched functions are called with 7.
+/// Never true, because the benched functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
-/// A function of the benched program around the loops.
+/// A function of the benched program that calls the loops.
 const AROUND: &str = "measure";
-/// A function that is never around them.
+/// A function that never calls the loops.
 const ELSEWHERE: &str = "gap";
 
 impl Case {
@@ -73,7 +73,7 @@ impl Case {
         Case::KernelReturn,
     ];
 
-    /// Returns its name in rows; a count by a trap is a case of its own.
+    /// Returns the case's name in rows. A count by a trap has its own name.
     pub(super) fn name(self, site: Site) -> &'static str {
         match self {
             Case::Floor if site == TRAP => "own_trap",
@@ -94,7 +94,7 @@ impl Case {
         }
     }
 
-    /// Returns the driver's request for it.
+    /// Returns the driver's request for the case.
     pub(super) fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> Traced<'a> {
         let via = match self {
             Case::Kernel => Via::Kernel,
@@ -125,7 +125,7 @@ impl Case {
         }
     }
 
-    /// Returns the same functions with only that way, for a floor.
+    /// Returns the site of the same functions with the floor's path, if the case is a floor.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -142,15 +142,15 @@ impl Case {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether hits must count, because a probe that counts nothing would look cheap.
+    /// Returns whether hits must be counted, because a probe that counts nothing would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
-    /// Returns whether the case has this measurement.
+    /// Returns whether the case measures this load.
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // There it is compared with our trap, which is at another site.
+        // The kernel's trap at this site is compared with ours, which is at another one.
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }
@@ -163,13 +163,13 @@ impl Case {
                 threads == 1 && site.functions == 1 && site != TRAP
             }
             Case::Kernel => site != TRAP && site.functions <= 256,
-            // Each is an event of one thread, which takes 80 ms to close.
+            // Each function needs an event of one thread, which takes 80 ms to close.
             Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,
         }
     }
 }
 
-/// Returns the first instruction.
+/// Returns the name of the first instruction.
 pub(super) fn kind(site: Site) -> &'static str {
     match site.name {
         name if name.starts_with("push") => "push",

@@ -1,6 +1,6 @@
 //! The case `kernel_uretprobe`: the kernel's return probes, as perf events of the benched thread.
 //!
-//! The driver never uses them, because a program that throws past one ends. The benched functions do not throw.
+//! The driver never uses them, because a program that throws past one is ended. The benched functions do not throw.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,12 +12,12 @@ use crate::assembly::Site;
 use crate::error::Error;
 use crate::target::Target;
 
-/// Events that count as long as they are open.
+/// Events that count until they are closed.
 #[derive(Debug)]
 pub(super) struct KernelReturns(Vec<PerfEvent>);
 
 impl KernelReturns {
-    /// Arms one for each function of these sites, in the target's first thread.
+    /// Arms a probe for each function of these sites, in the target's first thread.
     pub(super) fn arm(target: &Target, sites: &[Site]) -> Result<KernelReturns, Error> {
         let path = target.program();
         let failed = |error| Error::Io {
@@ -44,7 +44,7 @@ impl KernelReturns {
         Ok(KernelReturns(events))
     }
 
-    /// Removes them, and returns how many returns they counted.
+    /// Removes the probes. Returns how many returns they counted.
     pub(super) fn finish(self) -> Result<u64, Error> {
         let counts = self.0.iter().map(|event| Ok(event.read()?.count));
         counts

@@ -9,14 +9,15 @@ use tiptoe_sys::host::perf::{Access, Breakpoint};
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// A way to arm a watch.
+/// A way to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArmMethod {
     /// An event of each CPU, as in `tiptoe watch`, with its BPF program.
     CpuWide,
-    /// An event of each thread, which threads that it starts later inherit, as with `--via kernel-task`.
+    /// An event of each thread, which the threads that it starts inherit, as with `--via
+    /// kernel-task`.
     PerTask,
-    /// All threads are stopped, and get the registers that a debugger would set.
+    /// All threads are stopped, and their debug registers are set, as a debugger does.
     Ptrace,
 }
 
@@ -30,14 +31,14 @@ impl ArmMethod {
     }
 }
 
-/// A watch that lasts as long as this is held.
+/// A watch that lasts until this is dropped.
 #[expect(dead_code, reason = "only held")]
 pub(super) enum ArmedWatch {
     Watch(Box<Watchpoints>),
     Tracer(Program),
 }
 
-/// Some words of a process.
+/// Consecutive words of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     pub(super) pid: u32,
@@ -54,7 +55,7 @@ impl Words {
         })
     }
 
-    /// Watches them. Returns how many milliseconds that took.
+    /// Watches the words. Returns how many milliseconds that took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

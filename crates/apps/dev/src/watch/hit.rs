@@ -14,13 +14,13 @@ use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::{Program, Workshop, failed};
 
-/// The tool that watches.
+/// What watches the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Bare,
-    /// The kernel counts, and nothing else.
+    /// The kernel only counts.
     Count,
-    /// The program's own event: the row's name, and the program's word for it.
+    /// The program opens an event itself: the row's name, and the program's word for the event.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -54,9 +54,9 @@ impl Case {
     }
 }
 
-/// The stores before those that count, so that `watch` has decoded the code by then.
+/// The stores before the measured ones, so that `watch` has decoded the code by then.
 const BEFORE: u64 = 100;
-/// The longest time until `tiptoe watch` has started, and the time to learn afterwards.
+/// The longest time until `tiptoe watch` has started, and the time after that in which it learns.
 const LIMIT: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -128,9 +128,9 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
         }
         Case::Gdb => {
             let gdb = Other::gdb(&mut program, address, workshop.folder())?;
-            // The time is wall time, because the program does not run while gdb handles a store.
+            // Wall time, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
-            // Without gdb the program would end at its next store, so it must end first; gdb ends
+            // Without gdb the program would die at its next store, so it must end first. gdb ends
             // with it.
             drop(program);
             drop(gdb);
@@ -139,7 +139,7 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
     }
 }
 
-/// Starts to watch the first word, and returns once it is watched.
+/// Starts to watch the first word. Returns once it is watched.
 pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
     let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
     let until = Instant::now() + LIMIT;
@@ -157,7 +157,7 @@ pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<T
     Ok(tracing)
 }
 
-/// Fails unless all stores were counted, because a tool that misses some would look cheap.
+/// Fails unless all stores were counted. A tool that misses some would look cheap.
 fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
     match seen >= made {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Measures a loop that stores all the time, watched with the default allowance, and without one.
+//! Measures a loop that stores all the time, watched with the default allowance and without one.
 
 use tiptoe_collector::Budget;
 
@@ -19,7 +19,7 @@ const CASES: [Case; 3] = [
 ];
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
-    // An allowance is for 100 ms.
+    // The allowance is granted per 100 ms.
     let ms = 100 * options.ms;
     let name = |(name, _): Case| name.to_owned();
     let found = in_turns(options.rounds, &CASES, name, table, |(_, budget)| {

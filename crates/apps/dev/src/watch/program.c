@@ -1,11 +1,11 @@
-// The program that `tiptoe bench watch` measures. Each line of its stdin is a question; each answer is one line.
-//   address               of four words, the first of which is written
-//   hits N                CPU ns of a store to it, of N
-//   stops N               wall ns of the same
-//   own ring|chain|sigtrap|none   watches it with an event of its own; 0, or the error number
+// The program that `tiptoe-dev bench watch` measures. Each line of its stdin is a question; each answer is one line.
+//   address               of four words; only the first is written
+//   hits N                CPU ns of a store to the first word, the mean of N
+//   stops N               wall ns of such a store, the mean of N
+//   own ring|chain|sigtrap|none   watches the first word by an event of the program's own; 0, or the error number
 //   seen                  the count of that event
-//   hot MS                CPU ns of a round of a loop that stores to it all the time
-//   switch MS             CPU ns of a turn of two threads on one CPU, each of which sleeps
+//   hot MS                CPU ns of a round of a loop that stores to the first word all the time
+//   switch MS             CPU ns of a turn of two threads on one CPU that sleep in between
 //   threads N             starts N threads that sleep; N
 //   gap MS                the longest time, in ns, that this thread did not run although a CPU was free
 //   trace PID ADDRESS     stops another process's threads, makes each watch four words, continues them: ms, or -1
@@ -34,7 +34,7 @@
 static volatile uint64_t watched[4] __attribute__((aligned(64)));
 static uint64_t stored;
 
-// This is a function, so that a hit has a caller and its value comes from a register.
+// A function, so that a hit has a caller and its value comes from a register.
 __attribute__((noinline, noclone)) static void store(uint64_t value) { watched[0] = value; }
 
 static int own = -1;
@@ -182,7 +182,7 @@ static int threads(int count) {
     return count;
 }
 
-// As a debugger does, all threads are stopped until each watches.
+// All threads are stopped until each watches, as a debugger does.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
     const unsigned long words_written = 0x99990055; // each of eight bytes, for writes, in this task

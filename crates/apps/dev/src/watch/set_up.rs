@@ -1,5 +1,5 @@
-//! Measures how long it takes until four variables are watched in all threads, and how long a thread does not run
-//! because of that.
+//! Measures the time until four variables are watched in all threads, and how long a thread does not run because of
+//! that.
 
 use std::time::Duration;
 
@@ -13,17 +13,15 @@ use crate::workshop::Workshop;
 
 /// All debug registers.
 const WORDS: u64 = 4;
-/// The number of threads, and for how many milliseconds one of them looks for gaps. That must be longer than the
-/// set-up.
+/// The numbers of threads, and for how many ms one of them looks for gaps, which must be longer than the set-up.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
 /// The wait before the set-up.
 const BEFORE: Duration = Duration::from_millis(20);
 
-/// The measured values.
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// A way and its measured value; without a way, nothing is set up.
+/// A way and its measured value. Without a way nothing is set up.
 type Case = (Option<ArmMethod>, &'static str);
 
 const CASES: [Case; 7] = [

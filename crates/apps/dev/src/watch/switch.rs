@@ -1,5 +1,5 @@
-//! Measures what threads pay for taking turns on a CPU if they are watched and write no watched
-//! variable.
+//! Measures how much longer threads that are watched, but write no watched variable, take for turns
+//! on a CPU.
 
 use super::address;
 use super::arm::{ArmMethod, Words};
@@ -9,7 +9,7 @@ use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
-/// The way, and the number of variables.
+/// A way to watch, and the number of variables; `None` without a watch.
 type Case = Option<(ArmMethod, u64)>;
 
 const CASES: [Case; 4] = [
@@ -28,7 +28,7 @@ fn name(case: Case) -> String {
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     let mut program = workshop.start(None)?;
-    // Both threads must exist before anything is watched.
+    // Both threads must exist before the watch.
     program.ask("switch 1")?;
     let address = address(&mut program)?;
     let ms = 10 * options.ms;

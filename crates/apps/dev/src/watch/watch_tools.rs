@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// A store takes longer than this if it is watched, and never otherwise.
+/// A watched store takes longer than this, and no other one does.
 const WATCHED_NS: f64 = 200.0;
-/// The number of such stores in a row, because a thread may also have had to wait.
+/// How many such stores in a row show a watch, because a single one may have waited for a CPU.
 const IN_A_ROW: usize = 3;
-/// The longest time until they are watched.
+/// The longest time until stores are watched.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Another tool that watches. It is killed when this is dropped.
+/// Another tool that watches, which is killed when this is dropped.
 pub(super) struct Other(Child);
 
 impl Other {
-    /// Samples each store, and its callers if requested.
+    /// Starts `perf record`, which samples each store, with its callers if requested.
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,
@@ -34,7 +34,7 @@ impl Other {
         Other::start(command, program)
     }
 
-    /// Stops the program at each store, and continues it at once.
+    /// Starts gdb, which stops the program at each store and continues it at once.
     pub(super) fn gdb(program: &mut Program, address: u64, folder: &Path) -> Result<Other, Error> {
         let script = folder.join("watch.gdb");
         let lines = format!(
@@ -80,7 +80,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may have ended with the program.
+        // Fails if it has ended with the program.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,7 +1,7 @@
-//! Borrows a thread: chooses one, stops it, checks where its stack leads, and sends it to the stub.
+//! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the stub.
 //!
-//! All of this must happen on one thread of ours, made for it, because a tracer is a thread. When
-//! that thread ends, the kernel detaches from every thread that it still holds.
+//! All of this must happen on one thread of ours, because a tracer is a thread. The thread is made
+//! for this, because at its end the kernel detaches from every thread that it still holds.
 
 use std::time::{Duration, Instant};
 
@@ -15,49 +15,49 @@ use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
 
-/// How long one thread may take to stop.
+/// The longest wait for one thread to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Files that one stack may lead through before the thread is skipped for a while.
+/// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// How long threads in calls with time-outs are spared.
+/// How long threads in calls with time-outs are not interrupted.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
-/// The pause between two looks at a held loader's lock.
+/// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the lock was seen free within this time, a hold is assumed to be short, so that the borrowed
-/// thread may wait for it. Otherwise no thread could be borrowed in a program that opens libraries
-/// nearly all the time.
+/// If the lock was free within this time, holds are assumed to be short, and the borrowed thread
+/// may wait for one. Otherwise a program that opens libraries nearly all the time could never be
+/// entered.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// Changes of the loader's state within that time that say the same. A thread that opens libraries in a
-/// loop has the lock free for some ten nanoseconds of each round, which looks miss for seconds; a long
-/// hold, by a slow constructor, changes nothing.
+/// More changes of the loader's state than these within that time also show short holds. A thread
+/// that opens libraries in a loop frees the lock for some ten nanoseconds a round, which looks may
+/// miss for seconds. A long hold, by a slow constructor, changes nothing.
 const CHANGES: u32 = 4;
-/// Slices of about 0.06 ms. After 0.3 s without a heartbeat the stub returns to the program by
-/// itself.
+/// The lease in slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the
+/// program by itself.
 const LEASE: u64 = 5000;
-/// The stub's stack; the loader's own frames take a few tens of KiB.
+/// Bytes of the stub's stack; the loader's frames need a few tens of KiB.
 const STACK: u64 = 256 << 10;
 
 /// A thread that runs the stub.
 pub(super) struct BorrowedThread {
     pub tid: u32,
-    /// When tiptoe asked it to stop.
+    /// When tiptoe asked the thread to stop.
     pub since: Instant,
-    /// The address of the stub's home, mapped once the stub has arrived.
+    /// The address of the stub's home, which is mapped once the stub has arrived.
     pub home: u64,
     /// The bytes that the stub's image replaced. tiptoe must restore them if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-/// The address at which the stub starts.
+/// Where the stub starts.
 pub(super) enum Ground {
-    /// In the home that an earlier injection left.
+    /// In the home of an earlier injection.
     Home(u64),
-    /// In a cave, from which the stub copies itself to a free address.
+    /// In a cave, from which the stub copies itself to `home`, a free address.
     Cave { cave: Cave, home: u64 },
 }
 
 impl Ground {
-    /// Chooses a ground in a process whose loader is mapped at `loader`.
+    /// Chooses the ground in a process whose loader is mapped at `loader`.
     pub(super) fn find(
         process: &Process,
         mappings: &[Mapping],
@@ -75,8 +75,9 @@ impl Ground {
     }
 }
 
-/// Borrows a thread of `process` before `deadline`. If the thread is to call the loader, its stack
-/// must be outside of everything that the loader needs; otherwise the loader would deadlock.
+/// Borrows a thread of `process` before `deadline`. With `loads` the thread will call the loader:
+/// its stack must then be outside of all code whose locks the loader needs, otherwise there is a
+/// deadlock.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
@@ -95,8 +96,8 @@ pub(super) fn borrow(
         why: "no thread was seen".into(),
     };
     while Instant::now() < deadline {
-        // A new thread for each search, because only its end detaches from a target thread that
-        // does not stop.
+        // Each search needs a new thread of ours, because only its end detaches from a thread of
+        // the target that does not stop.
         let hand = std::thread::scope(|scope| scope.spawn(|| search.run()).join());
         if let Some(borrowed) = hand.unwrap_or(Ok(None))? {
             return Ok(borrowed);
@@ -108,10 +109,10 @@ pub(super) fn borrow(
     })
 }
 
-/// How long threads hold the loader's locks, by looks at its state.
+/// Estimates how long threads hold the loader's locks, from its state at each look.
 #[derive(Default)]
 struct Holds {
-    /// When the locks were last seen free, or their holds seen to be short.
+    /// When the locks were last free, or their holds last seen to be short.
     short_at: Option<Instant>,
     state: Vec<u8>,
     /// Changes of the state since `counted_from`.
@@ -120,8 +121,8 @@ struct Holds {
 }
 
 impl Holds {
-    /// Takes the loader's state at `now`, `None` if no lock was held. Returns whether a hold is probably
-    /// long.
+    /// Takes the loader's state at `now`, `None` if no lock was held. Returns whether the hold is
+    /// probably long.
     fn is_long(&mut self, state: Option<Vec<u8>>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.duration_since(*at) <= SHORT_HOLDS;
         let Some(state) = state else {
@@ -148,7 +149,7 @@ struct Search<'a> {
     process: &'a Process,
     stacks: Stacks<'a>,
     ground: Ground,
-    /// Whether the thread is to call the loader. The agent itself needs nothing of the program.
+    /// Whether the thread will call the loader. The agent needs nothing of the program.
     loads: bool,
     holds: Holds,
     started: Instant,
@@ -158,7 +159,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns `None` if a thread did not stop, or at the deadline.
+    /// Returns `None` at the deadline, or if a thread did not stop.
     fn run(&mut self) -> Result<Option<BorrowedThread>, InjectError> {
         for round in 1u32.. {
             let is_locked = self.loads && self.is_loader_locked();
@@ -198,14 +199,14 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Returns whether a borrowed thread would probably wait long for one of the loader's locks.
+    /// Returns whether a borrowed thread would probably wait long for the loader's lock.
     fn is_loader_locked(&mut self) -> bool {
         let state = self.stacks.locked_loader();
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads worth a try, best first. Threads whose time-outs would restart are
-    /// spared at first, because a polling thread soon leaves its call by itself.
+    /// Returns the threads worth a try, best first. At first, threads whose time-outs would restart
+    /// are left out, because a polling thread soon leaves its call by itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -234,14 +235,14 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether to accept a restarted time-out rather than to wait longer.
+    /// Returns whether to accept that a time-out restarts, rather than to wait longer.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into a
-    /// file that was not read yet, the thread continues while the file is read, because that takes
+    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into an
+    /// unread file, the thread must continue while the file is read, because that takes
     /// milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
@@ -255,7 +256,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.place(&regs) {
-                // Not at the first look, which reads a file while this thread is stopped.
+                // Never the first look, which reads a file, because `run` looks before.
                 StackState::Free if self.is_loader_locked() => {
                     return Err(StopFailure::Refused("would wait for the loader's lock"));
                 }
@@ -279,7 +280,7 @@ impl Search<'_> {
         Err(StopFailure::Refused("has a stack through too many files"))
     }
 
-    /// Checks the thread itself, independent of its stack.
+    /// Checks the thread without its stack.
     fn check_thread(
         &self,
         tid: u32,
@@ -304,14 +305,14 @@ impl Search<'_> {
             return Err(StopFailure::Refused("entered the kernel in an unknown way"));
         }
         let late = self.is_late();
-        if restart::stands_in_raw_eintr(regs) && restart::is_timed(regs) && !late {
+        if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !late {
             return Err(StopFailure::Refused("waits with a time-out"));
         }
         Ok(())
     }
 
-    /// Writes the stub and sends the thread to it. From the moment its registers change the thread
-    /// must need nothing of tiptoe, because tiptoe may die at any instant.
+    /// Writes the stub, and sends the thread to it. Once its registers are changed, the thread must
+    /// need nothing of tiptoe, because tiptoe may die at any instant.
     fn send(
         &self,
         tid: u32,
@@ -382,7 +383,7 @@ impl Search<'_> {
     }
 }
 
-/// Restores the cave's bytes if the stub could not, but only if its thread is not inside them.
+/// Restores the cave's bytes if the stub could not, unless its thread is still inside them.
 pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
     let Some((address, before)) = &borrowed.cave else {
         return;
@@ -401,15 +402,14 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         }
         Ok(())
     };
-    // If the process ended, or the thread does not stop, the bytes stay: no other thread runs them.
+    // If the process ended, or the thread does not stop, the bytes stay. No other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
-/// Returns the address of a thread's robust list, which is inside its thread control block if its
-/// libc made the thread.
+/// Returns the address of a thread's robust list.
 fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut length) = (0u64, 0usize);
-    // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
+    // SAFETY: the kernel writes a pointer and a length to two variables, which outlive the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_get_robust_list,
@@ -421,20 +421,20 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread. libc registers a robust list inside the thread's control
-/// block; a raw clone that shares its creator's block has none there.
+/// Returns whether libc made this thread: libc puts the robust list into the thread's control
+/// block. A raw clone that shares its creator's block has no list there.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
 }
 
-/// Returns the bytes that XSAVE writes with all state components that this kernel has enabled.
+/// Returns the bytes that XSAVE needs for all state components that this kernel enables.
 fn xsave_size() -> u64 {
     const EXTENDED_STATE: u32 = 0xd;
     u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
 }
 
-/// Returns at most 0.5 ms, at random so that looks do not run in step with the target.
+/// Returns up to 0.5 ms, at random, so that looks do not run in step with the target.
 fn random_pause() -> Duration {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::collections::hash_map::RandomState::new()
@@ -447,7 +447,7 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Looks at the states, 3 ms apart, and returns the last answer.
+    /// Takes these states, one every 3 ms, and returns the last answer.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {
@@ -457,8 +457,8 @@ mod tests {
         looks.last().expect("a look")
     }
 
-    /// A program that opened libraries in a loop was not attached to on a busy machine: each look found
-    /// the lock held.
+    /// Regression: a program that opened libraries in a loop could not be entered on a busy
+    /// machine, because each look found the lock held.
     #[test]
     fn holds_are_short_if_the_loader_goes_on() {
         let same = [Some(1); 40];
@@ -467,7 +467,7 @@ mod tests {
         assert!(!last(&changing));
         // One library with a slow constructor.
         assert!(last(&[&changing[..3], &same].concat()));
-        // Freed, and then held for long.
+        // Freed, then held at one look, which is not long, and at forty looks, which is.
         assert!(!last(&[None, Some(1)]));
         assert!(last(&[&[None], &same[..]].concat()));
         assert!(last(&[&changing, &same[..]].concat()));

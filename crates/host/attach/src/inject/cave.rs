@@ -15,14 +15,13 @@ use crate::target_files::content;
 pub(super) struct Cave {
     /// The address of the stub's image.
     pub address: u64,
-    /// Its page. It must be a clean page of the file, so that dropping our copy restores the file's
-    /// bytes.
+    /// The page of the image.
     pub page: u64,
 }
 
-/// Finds a cave. The segment's own bytes, and so every function of the program, stay unchanged. The
-/// page must be clean, because dropping our copy of it must restore the file's bytes. Its file must
-/// be one that no `dlclose` unmaps.
+/// Finds a cave. The bytes of the segment itself, and so all functions, stay unchanged. The page
+/// must be clean, because dropping our copy of it must restore the file's bytes. The file must be
+/// one that `dlclose` never unmaps.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],
@@ -45,12 +44,13 @@ pub(super) fn find(
     let texts = mappings.iter().filter(|mapping| mapping.is_text());
     texts
         .filter(stays)
-        .filter_map(|text| behind(process, text))
+        .filter_map(|text| cave_after(process, text))
         .find(|cave| process.is_clean(cave.page).unwrap_or(false))
         .ok_or(InjectError::NoCave { pid: process.pid })
 }
 
-/// Returns the program's own text: the mapping with the entry point that the kernel recorded.
+/// Returns the program's own text: the mapping that contains the entry point in the auxiliary
+/// vector.
 fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping> {
     let entry = process.auxv(libc::AT_ENTRY)?;
     mappings
@@ -58,8 +58,8 @@ fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping
         .find(|text| text.is_text() && text.start <= entry && entry < text.end)
 }
 
-/// Returns the bytes after the segment that ends in this mapping, if the stub fits.
-fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
+/// Returns the bytes after the segment that ends in this mapping, if the stub fits in there.
+fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
     let content = content(process.open_file(text).ok()?).ok()?;
     let segments = mapped_files::segments(&content)?;
     let shown = text.offset..text.offset + (text.end - text.start);
@@ -76,11 +76,11 @@ fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
     })
 }
 
-/// Returns an unmapped address: at random in the upper half of the largest gap, well away from a
-/// growing heap.
+/// Returns an unmapped address: at random in the upper half of the largest gap, far from a growing
+/// heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
-    // Must exceed the size of a new thread's heap or stack, because the kernel maps these directly
-    // below the lowest mapping.
+    // More than the size of a new thread's heap or stack, because the kernel maps these right below
+    // the lowest mapping.
     const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
@@ -90,7 +90,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// Returns a home that an earlier injection left, if its thread has left it or has ended.
+/// Returns the home of an earlier injection, if its thread has left it or has ended.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match has_left(process, *home) {
         left::GONE => true,
@@ -99,17 +99,17 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     })
 }
 
-/// What may still be at a home, or on its way there.
+/// What may be at a home, or on its way there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guest {
-    /// A thread that tiptoe brought there.
+    /// A living thread, which tiptoe borrowed.
     Thread,
-    /// Either a thread that has just arrived, or none: tiptoe died before it sent one, or a fork
-    /// copied the home without the thread.
+    /// A thread that is just arriving, or none: tiptoe died before it sent one, or a fork copied
+    /// the home without the thread.
     Unknown,
 }
 
-/// Returns what may still load an agent.
+/// Returns what may still load an agent, a living thread first.
 pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
     let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
     let guests = occupied.map(|home| match has_guest(process, home) {
@@ -119,7 +119,7 @@ pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
     guests.min_by_key(|guest| *guest as u8)
 }
 
-/// Returns whether the last thread that was brought to a home is alive.
+/// Returns whether the last thread that was sent to a home is alive.
 fn has_guest(process: &Process, home: u64) -> bool {
     let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
     tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())
@@ -139,7 +139,7 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns one of [`left`], or 0.
+/// Returns a value of [`left`], or 0 while the home is in use.
 fn has_left(process: &Process, home: u64) -> u32 {
     let left = home + PAGE + offset_of!(Mailbox, left) as u64;
     process.read_u32(left).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Errors of an injection, and of stopping a thread.
+//! Errors of injecting, and of stopping a thread.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
-    /// There is no such process, or it has ended already.
+    /// The process does not exist, or has ended.
     #[error("no process {pid}")]
     NoSuchProcess {
         /// The requested process.
@@ -36,7 +36,7 @@ pub enum InjectError {
         /// Why the last candidate was rejected.
         why: String,
     },
-    /// The program has no dynamic loader.
+    /// The program is static, so that it has no dynamic loader.
     #[error("process {pid} runs a static program")]
     Static {
         /// The requested process.
@@ -55,13 +55,14 @@ pub enum InjectError {
         /// The requested process.
         pid: u32,
     },
-    /// A system call filter may kill the program for a call that it does not expect.
+    /// The process is under seccomp, whose filter may kill it for a call that the filter does not
+    /// expect.
     #[error("process {pid} is under seccomp")]
     Seccomp {
         /// The requested process.
         pid: u32,
     },
-    /// There is no libc with `dlopen` in the process.
+    /// The process has no libc with `dlopen`.
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
     NoLibc {
         /// The requested process.
@@ -79,7 +80,7 @@ pub enum InjectError {
         /// The requested process.
         pid: u32,
     },
-    /// The program's loader did not take the agent.
+    /// The program's loader refused the agent.
     #[error("the loader of process {pid} refused the agent")]
     Refused {
         /// The requested process.
@@ -96,7 +97,7 @@ pub enum InjectError {
     Abandoned {
         /// The requested process.
         pid: u32,
-        /// Which side gave up.
+        /// What was too slow or did not happen.
         why: &'static str,
     },
     /// A system call of the borrowed thread failed.
@@ -130,7 +131,7 @@ pub enum InjectError {
 }
 
 impl InjectError {
-    /// Makes an error of a failed call of ours; `NoSuchProcess` if the process has ended.
+    /// Returns the error for a failed call of ours; `NoSuchProcess` if the process has ended.
     pub(super) fn os(pid: u32, call: &'static str, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -141,7 +142,7 @@ impl InjectError {
     }
 }
 
-/// Returns what would permit tracing: the sysctl if it forbids it, else the capability.
+/// Returns what would permit tracing: another sysctl if that is what forbids it, else capabilities.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

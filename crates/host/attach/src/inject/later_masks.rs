@@ -1,5 +1,5 @@
-//! Changes the masks that a stopped thread will get later: while it sleeps in a call with a mask of
-//! its own, and when the handlers that it is in return.
+//! Changes the masks that a stopped thread will get later: the mask of a call that it sleeps in,
+//! and the masks that its signal handlers restore when they return.
 
 use libc::user_regs_struct;
 use tiptoe_wire::tls;
@@ -8,20 +8,21 @@ use super::masks::Masks;
 use super::process::Process;
 use super::restart;
 
-/// epoll_pwait2, which libc's table lacks.
+/// epoll_pwait2, which the libc crate lacks.
 const SYS_EPOLL_PWAIT2: i64 = 441;
-/// How many bytes of a stack to search for handlers' frames.
+/// The most bytes of a stack to search for frames of handlers.
 const STACK: usize = 64 << 10;
-/// The offsets in a signal's frame, from its return address on, at which the kernel saves the
-/// segment registers and the mask.
+/// Offsets in a signal's frame, from its return address on, of the saved segment registers and of
+/// the saved mask.
 const SEGMENTS: usize = 8 + 40 + 18 * 8;
 const MASK: usize = 8 + 40 + 32 * 8;
 /// Code and stack segments of a 64-bit program.
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// Gives a thread that sleeps under a mask with the signals a copy without them, with which the
-/// call is made again. Returns whether it did. `regs` must be those of the stop.
+/// If a thread sleeps in a call with a mask that blocks the signals, writes a copy without them
+/// into the thread's words, and makes the call restart with the copy. Returns whether it did.
+/// `regs` must be those of the stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {
@@ -66,8 +67,8 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Removes the signals from the masks that handlers' frames above this stack pointer will restore.
-/// Returns the innermost frame's mask before the change, or `None` if there is no frame.
+/// Unblocks the signals in the masks of all handlers' frames above this stack pointer. Returns the
+/// innermost mask before the change; `None` if there is no frame.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,
@@ -89,7 +90,7 @@ pub(super) fn clear_frames(
         let Some(mask) = word(at + MASK) else { break };
         innermost.get_or_insert(mask);
         if mask & masks.signals != 0 {
-            // A failure is ignored because this memory was readable a moment ago.
+            // A failure needs no handling, because this memory could be read a moment ago.
             let _ = process.write(
                 stack + (at + MASK) as u64,
                 &(mask & !masks.signals).to_le_bytes(),

@@ -1,9 +1,9 @@
-//! Reads the files mapped into the target: the addresses of functions, and the code in which no
-//! thread may be borrowed.
+//! Reads files that the target maps: addresses of functions, and the code in which no thread may be
+//! borrowed.
 //!
-//! The target chose the files, so their bytes are hostile: every sum may overflow, and names may
-//! share bytes. The code here makes no system call, so that `fuzz/fuzz_targets/inject_image.rs` can
-//! include it.
+//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may
+//! share bytes. The code here must make no system call, because `fuzz/fuzz_targets/inject_image.rs`
+//! includes it.
 
 use std::ops::Range;
 
@@ -13,25 +13,26 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// Longer names are not read: the names of all symbols may share bytes, so that they would need far
-/// more time and memory than the file has bytes.
+/// The longest name to read. Without the limit, names that share bytes would need far more time and
+/// memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
 /// One mapped file.
 pub(super) struct Image {
-    /// The difference between an address in the target and the address in the file.
+    /// What to add to an address in the file to get the address in the target.
     pub bias: u64,
-    /// The addresses that the file's mappings cover.
+    /// The addresses of all mappings of the file.
     pub span: Range<u64>,
-    /// Unwind tables: their address in the file, and their bytes. The file's own index of them must
-    /// not be used, because its numbers are hostile and the unwinder computes with them unchecked.
+    /// The unwind tables: their addresses in the file, and their bytes. The file's own index of
+    /// them must not be used, because the unwinder computes unchecked with its numbers, which are
+    /// hostile.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Dynamic functions sorted by address in the file: start, end, name. The name is empty if it
-    /// is too long.
+    /// Dynamic functions, sorted by address in the file: start, end, name. A name that is too long
+    /// is empty here.
     functions: Vec<(u64, u64, String)>,
-    /// Addresses in the file at which no thread may be borrowed.
+    /// The addresses in the file at which no thread may be borrowed.
     unsafe_code: Vec<Range<u64>>,
-    /// The addresses in the loader's file of its state, which contains its locks.
+    /// The addresses of the loader's state, which contains its locks; for the loader's file only.
     state: Option<Range<u64>>,
 }
 
@@ -49,9 +50,9 @@ pub(super) enum Role {
 }
 
 impl Image {
-    /// Reads a file whose mappings cover `span`. One of its code mappings starts at `start` and
-    /// shows the file from `offset` on. Returns `None` if it is no program or library that can be
-    /// mapped so.
+    /// Reads a file whose mappings cover `span`; one of its text mappings starts at `start` and
+    /// shows the file from `offset` on. Returns `None` if no program or library can be mapped like
+    /// this.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         (start, offset): (u64, u64),
@@ -72,14 +73,14 @@ impl Image {
         })
     }
 
-    /// Returns the addresses of the loader's state in the target.
+    /// Returns the target's addresses of the loader's state.
     pub(super) fn state(&self) -> Option<Range<u64>> {
         let state = self.state.as_ref()?;
         let start = state.start.wrapping_add(self.bias);
         Some(start..start.checked_add(state.end - state.start)?)
     }
 
-    /// Returns the address of a dynamic function in the target.
+    /// Returns the target's address of a dynamic function.
     pub(super) fn function(&self, name: &str) -> Option<u64> {
         let found = self
             .functions
@@ -88,7 +89,7 @@ impl Image {
         Some(found.0.wrapping_add(self.bias))
     }
 
-    /// Returns the tables that the unwinder needs.
+    /// Returns the file's tables for the unwinder.
     pub(super) fn module(&self) -> Module<Vec<u8>> {
         let (eh_frame_svma, eh_frame) = self.eh_frame.clone().unzip();
         let sections = ExplicitModuleSectionInfo {
@@ -108,7 +109,7 @@ impl Image {
     }
 }
 
-/// Returns the load bias: a text mapping's address less that of the segment that it shows.
+/// Returns the load bias: the address of a text mapping minus that of the segment which it shows.
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
@@ -120,9 +121,9 @@ fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     })
 }
 
-/// A PT_LOAD header.
+/// A PT_LOAD program header.
 pub(super) struct Segment {
-    /// The part of the file that it shows.
+    /// The segment's part of the file.
     pub file: Range<u64>,
     pub address: u64,
     pub executable: bool,
@@ -145,8 +146,7 @@ pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<Segment>> {
     Some(load.map(segment).collect())
 }
 
-/// Returns the names of the libraries that a file needs. These stay mapped as long as the file
-/// does.
+/// Returns the names of the libraries that a file needs. They stay mapped as long as the file.
 pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
     let file = Elf::parse(bytes).ok()?;
     let endian = file.endian();
@@ -166,13 +166,13 @@ pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-/// Returns the bytes of a table of names.
+/// Returns the bytes of a string table.
 fn strings<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R, at: SectionIndex) -> Option<&'d [u8]> {
     let section = file.elf_section_table().section(at).ok()?;
     section.data(file.endian(), bytes).ok()
 }
 
-/// Returns the name at an offset in a table; `None` if it is too long.
+/// Returns the name at an offset in a string table; `None` if it is too long.
 fn name_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = strings.get(usize::try_from(offset).ok()?..)?;
     let end = rest.iter().take(LONGEST_NAME).position(|byte| *byte == 0);
@@ -216,9 +216,9 @@ fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, 
     functions
 }
 
-/// Returns the addresses of the object in which glibc's loader keeps its state, shared with libc.
+/// Returns the addresses of the object with glibc's loader's state, `_rtld_global`.
 fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> {
-    /// It has 2 to 5 KB; a hostile file may claim more.
+    /// The object has 2 to 5 KB; a hostile file may claim more.
     const MOST: u64 = 64 << 10;
     let (endian, table) = (file.endian(), file.elf_dynamic_symbol_table());
     let names = strings(file, bytes, table.string_section())?;
@@ -232,7 +232,7 @@ fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> 
     Some(start..start.checked_add(size)?)
 }
 
-/// Returns the code that may hold locks that `dlopen` needs: the loader, the allocator and fork.
+/// Returns the code that may hold locks which `dlopen` needs: the loader, the allocator and fork.
 fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> {
     let allocator = functions.iter().any(|(_, _, name)| name == "malloc");
     if role == Role::Loader || (role == Role::Library && allocator) {
@@ -250,8 +250,8 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range around an allocator function up to the nearest functions that are not the
-/// allocator's, because the allocator's own functions without names are in between.
+/// Returns the range around an allocator's function up to the nearest functions of other kinds,
+/// because the allocator's functions without names are in between.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]
@@ -320,8 +320,8 @@ fn is_loader_or_fork(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A file that panics if a name is searched for its end, because that search takes as long as
-    /// the file likes, each time.
+    /// A file that panics if a name's end is searched without a bound, because a hostile file could
+    /// make every such search long.
     #[derive(Clone, Copy)]
     struct Bounded<'d>(&'d [u8]);
 
@@ -339,8 +339,8 @@ mod tests {
         }
     }
 
-    /// Regression: the names of a library's 40,000 symbols shared a megabyte, which took 340 MB of
-    /// memory for a file of 5 MB.
+    /// Regression: 40,000 symbols of a library shared a name of a megabyte: 340 MB of memory for a
+    /// file of 5 MB.
     #[test]
     fn names_are_not_read_to_their_ends() {
         let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("this system's libc");

@@ -1,8 +1,8 @@
 //! Takes over the three memfds that the stub makes, and fills them from outside.
 //!
-//! They belong to a program that tiptoe does not trust. So each is taken as the very open file that
-//! the target holds, never opened again with tiptoe's rights. It must be fresh, sealable memory
-//! before a byte is written to it.
+//! The target is not trusted. So tiptoe takes the very open files that the target holds, and never
+//! opens them again with its own rights. Each must be fresh, sealable memory before a byte is
+//! written.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,6 @@ use tiptoe_wire::descriptors::seals;
 
 use super::InjectError;
 
-/// What the stub offers.
 pub(super) struct Offer {
     pub agent: OwnedFd,
     pub data: OwnedFd,
@@ -27,8 +26,8 @@ impl Offer {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, "pidfd_getfd", error);
         let process = pidfd(pid, tid).map_err(os)?;
-        // The thread may have ended, and another process may have got its number: then these are
-        // that process's descriptors.
+        // The thread may have ended, and its id may be another process's now. Then `process` is
+        // that other process.
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return Err(InjectError::Died { pid });
         }
@@ -44,7 +43,7 @@ impl Offer {
         })
     }
 
-    /// Writes the agent, sizes the segments, and seals all that tiptoe no longer changes.
+    /// Writes the agent, sizes the segments, and seals what tiptoe will not change any more.
     pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
         file.write_all_at(agent, 0).map_err(explain_file_size)?;
@@ -53,14 +52,13 @@ impl Offer {
         size(&self.plan, plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
     }
 
-    /// Seals the plan, so that no new writable mapping of it can be made; existing ones stay
-    /// writable.
+    /// Seals the plan against new writable mappings; existing ones stay writable.
     pub(super) fn close_plan(&self) -> io::Result<()> {
         seal(&self.plan, seals::PLAN)
     }
 }
 
-/// Opens a handle on the thread, or (before Linux 6.9) on its process.
+/// Opens a pidfd of the thread, or of its process (before Linux 6.9).
 fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
     let open = |id: u32, flags: i32| {
         // SAFETY: plain numbers go in; a new descriptor or an error comes out.
@@ -84,15 +82,17 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
 
 const F_SEAL_EXEC: i32 = 0x20;
 
-/// Accepts only an empty, unlinked, unsealed memfd, because a write to one harms no other process.
+/// Accepts only an empty, unlinked, unsealed memfd, because a write to it cannot harm other
+/// processes.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
-    // SAFETY: a plain query of a descriptor that we own. Some systems forbid execution of every memfd.
+    // SAFETY: queries a descriptor that we own.
     let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    // Some systems forbid execution of every memfd, so that seal is accepted.
     if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile("a descriptor is no sealable memory"));
     }
-    // Huge pages may be exhausted when they are touched, which raises SIGBUS.
+    // Huge pages may run out when memory is touched, which would raise SIGBUS.
     if file_system(&fd) != Some(libc::TMPFS_MAGIC) {
         return Err(hostile("a descriptor is not of ordinary memory"));
     }
@@ -114,9 +114,9 @@ fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
     (done == 0).then_some(found.f_type)
 }
 
-/// Sets a length that no process can change any more. The target also holds the memory and may
-/// change its length until it is sealed, so the length must be checked afterwards: a touch after
-/// the end would kill tiptoe by SIGBUS.
+/// Sets and seals a length. The target also holds the memory and may change its length until the
+/// seal, so the length must be checked afterwards: an access after the end would kill tiptoe by
+/// SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
     file.set_len(len).map_err(explain_file_size)?;
@@ -128,7 +128,7 @@ fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
 }
 
 fn seal(fd: &OwnedFd, seals: i32) -> io::Result<()> {
-    // SAFETY: a plain request on a descriptor that we own.
+    // SAFETY: changes only a descriptor that we own.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -147,7 +147,7 @@ mod tests {
         .expect("a memfd")
     }
 
-    /// Regression: the descriptors of another process were taken, and sealed.
+    /// Regression: descriptors of another process were taken and sealed.
     #[test]
     fn a_thread_of_another_process_offers_nothing() {
         let mut sleep = std::process::Command::new("sleep");
@@ -158,8 +158,8 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Regression: another thread of the target truncated the memory right before it was sealed,
-    /// and tiptoe touched missing pages.
+    /// Regression: another thread of the target truncated the memory right before the seal, and
+    /// tiptoe touched missing pages.
     #[test]
     fn memory_that_the_target_cuts_short_is_not_taken() {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -192,7 +192,8 @@ mod tests {
         assert!(refused > 0, "the target was never in time");
     }
 
-    /// Regression: a touch of such memory while no huge page was free killed tiptoe by SIGBUS.
+    /// Regression: a touch of huge-page memory, when no huge page was free, killed tiptoe by
+    /// SIGBUS.
     #[test]
     fn only_fresh_memory_of_ordinary_pages_is_taken() {
         assert!(fresh(1, memory(0)).is_ok());

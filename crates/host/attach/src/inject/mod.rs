@@ -1,34 +1,34 @@
-//! Brings the agent into a running process, such that tiptoe may die at any instant.
+//! Brings the agent into a running process. tiptoe may die at any instant, and the process continues.
 //!
 //! One thread of the target is borrowed for some milliseconds; the others never stop.
 //!
 //! 1. `borrow` chooses a thread by the call that it waits in, stops it (ptrace) and unwinds its
 //!    stack. It takes the thread only if no frame may hold a lock that the loader needs, because
 //!    `dlopen` would deadlock.
-//! 2. The thread is sent to the `stub`, whose parameters hold everything that it needs to return.
-//!    ptrace ends here, so that the program continues even if tiptoe dies.
-//! 3. The stub makes three memfds; tiptoe takes them over (`offer`), fills and seals them.
-//! 4. The stub makes the program's own loader load the agent, and gives the agent the name that
-//!    maps shows, because the name that it was opened by would lead a debugger to one of the
-//!    debugger's own descriptors. Then it calls the agent's entry, cleans up, and makes the
-//!    interrupted system call again.
+//! 2. The thread is sent to the `stub`, whose parameters hold everything that the thread needs to
+//!    return. ptrace ends here, so that the program does not depend on tiptoe.
+//! 3. The stub makes three memfds; tiptoe takes them over (`memfds`), fills and seals them.
+//! 4. The stub makes the program's own loader load the agent, and gives the loader's entry the name
+//!    that maps shows; the name that was opened would lead a debugger to one of the debugger's own
+//!    descriptors. Then it calls the agent's entry, cleans up, and makes the interrupted system call
+//!    again.
 //!
-//! The agent stays, and two pages (the stub's *home*) in which the next injection starts without a
-//! write to any text. No byte of any file's segment is ever changed; for some microseconds the
-//! unused rest of one text page is.
+//! Two things stay: the agent, and two pages (the stub's *home*), in which the next injection starts
+//! without a write to any text. No byte of any file's segment is ever changed, only, for some
+//! microseconds, the unused rest of one text page.
 //!
-//! The program may call exec at any time, also of a file that gives it more rights, while another
-//! process keeps the old memory. So a held thread must be checked again before its registers
+//! The program may call exec at any time, even of a file that gives it more rights, while another
+//! process keeps the old memory in use. So a held thread must be checked again before its registers
 //! change: the memory of one program must not decide where a thread of another continues.
 //!
-//! A thread that holds the loader's lock (in a constructor, or a callback of `dl_iterate_phdr`) may
-//! hold it for long, and a borrowed thread would wait for it. So no thread is borrowed while the
-//! lock is held. If the lock is taken in the microseconds between the look and `dlopen`, the
-//! borrowed thread waits for it.
+//! A thread may hold the loader's lock for long (in a constructor, or a callback of
+//! `dl_iterate_phdr`), and a borrowed thread would wait for it. So no thread is borrowed while the lock
+//! is held. A thread that takes it in the microseconds between that check and `dlopen` still makes the
+//! borrowed thread wait.
 //!
-//! One deadlock is not prevented, because no stack shows it: the borrowed thread holds a lock of
-//! the program, and a library's constructor in another thread waits for that lock under the
-//! loader's lock.
+//! One deadlock is not prevented, because no stack shows it: the borrowed thread holds a lock of the
+//! program, and a library's constructor in another thread waits for that lock while it holds the
+//! loader's.
 
 mod borrow;
 mod cave;
@@ -70,11 +70,11 @@ use talk::Talk;
 use tiptoe_price::own;
 use unwind::Stacks;
 
-/// Time for a thread that tiptoe borrowed right before it died to reach its home and to notice that
-/// tiptoe is dead.
+/// The longest time that a thread, borrowed right before tiptoe died, needs to reach its home and
+/// to notice that death.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// Called once tiptoe holds the data and the plan, sized and sealed against truncation. It must map
+/// Called when tiptoe has the data and the plan, sized and sealed against truncation. It must map
 /// the plan writable, because later nothing can, and write what the agent needs at its entry. It
 /// should be quick, because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
@@ -83,13 +83,14 @@ pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
-    /// The program that the process runs. If it has called exec since, the injection fails.
+    /// The program that the process runs. If the process has called exec since, the injection
+    /// fails.
     pub program: RunningProgram,
     /// The agent, a shared object.
     pub agent: &'a [u8],
     /// The offset from the load base of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Returns whether an agent is loaded already; then no second one is loaded.
+    /// Returns whether an agent is loaded already; if so, no second one is loaded.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,
@@ -103,10 +104,10 @@ pub struct Inject<'a> {
     pub prepare: &'a mut Prepare<'a>,
 }
 
-/// Whether a process already contains an agent.
+/// Whether a process contains an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resident {
-    /// Nothing.
+    /// No agent is loaded.
     None,
     /// An agent that the loader has not finished loading.
     Loading,
@@ -114,7 +115,7 @@ pub enum Resident {
     Entry(u64),
 }
 
-/// The result of an injection.
+/// The result of a successful injection.
 #[derive(Debug)]
 pub struct Injection {
     /// The segment that the target writes.
@@ -137,7 +138,7 @@ pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
 pub fn inject(request: Inject<'_>) -> Result<Injection, InjectError> {
     let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
-    // Whatever failed, it failed because the process died.
+    // If the process died, that is why the step failed.
     entered.map_err(|error| match process.lives() {
         true => error,
         false => InjectError::Died { pid: process.pid },
@@ -156,7 +157,7 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
     let loads = existing_entry.is_none();
     let borrowed = borrow::borrow(process, stacks, ground, loads, deadline)?;
 
-    // A thread that was borrowed late still gets the time that the loader needs.
+    // A thread that was borrowed late still gets the time that its loader needs.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
     let talk = Talk::new(process, &borrowed, deadline);
     let (stop, stopped) = mpsc::channel();
@@ -197,7 +198,7 @@ fn converse(
         talk.u32(at + 8)? as i32,
     ];
     let offer = Offer::take(pid, borrowed.tid, fds)?;
-    // An agent that is loaded already is not loaded again.
+    // An agent that is already loaded is not loaded again, so its memfd stays empty.
     let agent = match existing_entry {
         0 => request.agent,
         _ => &[],
@@ -235,8 +236,8 @@ fn converse(
     })
 }
 
-/// Returns [`InjectError::NoProc`] if the loader refused for lack of /proc, through which it opens
-/// the agent.
+/// Replaces a refusal by [`InjectError::NoProc`] if the program sees no /proc, through which its
+/// loader opens the agent.
 fn explain(process: &Process, error: InjectError) -> InjectError {
     match error {
         InjectError::Refused { pid }
@@ -257,12 +258,12 @@ struct Calls {
 
 /// RTLD_NOW | RTLD_LOCAL.
 const NOW: u64 = 2;
-/// What `dlopen` itself adds.
+/// The flag that `dlopen` itself adds.
 const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
-    /// Finds the functions. Before 2.34, glibc kept `dlopen` in a library of its own, which few
-    /// programs load; libc itself has another form of it, for its own use.
+    /// Finds the functions. Before 2.34 glibc had `dlopen` in a library that few programs load;
+    /// libc has another form of it for its own use.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -276,11 +277,10 @@ impl Calls {
     }
 }
 
-/// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)). The
-/// process holds the lock until it is dropped, and the kernel drops it if tiptoe dies. Only a
-/// process that may trace the target can open that file, so that no other can block tiptoe. A
-/// process that may trace the target can hold the lock for ever, as it can hold the target by
-/// ptrace; the error names it.
+/// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)).
+/// `process` holds the lock until it is dropped; the kernel drops it if tiptoe dies. Opening that
+/// file needs the right to trace the target, so no other process can block tiptoe. One with that
+/// right can hold the lock for ever, as it can hold the target by ptrace; the error names it.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -307,9 +307,9 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// Returns the entry of a loaded agent, once no other injection is under way. The thread that
-/// another tiptoe borrowed continues when that tiptoe dies, and may be about to load an agent;
-/// without this wait two agents would be loaded.
+/// Returns the entry of a loaded agent, once no other injection is under way. If another tiptoe
+/// died, the thread that it borrowed continues, and may be about to load an agent; without this
+/// wait two agents would be loaded.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,
@@ -336,7 +336,7 @@ fn existing_entry(
     }
 }
 
-/// Refuses what cannot be traced from inside; else returns the dynamic loader's address.
+/// Returns the dynamic loader's address; fails if the agent cannot work in this program.
 fn check_program(
     process: &Process,
     mappings: &[Mapping],
@@ -356,7 +356,7 @@ fn check_program(
     }
     let exe = procfs::Process::new(pid).and_then(procfs::Process::open_exe);
     let exe = exe.map_err(|error| match error {
-        // A thread of the kernel has none.
+        // A thread of the kernel has no program.
         Error::NoSuchProcess { .. } => InjectError::Foreign { pid },
         Error::PermissionDenied { .. } => InjectError::os(
             pid,
@@ -385,9 +385,8 @@ fn check_program(
     loader.ok_or(InjectError::Static { pid })
 }
 
-/// Returns a name for the agent's descriptor that the loader has not seen, because it would take
-/// another file of the same name for the same library. Sixteen random bits are written as `/` or
-/// `/./`.
+/// Returns a name of the agent's descriptor that the loader has not seen: it would take another
+/// file of the same name for the same library. Each of 16 random bits is written as `/` or `/./`.
 fn unique_path(fd: i32) -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let nonce = std::collections::hash_map::RandomState::new()

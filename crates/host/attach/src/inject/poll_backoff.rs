@@ -1,16 +1,15 @@
 //! The pauses of a wait for stopped threads.
 //!
-//! waitid(2) has no deadline and a pidfd does not report stops, so that such a wait must poll. A
-//! running thread stops within microseconds, and all stopped threads wait until the last one has
-//! stopped. So the first looks only yield. A thread that has no CPU takes longer; later looks
-//! sleep, so that they leave the CPUs to others.
+//! waitid(2) has no deadline and a pidfd does not report stops, so such a wait must poll. A running
+//! thread stops within microseconds, and all others wait for the last one. So the first looks only
+//! yield. A thread without a CPU takes longer: later looks sleep, to leave the CPUs to others.
 
 use std::time::{Duration, Instant};
 
-/// How long looks only yield.
+/// For how long looks only yield.
 const YIELDING: Duration = Duration::from_micros(100);
-/// The first pause after that. Each pause is twice the last, so that no stop lasts twice as long as
-/// it must.
+/// The first pause of looks that sleep. Each pause is twice the last one, so that no stop lasts
+/// twice as long as necessary.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 

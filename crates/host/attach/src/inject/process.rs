@@ -1,4 +1,4 @@
-//! Reads the target's /proc: its mappings, its threads, their state.
+//! Reads the target's memory, and its mappings, threads and their state from /proc.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -17,20 +17,19 @@ pub(super) struct Mapping {
     pub end: u64,
     pub offset: u64,
     pub permissions: [u8; 4],
-    /// Device and inode, as maps prints them; inode 0 is no file.
+    /// Device and inode, as maps prints them; the inode is 0 without a file.
     pub device: String,
     pub inode: u64,
     pub path: String,
 }
 
 impl Status {
-    /// Returns whether the thread has not ended.
     pub(super) fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Returns whether the thread's /proc folder shows the memory, which a thread drops before it
-    /// ends.
+    /// Returns whether the thread's /proc folder shows the memory. A thread drops the memory before
+    /// it ends.
     fn shows_memory(&self) -> bool {
         self.lives() && self.memory
     }
@@ -55,18 +54,18 @@ impl Mapping {
         })
     }
 
-    /// Returns whether this is a private mapping of a file that can be executed but not written.
+    /// Returns whether this is a private, executable, read-only mapping of a file.
     pub(super) fn is_text(&self) -> bool {
         &self.permissions == b"r-xp" && self.inode != 0
     }
 
-    /// Returns whether both show the same file.
+    /// Returns whether both mappings show the same file.
     pub(super) fn same_file(&self, other: &Self) -> bool {
         self.inode == other.inode && self.device == other.device && self.path == other.path
     }
 }
 
-/// The lines of a thread's status file that matter here.
+/// The lines of a thread's status file that are used here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
@@ -74,27 +73,27 @@ pub(super) struct Status {
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
-    /// Whether it still has memory.
+    /// Whether the thread still has memory.
     memory: bool,
-    /// The signals that it blocks.
+    /// The signals that the thread blocks.
     pub blocked: u64,
-    /// Signals that are pending for this thread alone.
+    /// The signals that are pending for this thread alone.
     pub pending: u64,
 }
 
 /// The target, seen from outside.
 pub(super) struct Process {
     pub pid: u32,
-    /// The program whose memory this is.
+    /// The program in `memory`.
     program: RunningProgram,
     memory: File,
 }
 
-/// How often to look again if the thread whose folder is read is just ending.
+/// The most looks, for the case that the thread whose folder is read is just ending.
 const TRIES: u32 = 100;
 
-/// Returns a thread whose /proc folder shows the memory: the first one if it lives, else any. It
-/// may end at any time while the others continue.
+/// Returns a thread whose /proc folder shows the memory: the first thread if it lives, else any.
+/// The first one may end at any time while the others continue.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
     if shows(&pid) {
@@ -107,7 +106,7 @@ fn view(pid: u32) -> Result<u32, InjectError> {
 }
 
 impl Process {
-    /// Opens the memory of a process that runs this program; otherwise says why not.
+    /// Opens the memory of a process that runs this program.
     pub(super) fn open(pid: u32, program: &RunningProgram) -> Result<Self, InjectError> {
         for _ in 0..TRIES {
             let view = view(pid)?;
@@ -119,10 +118,10 @@ impl Process {
                 .read(true)
                 .write(true)
                 .open(format!("/proc/{view}/mem"));
-            // An ending thread drops its memory first: then its maps file is empty.
+            // An ending thread drops its memory first. Its maps file is then empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only an exec changes the program: if it is the same before and after, the memory is
-            // that program's.
+            // Only an exec changes the program: if it is the same before and after the opening, the
+            // memory is that program's.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -147,8 +146,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. Looks again if the thread that the
-    /// folder belongs to ended in between. No pause is needed, because each time another thread has
+    /// Returns what `look` reads in the target's /proc folder. Looks again if the folder's thread
+    /// ended in between. No pause is needed, because each repetition means that another thread has
     /// ended.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
@@ -162,12 +161,12 @@ impl Process {
         look(folder)
     }
 
-    /// Locks the file of its memory; the lock is held until this value is dropped.
+    /// Locks the file of the target's memory until this value is dropped.
     pub(super) fn try_lock(&self) -> Result<(), TryLockError> {
         self.memory.try_lock()
     }
 
-    /// Returns the process that holds that lock; `None` if there is none, or if it is in another
+    /// Returns the process that holds this lock; `None` if there is none, or if it is in another
     /// namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
@@ -187,14 +186,14 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Returns whether any of its threads lives and still has the memory that was opened. A process
-    /// that called exec has another memory, and runs another program.
+    /// Returns whether any thread lives and still has the memory that was opened. After an exec the
+    /// process has other memory and another program.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Returns whether a thread runs another program than the one whose memory was opened. A held
-    /// thread cannot call exec, so that the answer stays true as long as the thread is held.
+    /// Returns whether a thread runs another program than the opened memory's. The answer stays
+    /// true while the thread is held, because a held thread cannot call exec.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
@@ -208,12 +207,11 @@ impl Process {
         Ok(text.lines().filter_map(Mapping::parse).collect())
     }
 
-    /// Fills `bytes` from the target's memory.
     pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.memory.read_exact_at(bytes, address)
     }
 
-    /// Returns the bytes from `address` on, at most `len`.
+    /// Returns up to `len` bytes from `address` on.
     pub(super) fn read_some(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let read = self.memory.read_at(&mut bytes, address).unwrap_or(0);
@@ -221,26 +219,24 @@ impl Process {
         bytes
     }
 
-    /// Reads one word.
     pub(super) fn read_u64(&self, address: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Reads four bytes.
     pub(super) fn read_u32(&self, address: u64) -> io::Result<u32> {
         let mut bytes = [0; 4];
         self.read(address, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Writes into the target's memory, whatever its protection.
+    /// Writes into the target's memory, even if it is read-only there.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Returns whether the page at `address` is still the file's own, not a private copy.
+    /// Returns whether the page at `address` is still the file's, not a private copy.
     pub(super) fn is_clean(&self, address: u64) -> io::Result<bool> {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
@@ -251,7 +247,6 @@ impl Process {
         Ok(u64::from_le_bytes(entry) & (PRESENT | FILE) == PRESENT | FILE)
     }
 
-    /// Returns an entry of the auxiliary vector.
     pub(super) fn auxv(&self, key: u64) -> Option<u64> {
         let auxv = self.look(|folder| fs::read(folder.join("auxv"))).ok()?;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
@@ -261,8 +256,8 @@ impl Process {
         word(&entry[8..])
     }
 
-    /// Opens the file of a mapping, as [`procfs`] does. The target chose it, so it may be a pipe, a
-    /// device or a link that leads out of the target's root.
+    /// Opens the file of a mapping as [`procfs`] does, because the target chose it: it may be a
+    /// pipe, a device, or a link that leads out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
         let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
@@ -280,14 +275,14 @@ impl Process {
             dev: Default::default(),
         };
         process.open_mapped(&known).or_else(|error| {
-            // An overlay's inode numbers differ: then the bytes must be the same.
+            // The inode numbers of an overlay differ. Then the bytes must be equal.
             let file = process.open_in_root(path.as_ref());
             let same = file.ok().filter(|file| self.shows(mapping, file));
             same.ok_or_else(|| io::Error::other(error))
         })
     }
 
-    /// Returns whether the first page of a mapping is that of `file`.
+    /// Returns whether the first page of a mapping equals that of `file`.
     fn shows(&self, mapping: &Mapping, file: &File) -> bool {
         let (mut memory, mut disk) = ([0; 4096], [0; 4096]);
         self.read(mapping.start, &mut memory).is_ok()
@@ -302,8 +297,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether a file of /proc/PID/mem shows memory that no process uses any more. A read far
-/// above all that can be mapped then returns end of file, but an error if the memory is in use.
+/// Returns whether an open /proc/PID/mem shows memory that no process uses any more. Then a read
+/// far above any mapping returns end of file; while the memory is in use it fails.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory
@@ -321,11 +316,10 @@ pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
         .collect())
 }
 
-/// Reads a thread's status file.
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/status"))
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;
-    // A thread's name may be any bytes.
+    // A thread's name may contain any bytes.
     let text = String::from_utf8_lossy(&text);
     let mut status = Status::default();
     for line in text.lines() {
@@ -346,7 +340,7 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     Ok(status)
 }
 
-/// Returns a thread's syscall file; empty if it may not be read.
+/// Returns the content of a thread's syscall file; empty if it cannot be read.
 pub(super) fn syscall(pid: u32, tid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Says which system calls may be interrupted, and how each is made again.
+//! Classifies system calls: which may be interrupted, and how each is made again.
 //!
 //! The kernel restarts most interrupted calls by itself (the codes 512 to 516, which only a tracer
-//! sees). A few return a raw EINTR: they have done nothing, and making them again is what the
-//! program would have seen, but a time-out restarts. Calls that may return a part of their work
-//! must not be interrupted, because the program would see a short result.
+//! sees). A few return a raw EINTR: they have done nothing, so they can be made again unnoticed,
+//! except that a time-out starts again. Calls that may return a part of their work must not be
+//! interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -13,35 +13,35 @@ const ERESTARTSYS: i64 = 512;
 const ERESTARTNOINTR: i64 = 513;
 const ERESTARTNOHAND: i64 = 514;
 const ERESTART_RESTARTBLOCK: i64 = 516;
-/// Not in libc's tables.
+/// io_pgetevents, which the libc crate lacks.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// What a pending signal's handler does to the call that the thread was in.
+/// What the handler of a pending signal does to the call that the thread was in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// Nothing: no call, or one that is always restarted.
+    /// Nothing: there was no call, or it is always restarted.
     Always = 0,
-    /// Ends it with EINTR, unless the handler was installed with SA_RESTART.
+    /// It ends the call with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
-    /// Ends it with EINTR.
+    /// It ends the call with EINTR.
     NeverHandled = 2,
 }
 
-/// How likely a thread can be borrowed without an effect that the program sees, best first.
+/// How likely borrowing a thread has no effect that the program sees, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Asleep in a call that is restarted without a trace.
+    /// The thread sleeps in a call that is restarted without a trace.
     Asleep,
-    /// Runs, or its call cannot be read.
+    /// The thread runs, or its call cannot be read.
     Running,
-    /// In a call whose time-out would restart.
+    /// The thread is in a call whose time-out would restart.
     Timed,
-    /// In a call that could return a part of its work, or that cannot be interrupted.
+    /// The thread is in a call that could return a part of its work, or must not be interrupted.
     Never,
 }
 
-/// Ranks a thread by its /proc/PID/task/TID/syscall.
+/// Ranks a thread by the content of /proc/PID/task/TID/syscall.
 pub(super) fn rank(line: &str) -> Rank {
     let mut words = line.split_ascii_whitespace();
     let Some(Ok(number)) = words.next().map(str::parse::<i64>) else {
@@ -74,8 +74,8 @@ pub(super) fn rank(line: &str) -> Rank {
     }
 }
 
-/// Returns whether the call may return early with a part of its work, or makes or waits for a
-/// process.
+/// Returns whether the call may return early with a part of its work, or creates a process or ends
+/// one.
 fn is_partial(number: i64) -> bool {
     matches!(
         number,
@@ -105,7 +105,7 @@ fn is_partial(number: i64) -> bool {
     )
 }
 
-/// Returns whether a thread sleeps in a call that would return early, by its syscall file.
+/// Returns whether a thread, by its syscall file, sleeps in a call that a stop would cut short.
 pub(super) fn is_transfer(line: &str) -> bool {
     let number = line
         .split_ascii_whitespace()
@@ -120,8 +120,7 @@ pub(super) fn is_transfer(line: &str) -> bool {
     number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
 }
 
-/// Returns whether this call has done nothing if it returns a raw EINTR, so that it may be made
-/// again.
+/// Returns whether a raw EINTR of this call means that it has done nothing and may be made again.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
         number,
@@ -147,8 +146,8 @@ fn is_raw_eintr(number: i64) -> bool {
     )
 }
 
-/// Returns whether the thread is just after a call that returned a raw EINTR.
-pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
+/// Returns whether the thread has just returned from a call with a raw EINTR.
+pub(super) fn is_after_raw_eintr(regs: &user_regs_struct) -> bool {
     regs.rax as i64 == -i64::from(libc::EINTR) && is_raw_eintr(regs.orig_rax as i64)
 }
 
@@ -156,10 +155,10 @@ pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
 pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
     let restarts =
         [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
-    regs.orig_rax as i64 >= 0 && (restarts || stands_in_raw_eintr(regs))
+    regs.orig_rax as i64 >= 0 && (restarts || is_after_raw_eintr(regs))
 }
 
-/// Returns whether such a call has a time-out, which would restart.
+/// Returns whether the interrupted call has a time-out, which would restart.
 pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     match regs.orig_rax as i64 {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,
@@ -170,12 +169,12 @@ pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     }
 }
 
-/// Makes the kernel restart such a call: for this code it does unless a handler runs.
+/// Makes the kernel restart the interrupted call: it does so for this code unless a handler runs.
 pub(super) fn heal_raw_eintr(regs: &mut user_regs_struct) {
     regs.rax = -ERESTARTNOHAND as u64;
 }
 
-/// Returns how the program continues after a stop with these registers.
+/// Returns the registers with which the program continues after a stop, and how its call restarts.
 pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
     let mut to = Registers {
         rax: regs.rax,
@@ -205,7 +204,7 @@ pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
         ERESTARTNOINTR => (regs.orig_rax, Restart::Always),
         ERESTARTNOHAND => (regs.orig_rax, Restart::NeverHandled),
         ERESTART_RESTARTBLOCK => (libc::SYS_restart_syscall as u64, Restart::NeverHandled),
-        _ if stands_in_raw_eintr(regs) => (regs.orig_rax, Restart::NeverHandled),
+        _ if is_after_raw_eintr(regs) => (regs.orig_rax, Restart::NeverHandled),
         _ => return (to, Restart::Always),
     };
     to.rax = number;

@@ -1,12 +1,12 @@
 //! Stops all threads of a program at once.
 //!
 //! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because that would
-//! cut the transfer short. This is safe only if it blocks none of the signals: to run into half a
-//! patch it would have to wake and reach one of a few instructions within microseconds.
+//! cut the transfer short. That is safe if the thread blocks none of the signals: to run into half
+//! a patch, it would have to wake and reach one of a few instructions within microseconds.
 //!
-//! A new thread may be missing in one list of threads, because the kernel skips some while others
-//! end. So threads are listed until the number of stopped threads is that of the process: from then
-//! on no running thread is left that could create another.
+//! One list of threads may lack a new one, because the kernel skips some while others end. So
+//! threads are listed until as many are stopped as the process has: then no running thread is left
+//! that could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use super::process::{self, Process};
 use super::restart;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// The time for one attempt: a thread within vfork cannot be stopped before its child runs another
-/// program.
+/// The time for one attempt. It is short because a thread inside vfork cannot be stopped before its
+/// child calls exec.
 const TRY: Duration = Duration::from_millis(200);
 /// The time for all attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,12 +28,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The action on each stopped thread.
 pub(super) type ThreadAction<'a> =
     &'a (dyn Fn(&StoppedThread, &Process) -> Result<(), StopFailure> + Sync);
-/// Returns whether a thread may be stopped where it is.
+/// Returns whether a thread may be stopped at its current place.
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
-/// Runs `each` on every thread and then `act`, while all of them are stopped. If a thread may not
-/// be stopped where it is, all threads continue and are stopped again. Returns `None` if they could
-/// not all be stopped: then neither has run.
+/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses a
+/// thread's place, all continue and are stopped again. Returns `None` if they could not all be
+/// stopped in time; then `act` has not run.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,
@@ -54,8 +54,8 @@ pub(super) fn run<R: Send>(
 }
 
 /// Makes one attempt on a thread of its own, because only that thread's end detaches from threads
-/// that do not stop. The same thread runs `act`, because each switch to another one would lengthen
-/// the stop.
+/// that do not stop. It runs `act`, too, because a switch to another thread would lengthen the
+/// stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     (may, each): (StopCheck, ThreadAction),
@@ -81,7 +81,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Another round is needed while threads are being created or ending, which takes a CPU.
+    // Another round is needed while threads start and end. For that, they need a CPU.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
@@ -89,8 +89,8 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
         }
         looks.pause();
     }
-    // The process may have called exec since its memory was opened. From now on it cannot, and its
-    // threads share one memory.
+    // The process may have called exec since its memory was opened. Now that all threads are
+    // stopped, it cannot, and all have the same memory.
     let one = all.held.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;

@@ -1,28 +1,27 @@
-//! The code that runs in the borrowed thread, and the block of values that it carries.
+//! The code that runs in the borrowed thread, and the parameters that it carries.
 //!
-//! One position-independent image: [`Params`], then code. It is written into unused bytes of a text
-//! page (the *cave*), maps two pages of its own (the *home*: image, then [`Mailbox`]), copies
-//! itself there, drops the cave's page so that the file's own bytes are back, and from then on runs
-//! at home. Home stays mapped after the stub has left, because no code can unmap the pages that it
-//! runs in. The next injection starts there and needs no cave.
+//! The image is position-independent: [`Params`], then code. It is written into unused bytes of a
+//! text page (the *cave*). There it maps two pages (the *home*: image, then [`Mailbox`]), copies
+//! itself home, and drops the cave's page, which restores the file's bytes. Home stays mapped,
+//! because code cannot unmap the page that it runs in. The next injection starts at home and needs
+//! no cave.
 //!
 //! # Rules of the code
 //! 1. It must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
-//! 2. All signals are blocked from its first call to its last. The last one restores the mask, when
-//!    the program's own stack pointer and flags are already restored.
-//! 3. No call of its own may touch the kernel's restart block (so it waits in ppoll, not in
-//!    nanosleep or futex): an interrupted nanosleep is resumed through it.
+//! 2. It blocks all signals in its first call, and restores the mask in its last, when the program's
+//!    stack pointer and flags are already restored.
+//! 3. It must not change the kernel's restart block, through which an interrupted nanosleep continues.
+//!    So it waits in ppoll, not in nanosleep or futex.
 //! 4. A restartable call is made again only if no handler is due for a signal that arrived in
 //!    between; otherwise it fails with EINTR, as it would have without us.
-//! 5. The last instruction but one stores `left::GONE`: home may then be rewritten. A handler that
-//!    runs when the mask is restored may never return to the stub, because of a longjmp or a
-//!    cancellation, so `left::GOING` is stored before.
+//! 5. The last instruction but one stores `left::GONE`: from then on home may be rewritten. A handler
+//!    that runs when the mask is restored may never return to the stub (longjmp, cancellation), so
+//!    `left::GOING` is stored before.
 
 use std::mem::{offset_of, size_of};
 
-/// The first bytes of every home, so that a later injection finds it.
+/// The first bytes of every home, by which a later injection finds it.
 pub(super) const MAGIC: [u8; 16] = *b"tiptoe stub v1\0\0";
-/// Size of a page on x86-64.
 pub(super) const PAGE: u64 = 4096;
 
 /// The registers with which the program continues.
@@ -49,38 +48,35 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// How often the stub looks for a step before it naps: 10 to 25 us, depending on how long a `pause`
-/// takes.
+/// The looks at `go` before the stub naps: 10 to 25 us, depending on the CPU's `pause`.
 const LOOKS: u32 = 500;
 
-/// What the stub needs before tiptoe can talk to it. All fields are words, so that there is no
-/// padding.
+/// What the stub needs before tiptoe can talk to it. All fields are words, so there is no padding.
 #[repr(C)]
 pub(super) struct Params {
     pub magic: [u8; 16],
-    /// The address of home's two pages, also before they are mapped.
+    /// The address of home, which may not be mapped yet.
     pub home: u64,
-    /// The page of the cave, which must be dropped; 0 if the stub starts at home.
+    /// The cave's page, which the stub must drop; 0 if it starts at home.
     pub cave_page: u64,
-    /// Bytes of the temporary mapping: the extended state at its start, the stack at its end.
+    /// Bytes of the temporary mapping: extended state at its start, the stack at its end.
     pub scratch: u64,
     /// A signal set of all ones.
     pub all_signals: u64,
     /// The program's own signal mask.
     pub mask: u64,
-    /// Slices of about 0.06 ms without a heartbeat after which tiptoe counts as dead.
+    /// The slices of about 0.06 ms without a heartbeat after which tiptoe is taken for dead.
     pub lease: u64,
     /// One of `crate::inject::restart::Restart`.
     pub restart: u64,
     /// The state in which the program continues.
     pub registers: Registers,
-    /// The address at which the program continues with EINTR if a pending handler interrupts the
-    /// call.
+    /// The address at which the program continues if a pending handler ends the call with EINTR.
     pub interrupted_rip: u64,
 }
 
 /// The words through which tiptoe and the stub talk. tiptoe accesses them through /proc/PID/mem.
-/// Each has one writer, which its line names.
+/// Each has one writer, named first in its comment.
 #[repr(C)]
 pub(super) struct Mailbox {
     /// The stub's: one of `state`.
@@ -89,23 +85,23 @@ pub(super) struct Mailbox {
     pub go: u32,
     /// tiptoe's: changes while tiptoe lives.
     pub heartbeat: u32,
-    /// tiptoe's: non-zero, give up.
+    /// tiptoe's: non-zero asks the stub to give up.
     pub abandon: u32,
     /// The stub's: one of `left`.
     pub left: u32,
-    /// The stub's: what dropping the cave's page returned.
+    /// The stub's: the result of dropping the cave's page.
     pub cave_result: i32,
-    /// The stub's: agent, data and plan; negative is an errno.
+    /// The stub's: descriptors of agent, data and plan; a negative value is an errno.
     pub fds: [i32; 4],
     /// The stub's: the agent's load base.
     pub base: u64,
-    /// The stub's: what the agent's entry returned.
+    /// The stub's: the result of the agent's entry.
     pub result: u64,
-    /// tiptoe's: `dlopen`.
+    /// tiptoe's: the address of `dlopen`.
     pub dlopen: u64,
     /// tiptoe's: the mode argument of `dlopen`.
     pub mode: u64,
-    /// tiptoe's: `__errno_location`.
+    /// tiptoe's: the address of `__errno_location`.
     pub errno_location: u64,
     /// tiptoe's: the entry of an agent that is already loaded, or 0.
     pub entry: u64,
@@ -121,9 +117,9 @@ pub(super) struct Mailbox {
 
 /// The values of [`Mailbox::state`].
 pub(super) mod state {
-    /// At home; waits for step 1.
+    /// The stub is at home, and waits for step 1.
     pub const ARRIVED: u32 = 1;
-    /// The descriptors exist; waits for step 2.
+    /// The descriptors exist; the stub waits for step 2.
     pub const OFFERED: u32 = 2;
     // 3: step 2 was seen; the loader and the agent run.
     /// `base` and `result` are valid.
@@ -132,14 +128,14 @@ pub(super) mod state {
     pub const ABANDONED: u32 = 5;
     /// `dlopen` returned NULL.
     pub const REFUSED: u32 = 6;
-    /// A system call failed: `fds[3]` is the errno.
+    /// A system call failed; `fds` has its errno.
     pub const FAILED: u32 = 7;
 }
 
 /// The values of [`Mailbox::left`].
 pub(super) mod left {
-    /// No code of ours is called any more. The program's signal mask is about to be restored, and
-    /// its handlers to run.
+    /// No code of ours is called any more. Next, the program's signal mask is restored, and its
+    /// pending handlers run.
     pub const GOING: u32 = 1;
     /// The thread is back in the program.
     pub const GONE: u32 = 2;
@@ -190,9 +186,9 @@ unsafe extern "C" {
 /// Returns the image's bytes, with `params` filled in.
 pub(super) fn image(params: &Params) -> Vec<u8> {
     let begin = &raw const tiptoe_stub_begin;
-    // SAFETY: the assembler put `len()` initialized, constant bytes from `begin` on.
+    // SAFETY: from `begin` on the assembler put `len()` initialized bytes, which never change.
     let mut bytes = unsafe { std::slice::from_raw_parts(begin, len()) }.to_vec();
-    // SAFETY: `Params` is repr(C), of words only, so every one of its bytes is initialized.
+    // SAFETY: `Params` is repr(C) without padding, so every byte is initialized.
     let head = unsafe {
         std::slice::from_raw_parts(std::ptr::from_ref(params).cast::<u8>(), size_of::<Params>())
     };
@@ -200,15 +196,15 @@ pub(super) fn image(params: &Params) -> Vec<u8> {
     bytes
 }
 
-/// Returns the length of the image, parameters and code.
+/// Returns the length of the image.
 pub(super) fn len() -> usize {
     (&raw const tiptoe_stub_end).addr() - (&raw const tiptoe_stub_begin).addr()
 }
 
-/// The offset at which execution starts in an image in a cave.
+/// The offset of the first instruction of an image in a cave.
 pub(super) const FROM_CAVE: u64 = size_of::<Params>() as u64;
 
-/// Returns the offset at which execution starts in an image at home.
+/// Returns the offset of the first instruction of an image at home.
 pub(super) fn from_home() -> u64 {
     ((&raw const tiptoe_stub_from_home).addr() - (&raw const tiptoe_stub_begin).addr()) as u64
 }

@@ -1,4 +1,4 @@
-//! Talking with the stub through its mailbox.
+//! Talks with the stub through its mailbox.
 
 use std::mem::offset_of;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -9,11 +9,11 @@ use super::borrow::BorrowedThread;
 use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, left, state};
 
-/// The pause between two looks at the mailbox.
+/// The interval of looks at the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
-/// How long it looks without pauses first, because the borrowed thread waits.
+/// For how long looks do not pause, because the borrowed thread waits.
 const STARE: Duration = Duration::from_micros(200);
-/// The period of tiptoe's heartbeat.
+/// The interval of tiptoe's heartbeat.
 const BEAT: Duration = Duration::from_millis(20);
 
 /// The mailbox of a borrowed thread.
@@ -25,7 +25,7 @@ pub(super) struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    /// The mailbox of `borrowed`.
+    /// Makes the connection to the stub of `borrowed`.
     pub(super) fn new(process: &'a Process, borrowed: &BorrowedThread, deadline: Instant) -> Self {
         Self {
             process,
@@ -35,7 +35,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits until the stub is at home, and records there which thread it runs on.
+    /// Waits until the stub is at home, and records its thread there.
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
         let since = Instant::now();
@@ -49,7 +49,7 @@ impl<'a> Talk<'a> {
         self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
     }
 
-    /// Waits until the stub has reached `wanted`.
+    /// Waits until the stub's state is at least `wanted`.
     pub(super) fn wait(&self, wanted: u32) -> Result<(), InjectError> {
         let pid = self.process.pid;
         let since = Instant::now();
@@ -69,7 +69,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits until the thread is back in the program, to which it returns by itself.
+    /// Waits until the thread is back in the program. It returns by itself.
     pub(super) fn departure(&self) -> Result<(), InjectError> {
         let since = Instant::now();
         loop {
@@ -81,8 +81,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Returns whether the thread has ended, or has its own signal mask again, or that of a
-    /// handler.
+    /// Returns whether the thread has ended or has left the stub, whose mask blocks all signals.
     fn is_elsewhere(&self) -> bool {
         const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let status = process::status(self.process.pid, self.tid);
@@ -100,8 +99,8 @@ impl<'a> Talk<'a> {
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
     }
 
-    /// Beats until `stop` is signalled, on a thread of its own. Writes before the stub's arrival
-    /// fail, which is harmless.
+    /// Writes a heartbeat until `stop` is signalled. Writes before the stub's arrival fail, which
+    /// is harmless.
     pub(super) fn beat(&self, stop: &Receiver<()>) {
         let mut beat = 0u32;
         while stop.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
@@ -110,7 +109,6 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Writes one field.
     pub(super) fn put(&self, field: usize, bytes: &[u8]) -> Result<(), InjectError> {
         self.process
             .write(self.at(field), bytes)
@@ -124,7 +122,7 @@ impl<'a> Talk<'a> {
             .map_err(|_| self.died())
     }
 
-    /// Reads one word field.
+    /// Reads a field of eight bytes.
     pub(super) fn u64(&self, field: usize) -> Result<u64, InjectError> {
         self.process
             .read_u64(self.at(field))
@@ -156,7 +154,7 @@ impl<'a> Talk<'a> {
         })
     }
 
-    /// Pauses between two looks of a wait that began at `since`.
+    /// Pauses a wait that began at `since`; fails at the deadline, or if the process has ended.
     fn glance(&self, since: Instant, why: &'static str) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {

@@ -1,9 +1,9 @@
 //! Holds one thread by ptrace while it is inspected.
 //!
-//! Only PTRACE_INTERRUPT stops are made. If the tracer dies, such a stop ends without a signal.
-//! Single steps and system call stops would leave a SIGTRAP that kills the target, so they must
-//! never be used. The thread that seizes must be the one that detaches; when it ends, the kernel
-//! detaches all that it seized.
+//! A thread must be stopped only by PTRACE_INTERRUPT: if the tracer dies, such a stop ends without
+//! a signal. Single steps and system call stops would leave a SIGTRAP that kills the target. The
+//! thread of ours that seizes must also detach; when it ends, the kernel detaches all that it
+//! seized.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -23,9 +23,9 @@ use tiptoe_price::own;
 pub(super) enum StopFailure {
     /// The thread has ended.
     Gone,
-    /// It did not stop in time.
+    /// The thread did not stop in time.
     Late,
-    /// It is in code where it should not be borrowed.
+    /// The thread is in code where it must not be borrowed.
     Refused(&'static str),
     /// The kernel refused.
     Os(Errno),
@@ -49,8 +49,8 @@ pub(super) struct Stopping {
 
 impl Stopping {
     /// Waits for the stop. A thread that does not stop in time is detached only when the calling
-    /// thread ends. Returns `Gone` if the thread has ended and another process has got its number;
-    /// that process's thread continues.
+    /// thread ends. Returns `Gone` if the id is another process's now; that process's thread
+    /// continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -70,7 +70,7 @@ impl Stopping {
                         held: true,
                         since: self.since,
                     };
-                    // A held thread does not end, so that its number cannot be reused.
+                    // A held thread does not end, so its id cannot be reused.
                     let folder = format!("/proc/{}/task/{tid}", self.pid);
                     let is_ours = std::path::Path::new(&folder).exists();
                     return is_ours.then_some(held).ok_or(StopFailure::Gone);
@@ -82,11 +82,11 @@ impl Stopping {
     }
 }
 
-/// A stopped thread. Dropping it detaches, with its system call restored.
+/// A stopped thread. Dropping it restores its system call and detaches.
 pub(super) struct StoppedThread {
     tid: Pid,
     held: bool,
-    /// When it was asked to stop.
+    /// When the thread was asked to stop.
     since: Instant,
 }
 
@@ -113,8 +113,8 @@ impl StoppedThread {
     pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, StopFailure> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
-            // For a thread that has just ended the kernel returns the error of another user's
-            // thread.
+            // The kernel returns the same error for a thread that has just ended and for another
+            // user's.
             Errno::EPERM if has_ended(thread) => StopFailure::Gone,
             errno => errno.into(),
         })?;
@@ -123,17 +123,15 @@ impl StoppedThread {
         Ok(Stopping { pid, tid, since })
     }
 
-    /// Returns when it was asked to stop.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
 
-    /// Returns the registers at the stop.
     pub(super) fn registers(&self) -> Result<user_regs_struct, StopFailure> {
         Ok(ptrace::getregs(self.tid)?)
     }
 
-    /// Returns the signal mask that the program set, also inside a call with a temporary mask.
+    /// Returns the signal mask that the program set, even inside a call with a temporary mask.
     pub(super) fn signal_mask(&self) -> Result<u64, StopFailure> {
         let mut mask = 0u64;
         // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.
@@ -149,12 +147,10 @@ impl StoppedThread {
         Ok(mask)
     }
 
-    /// Sets the registers.
     pub(super) fn set_registers(&self, regs: user_regs_struct) -> Result<(), StopFailure> {
         Ok(ptrace::setregs(self.tid, regs)?)
     }
 
-    /// Sets the signal mask.
     pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), StopFailure> {
         // SAFETY: the kernel reads eight bytes from `mask`, which lives for the call.
         let result = unsafe {
@@ -169,9 +165,9 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Sends the thread to `rip` as if no system call had been interrupted, with all signals
-    /// blocked, and detaches. The code there must restore everything. All registers change in one
-    /// call and first, because from then on the thread must not depend on tiptoe.
+    /// Sends the thread to `rip` outside of any system call, with all signals blocked, and
+    /// detaches. The code there must restore everything. All registers must change first, in one
+    /// call, because from then on the thread must not depend on tiptoe.
     pub(super) fn send_to(
         mut self,
         mut regs: user_regs_struct,
@@ -181,15 +177,15 @@ impl StoppedThread {
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
         self.held = false;
-        // The code at `rip` blocks them too; this closes the gap before it does.
+        // The code at `rip` blocks all signals, too. Until then this does.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there:
-    /// after the stub it would finish the sequence instead of restarting it, without the atomicity
-    /// that the sequence needs.
+    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there,
+    /// because after the stub it would finish the sequence instead of restarting it, and lose the
+    /// atomicity that the sequence needs.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let Some(area) = self.rseq_area() else {
             return false;
@@ -232,7 +228,7 @@ impl Drop for StoppedThread {
             return;
         }
         if let Ok(mut regs) = ptrace::getregs(self.tid)
-            && restart::stands_in_raw_eintr(&regs)
+            && restart::is_after_raw_eintr(&regs)
         {
             restart::heal_raw_eintr(&mut regs);
             let _ = ptrace::setregs(self.tid, regs);
@@ -246,7 +242,7 @@ impl Drop for StoppedThread {
 mod tests {
     use super::*;
 
-    /// Regression: the kernel refuses such a thread with the error for another user's.
+    /// Regression: the kernel refuses such a thread with the error for another user's thread.
     #[test]
     fn a_thread_that_has_just_ended_is_gone() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
@@ -259,8 +255,8 @@ mod tests {
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(StopFailure::Gone)), "{stopped:?}");
     }
-    /// Regression: its registers were changed, so that it continued at an address of the first
-    /// process.
+    /// Regression: the other thread's registers were changed, and it continued at an address of the
+    /// first process.
     #[test]
     fn a_thread_of_another_process_is_not_held() {
         let mut sleep = std::process::Command::new("sleep");

@@ -1,9 +1,9 @@
-//! Decides whether a stopped thread is outside of everything that the loader will need.
+//! Decides whether a stopped thread is outside of all code whose locks the loader needs.
 //!
-//! The stack is unwound with the tables of the files it runs through. If these end (code made at
-//! run time, hand-written frames), the rest of the stack is searched for anything that looks like a
-//! return into unsafe code. The search may refuse a thread wrongly, which costs one more attempt,
-//! but it must not accept one wrongly.
+//! The stack is unwound by the tables of the files that it leads through. Where these end (code
+//! made at run time, hand-written frames), the rest of the stack is searched for possible returns
+//! into unsafe code. The search may refuse a thread wrongly, which costs one more attempt; it must
+//! never accept one wrongly.
 
 use std::collections::HashMap;
 
@@ -20,38 +20,37 @@ use crate::target_files::content;
 const MAX_FRAMES: usize = 512;
 /// The most bytes of a stack to search.
 const MAX_SEARCH: u64 = 256 << 10;
-/// The code that a signal handler returns to: `mov $15, %rax; syscall`.
+/// The code to which a signal handler returns: `mov $15, %rax; syscall`.
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
-/// The result of a look at a stack.
+/// The judgement on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StackState {
     /// The thread may be borrowed.
     Free,
-    /// It is inside the allocator, the loader or fork.
+    /// The thread is inside the allocator, the loader or fork.
     Inside,
-    /// It runs a signal handler over frames that cannot be unwound.
+    /// The thread runs a signal handler over frames that cannot be unwound.
     Unknown,
-    /// The stack leads into a file that has not been read: the thread must continue while it is
-    /// read.
+    /// The stack leads into a file that is not read yet; the thread must continue until then.
     Unread,
 }
 
-/// The files of one process, read when a stack leads into them.
+/// The files of one process, each read when a stack first leads into it.
 pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
     loader: u64,
-    /// By the start of their text mapping; `None` if the file cannot be read.
+    /// By the start of the text mapping; `None` if the file cannot be read.
     images: HashMap<u64, Option<Image>>,
-    /// The unread file into which the last stack led.
+    /// The file that `read_on` must read, because the last stack led into it.
     unread: Option<Mapping>,
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
 }
 
 impl<'a> Stacks<'a> {
-    /// Makes the record of a process with these mappings, whose loader is at `loader`.
+    /// Makes an empty cache for a process with these mappings, whose loader is at `loader`.
     pub(super) fn new(process: &'a Process, mappings: Vec<Mapping>, loader: u64) -> Self {
         Self {
             process,
@@ -64,7 +63,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Reads the mappings again; files that were read stay.
+    /// Reads the mappings again, and forgets all files if one that was read is no longer mapped.
     pub(super) fn refresh(&mut self) -> Result<(), InjectError> {
         let mappings = self.process.mappings()?;
         let known = |start| {
@@ -80,14 +79,13 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// Returns libc's image.
     pub(super) fn libc(&mut self) -> Option<&Image> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if a thread holds one of its locks, for which a borrowed thread would
-    /// wait in `dlopen`. No thread should be held at the first call, because it reads the loader's
-    /// file.
+    /// Returns the loader's state if a thread holds one of its locks, for which a borrowed thread
+    /// would wait in `dlopen`. The first call reads the loader's file, so no thread should be held
+    /// during it.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -106,7 +104,7 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file into which a stack led. No thread should be held during this, because it may
+    /// Reads the file into which the last stack led. No thread should be held, because this may
     /// take milliseconds.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
@@ -133,7 +131,7 @@ impl<'a> Stacks<'a> {
         Image::read(&content, (text.start, text.offset), span, self.role(text))
     }
 
-    /// Judges where a thread with these registers is.
+    /// Judges the stack of a thread with these registers.
     pub(super) fn place(&mut self, regs: &user_regs_struct) -> StackState {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
         let mut address = FrameAddress::from_instruction_pointer(regs.rip);
@@ -169,7 +167,7 @@ impl<'a> Stacks<'a> {
         self.search(at.sp(), in_handler)
     }
 
-    /// Judges one address; `None` if no file with unwind tables is mapped there.
+    /// Judges one address; `None` if it is not in a file with unwind tables.
     fn visit(&mut self, address: u64) -> Option<StackState> {
         let text = self.text_at(address)?;
         let Some(image) = self.images.get(&text.start) else {
@@ -226,7 +224,7 @@ impl<'a> Stacks<'a> {
         StackState::Free
     }
 
-    /// Returns whether the instruction before `address` can be a call: `e8` or an `ff /2` of any
+    /// Returns whether the instruction before `address` may be a call: `e8`, or an `ff /2` of any
     /// length.
     fn follows_call(&self, address: u64) -> bool {
         if self.text_at(address - 1).is_none() {
@@ -254,9 +252,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns whether a recursive lock among these bytes is held. The locks' offsets differ between
-/// versions of glibc, so they are recognized by their first five words: the lock's, how often its
-/// owner took it, the owner's id, how many use it (1), and the kind (1, recursive).
+/// Returns whether a held recursive lock is among these bytes. The locks' offsets differ between
+/// versions of glibc, so a lock is recognized by its first five words: the lock word, how often the
+/// owner took it, the owner's id, the number of users (1), the kind (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;
@@ -289,7 +287,7 @@ mod tests {
             assert_eq!(has_held_lock(&bytes), is_held, "{words:?}");
         };
         check([1, 1, 4242, 1, 1], true);
-        // Other threads wait for it; its owner took it twice.
+        // Other threads wait for it, and its owner took it twice.
         check([2, 2, 4242, 1, 1], true);
         check([0, 0, 0, 0, 1], false);
         check([1, 1, 4242, 1, 0], false);

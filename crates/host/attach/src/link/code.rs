@@ -1,8 +1,9 @@
 //! Memory for trampolines: the code after the plan, which tiptoe writes and the agent maps.
 //!
-//! The program can only read and execute it, and its forked children share it. So a fork copies
-//! none of it, and a child, which may have fewer rights, cannot change what its parent executes.
-//! Nothing is written twice: children run what their parent left when they were forked.
+//! The program can only read and execute this code, and its forked children share it. So a fork
+//! copies none of it, and a child, which may have fewer rights, cannot change what its parent
+//! executes. No byte is written twice, because children run what their parent had when they were
+//! forked.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,7 @@ use crate::error::AttachError;
 /// The least number of return thunks to make at once.
 const THUNKS: usize = 8192;
 
-/// What of the code is in use.
+/// Which parts of the code are in use.
 #[derive(Debug)]
 pub(super) struct CodeSpace(Mutex<CodeUse>);
 
@@ -26,7 +27,7 @@ struct CodeUse {
     mapped: Vec<(Range<u64>, u64)>,
     /// The offset of the first unused byte.
     next: u64,
-    /// The number of return thunks that are written.
+    /// The number of return thunks already written.
     thunks: usize,
 }
 
@@ -45,8 +46,8 @@ impl CodeSpace {
 }
 
 impl Link {
-    /// Maps code at these ranges of whole arenas. Returns for each whether it is mapped: the agent may
-    /// have too little of the code, or something else may be at the address.
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each is mapped: too
+    /// little of the code may be left, or something else may be at the address.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code.with(|code| code.next);
         let mut planned = Vec::new();
@@ -75,7 +76,7 @@ impl Link {
         Ok(planned.into_iter().map(&mut map).collect())
     }
 
-    /// Maps callers' arenas. Returns for each whether it is mapped.
+    /// Maps callers' arenas. Returns whether each is mapped.
     pub fn map_callers(&self, bases: &[u64]) -> Result<Vec<bool>, AttachError> {
         let maps = bases.iter().map(|base| Map {
             base: *base,
@@ -98,13 +99,13 @@ impl Link {
         Ok(results)
     }
 
-    /// Returns the address ranges at which code of this session is mapped.
+    /// Returns the address ranges at which this session's code is mapped.
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         self.code
             .with(|code| code.mapped.iter().map(|(range, _)| range.clone()).collect())
     }
 
-    /// Writes code at addresses of those ranges. No thread may execute it yet.
+    /// Writes code at addresses inside [`Link::code_ranges`]. No thread may execute it yet.
     pub fn write_code(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
         self.code.with(|code| {
             codes.iter().try_for_each(|(address, bytes)| {
@@ -120,7 +121,7 @@ impl Link {
         })
     }
 
-    /// Makes the agent ready to follow calls, with this many more return thunks; 0 for none.
+    /// Prepares the agent to follow calls, with `count` more return thunks. Does nothing for 0.
     pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
         if count == 0 {
             return Ok(());

@@ -9,13 +9,13 @@ use tiptoe_wire::{Data, Geometry};
 
 use super::{Segment, wake};
 
-/// The kernel's list of robust futexes of a thread (set_robust_list(2)).
+/// The kernel's record of a thread's robust futexes (set_robust_list(2)).
 #[repr(C)]
 struct RobustList {
     first: *const RobustList,
     futex_offset: libc::c_long,
     pending: *const RobustList,
-    /// The one entry: a link back to the head. Its futex is `futex_offset` away.
+    /// The only entry, a link back to the head. Its futex is at the distance `futex_offset`.
     entry: *const RobustList,
 }
 
@@ -60,9 +60,9 @@ impl Drop for Owner {
     }
 }
 
-/// Holds the word until `released` is signalled, or until the process dies.
+/// Holds the word until `released` is signalled or the process dies.
 fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc::Receiver<()>) {
-    // The owner word is at a fixed offset, independent of the geometry.
+    // The owner word's offset does not depend on the geometry.
     let geometry = Geometry {
         slots: 1,
         slabs: 1,
@@ -84,8 +84,8 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     list.entry = head;
     list.futex_offset = word.as_ptr() as libc::c_long - entry as libc::c_long;
     let len = std::mem::offset_of!(RobustList, entry);
-    // SAFETY: the list lives until this thread ends, after which the kernel has
-    // read it; the thread holds no robust mutex of libc's.
+    // SAFETY: the list outlives this thread, whose end makes the kernel read it. The thread holds
+    // no robust mutex of libc, whose list this replaces.
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
     // SAFETY: gettid has no arguments.
     let tid = unsafe { libc::gettid() } as u32;
@@ -94,6 +94,6 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     let _ = ready.send(Ok(()));
     let _ = released.recv();
     list.first = head;
-    word.store(0, Ordering::Release); // a clean farewell: also means "put back"
+    word.store(0, Ordering::Release); // Release: after the list. The agent now restores everything.
     wake(word);
 }

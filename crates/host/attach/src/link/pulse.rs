@@ -1,5 +1,5 @@
-//! Decides whether an agent may still answer. Its process may call exec, and any of the process's
-//! threads may keep the agent's from running.
+//! Decides whether an agent may still answer. Its process may have called exec, or another thread
+//! of the process may keep the agent's thread from running.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -13,19 +13,19 @@ use crate::error::AttachError;
 use crate::inject::is_given_up;
 use crate::resident::agent_thread;
 
-/// The pause between two checks whether the agent's thread runs.
+/// The interval of checks whether the agent's thread runs.
 const LOOK: Duration = Duration::from_millis(50);
-/// The pause between two looks at a process that is ending.
+/// The interval of checks of a process that is ending.
 const PAUSE: Duration = Duration::from_micros(200);
-/// If an agent with a request does not run for this long, it does not serve the request.
+/// The longest time without a run of the agent's thread; after it no answer is expected.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// The process that an agent is in.
+/// The process that contains an agent.
 pub(super) struct Pulse {
     process: Process,
     /// The program that the agent is in.
     program: RunningProgram,
-    /// Its memory, because another program has another one.
+    /// The memory of that program, which exec replaces.
     memory: File,
 }
 
@@ -39,11 +39,11 @@ impl Pulse {
         })
     }
 
-    /// Returns whether the agent's memory is no longer used. Then waits until the reason is
-    /// visible, because an ending process loses its memory shortly before `is_gone` says so, and
-    /// another program has new memory.
+    /// Returns whether the agent's memory is no longer in use. Before it returns `true`, it waits
+    /// until the reason is visible: an ending process drops its memory shortly before `is_gone`
+    /// returns `true`, and exec drops the old memory before the new one is listed.
     pub(super) fn is_over(&self, is_gone: &dyn Fn() -> bool) -> bool {
-        // Another process may keep the memory in use, so that the program must be compared as well.
+        // The program must be compared, too, because another process may keep its memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
@@ -60,7 +60,7 @@ impl Pulse {
         now.is_ok_and(|now| now.differs(&self.program))
     }
 
-    /// Returns whether the thread runs, or would if a CPU were free.
+    /// Returns whether the thread runs, or waits only for a CPU or a disk.
     fn runs(&self, thread: u32) -> bool {
         let thread = agent_thread(self.process, thread);
         let status = thread.and_then(|tid| self.process.thread_status(tid).ok());
@@ -87,7 +87,7 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Returns whether it has lasted too long for an agent that still runs.
+    /// Returns whether the wait has lasted too long for an agent that still runs.
     pub(super) fn is_over(&self) -> bool {
         let now = Instant::now();
         if now - self.looked.get() > LOOK {
@@ -102,7 +102,7 @@ impl<'l> Wait<'l> {
     }
 }
 
-/// Makes the error of an agent that does not answer.
+/// Returns the error for an agent that does not answer.
 pub(super) fn silent(request: tiptoe_wire::Request) -> AttachError {
     AttachError::Silent { request }
 }
@@ -114,7 +114,7 @@ mod tests {
     use crate::preload::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
-    /// Regression: each request at the end waited again, ten seconds each.
+    /// Regression: after an unanswered request each further one waited ten seconds again.
     #[test]
     fn an_agent_that_does_not_run_is_asked_once() {
         let geometry = Geometry {
@@ -132,7 +132,7 @@ mod tests {
         let sequence = link.plan().sequence();
         assert!(link.ask(Request::Detach, 0).is_err());
         assert_eq!(link.plan().sequence(), sequence);
-        // It answers late.
+        // The agent answers late.
         link.data().answer(sequence, 0);
         assert!(link.ask(Request::Detach, 0).is_err());
         assert_eq!(link.plan().sequence(), sequence + 1);

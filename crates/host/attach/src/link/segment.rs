@@ -1,4 +1,4 @@
-//! A mapped memfd, accessed only as atomic words.
+//! A mapped memfd, accessed as atomic words.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tiptoe_wire::Words;
 
-/// A mapped memfd.
+/// A mapped memfd, which the target maps, too.
 pub struct Segment {
     pub(super) file: File,
     base: *mut u8,
@@ -46,16 +46,16 @@ impl Segment {
     }
 
     pub(super) fn words(&self) -> Words<'_> {
-        // SAFETY: mapped for the life of `self`, page-aligned; the seals keep the
-        // target from shrinking it.
+        // SAFETY: mapped for the life of `self` and page-aligned; the seals keep the target from
+        // shrinking it.
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
-    /// Writes bytes at an offset. No thread may read them at the same time.
+    /// Writes bytes at an offset. No thread may read them concurrently.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");
-        // SAFETY: within the mapping; what other processes read of it are atomic words elsewhere.
+        // SAFETY: within the mapping; concurrent readers access only atomic words elsewhere in it.
         unsafe {
             self.base
                 .add(at)
@@ -63,7 +63,7 @@ impl Segment {
         }
     }
 
-    /// Returns the memfd, for reading parts without touching the mapping.
+    /// Returns the memfd, from which parts can be read without touching the mapping.
     pub fn file(&self) -> &File {
         &self.file
     }

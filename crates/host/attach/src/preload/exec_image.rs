@@ -1,7 +1,7 @@
-//! The image that a started command will run, made before the fork.
+//! The image of a started command, made before the fork.
 //!
-//! While the child waits, libc may already have the kernel's probes: a call of libc would be
-//! counted as the command's own. So from the wait on the child must make only system calls.
+//! While the child waits, the kernel's probes may already be in libc, and would count a call of
+//! libc as the command's own. So from the wait on the child must make only raw system calls.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -19,7 +19,7 @@ pub(super) struct Image {
     envp: Words,
 }
 
-/// Strings, and the array of their addresses with its 0 at the end.
+/// Strings, and the array of their addresses, which ends with 0.
 struct Words {
     _strings: Vec<CString>,
     addresses: Vec<usize>,
@@ -38,8 +38,8 @@ impl Image {
         })
     }
 
-    /// Waits for a byte and execs; returns only with an error. A file that the kernel refuses may
-    /// be a shell script without `#!`, which libc handles.
+    /// Waits for a byte and execs; returns only an error. A file that the kernel refuses may be a
+    /// shell script without `#!`, which libc's exec handles.
     pub(super) fn exec(&self, go: &File) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (
@@ -76,7 +76,7 @@ impl Words {
     }
 }
 
-/// Reads one byte. At the end of the pipe this process exits, because tiptoe has given up and would
+/// Reads one byte. At the end of the pipe the process exits, because tiptoe has given up and would
 /// not see an error.
 fn wait(go: i32) -> io::Result<()> {
     let mut byte = 0_u8;

@@ -1,4 +1,5 @@
-//! The address sanitizer's shared runtime ends a program if another library precedes it.
+//! Keeps the agent after the address sanitizer's runtime, which ends a program if another library
+//! precedes it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,11 +9,12 @@ use crate::inject::needed_libraries;
 
 use super::interpreter;
 
-/// What the names of that runtime contain: gcc's and clang's.
+/// What the runtime's file name contains: gcc's and clang's.
 const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
-/// Returns the runtime that must precede the agent in LD_PRELOAD: the user's own entry of LD_PRELOAD, or a library that the
-/// program needs. The loader finds the second by the program's own paths, because it resolves both lists by them.
+/// Returns the runtime that must precede the agent in LD_PRELOAD: one that the user preloads, or a
+/// library that the program needs. The bare name of the second suffices, because the loader
+/// searches the same paths for both lists.
 pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
     preloaded().or_else(|| {
         let needed = needed_libraries(&interpreter(program))?;

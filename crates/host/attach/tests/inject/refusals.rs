@@ -1,11 +1,11 @@
-//! What is refused, with which reason.
+//! What is refused, and with which reason.
 
 use super::waits::signal;
 use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_is_reached() {
-    // The thread may just be ending, and then be refused with the error for another user's.
+    // If the thread is just ending, the kernel refuses it with EPERM, as it refuses another user's.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -13,7 +13,7 @@ fn a_process_whose_first_thread_has_ended_is_reached() {
     }
 }
 
-/// Regression: the first thread showed the memory until it ended, and was taken for the process.
+/// Regression: the first thread, which showed the memory until it ended, was taken for the process.
 #[test]
 fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
     let target = Target::start("loops", &["leaves"], 3);
@@ -42,8 +42,8 @@ fn a_target_that_dies_is_reported_as_died() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: the opened memory was the old program's, in which nothing can run any more, and
-/// tiptoe retried until the deadline.
+/// Regression: tiptoe retried until the deadline in the old program's memory, in which nothing can
+/// run.
 #[test]
 fn a_target_that_calls_exec_is_reported_as_died() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -74,9 +74,9 @@ fn switches(pid: u32, tid: i64) -> u64 {
     counts.sum()
 }
 
-/// Regression: another process shared the old program's memory and kept it alive. So the stub was
-/// written to the old memory and a thread of the next program was sent to its address. A program
-/// that may call exec of one with more rights could so choose where that one continues.
+/// Regression: another process kept the old program's memory in use, so the stub was written there,
+/// and a thread of the next program was sent to its address. A program that may exec one with more
+/// rights could choose where that one continues.
 #[test]
 fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     let mut target = Target::start("loops", &["keeps"], 3);
@@ -86,7 +86,7 @@ fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each look for a thread to borrow stops it once.
+            // Each look for a thread to borrow stops the thread once.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);
@@ -105,7 +105,7 @@ fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
 }
 
 /// Regression: registers, masks and words of the next program were changed, at addresses that the
-/// program before it had chosen.
+/// previous program had chosen.
 #[test]
 fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -132,7 +132,7 @@ fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
     target.finish();
 }
 
-/// Regression: any process that may read the list of mappings could block tiptoe by a lock of it.
+/// Regression: any process that may read the list of mappings could lock it and so block tiptoe.
 #[test]
 fn a_lock_of_the_list_of_mappings_does_not_block_an_injection() {
     let target = Target::start("loops", &["spin"], 3);
@@ -172,7 +172,7 @@ fn a_refused_agent_leaves_the_target_as_it_was() {
     target.finish();
 }
 
-/// Returns whether each of its threads is stopped.
+/// Returns whether all threads are stopped.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let stats =

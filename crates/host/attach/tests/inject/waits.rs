@@ -1,8 +1,8 @@
-//! Threads that are borrowed out of a system call: the call must end as it would have.
+//! Threads that are borrowed out of a system call, which must then end as without tiptoe.
 
 use super::*;
 
-/// Injects while the target waits, and returns the result and errno of its call.
+/// Injects while the target waits. Returns the result and errno of the target's call.
 fn wait_in(call: &str, ms: i64, deadline: Duration, wake: impl Fn(&mut Target)) -> (i64, i64) {
     let mut target = Target::start("waits", &[call, &ms.to_string()], 4);
     target.wait_asleep();
@@ -86,7 +86,7 @@ fn waits_for_a_signal_still_get_it() {
     assert_eq!(got, (i64::from(libc::SIGUSR2), 0));
 }
 
-/// A signal that arrives while the thread runs the stub must interrupt the call that it left.
+/// A signal that arrives while the thread runs the stub must interrupt the program's call.
 #[test]
 fn a_signal_during_the_injection_is_not_lost() {
     let (agent, _) = agent();

@@ -1,4 +1,4 @@
-//! The load of each CPU: pairs of reserve and release, some of them for a CPU, as in `stress`.
+//! The load of each CPU: pairs of reserve and release, as in `stress`; some of them are for a CPU.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -6,7 +6,6 @@ use tiptoe_schedule::simulate::Random;
 use super::locks::{Call, Load, Ps};
 use super::prices::Prices;
 
-/// The times of a call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     hold: Ps,
@@ -14,11 +13,11 @@ struct Times {
     moved: Ps,
 }
 
-/// One form of accounting, on a number of CPUs.
+/// The load for one form of accounting.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     outside: Ps,
-    /// The mean time of work before each pair that is not accounting.
+    /// The mean time of other work before each pair.
     work: Ps,
     cpu_targets: u32,
     of_task: Times,
@@ -29,7 +28,6 @@ pub(super) struct Pairs {
     cpus: Vec<At>,
 }
 
-/// The state of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct At {
     pair: u32,
@@ -37,7 +35,7 @@ struct At {
 }
 
 impl Pairs {
-    /// Returns the load with the shards of `geometry`: one for the form with one mutex.
+    /// Returns the load with the shards of `geometry`; one shard means the form with one mutex.
     pub(super) fn new(
         prices: &Prices,
         geometry: &Geometry,
@@ -52,7 +50,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // After another CPU's request the header's line must be transferred with the shard's.
+        // After another CPU's request, the header's line must be transferred, too.
         let of_task = Times {
             hold: form.task.hold,
             exchange: form.task.exchange,

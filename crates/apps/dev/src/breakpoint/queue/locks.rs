@@ -1,18 +1,18 @@
-//! CPUs and locks, in simulated time. Each CPU works, takes the locks of its next call one after the other, holds
-//! them for a while, releases them, and begins again.
+//! CPUs and locks in simulated time. Each CPU works, takes the locks of its next call one after the other, holds
+//! them, releases them, and begins again.
 //!
 //! A lock behaves as in `tiptoe_sync::Shards`:
 //!
 //! | a CPU | action |
 //! |---|---|
 //! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a number of times, and takes it if it is free then; the last holder mostly takes it faster |
-//! | checked in vain | marks it awaited, and sleeps until it is woken; then the same again |
-//! | releases it awaited | wakes one sleeper; waking takes time on both sides |
+//! | finds it held | checks it a number of times, and takes it once it is free; the last holder is mostly faster |
+//! | has checked in vain | marks it awaited, sleeps until it is woken, and tries again |
+//! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
-//! A lock, with the data it guards, is in the cache of the CPU that had it last. Another CPU pays for its transfer: a
-//! taker, a check after a change, and a release while others check it. All transfers cost the same, however many CPUs
-//! want the line at once.
+//! A lock, with the data that it guards, is in the cache of the CPU that had it last. A transfer to another CPU is
+//! paid by a taker, by a check after a change, and by a release while others check the lock. All transfers cost the
+//! same, however many CPUs want the line at once.
 //!
 //! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same result on
 //! any machine.
@@ -23,13 +23,11 @@ use std::ops::Range;
 
 use tiptoe_schedule::simulate::Random;
 
-/// Picoseconds.
 pub(super) type Ps = u64;
 
-/// The costs of locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Costs {
-    /// The transfer of one line from another CPU.
+    /// The transfer of a line from another CPU.
     pub(super) line: Ps,
     /// The time from one check to the next.
     pub(super) look: Ps,
@@ -37,26 +35,26 @@ pub(super) struct Costs {
     pub(super) looks: u64,
     /// The time to wake a sleeper.
     pub(super) wake: Ps,
-    /// The time from there until the sleeper runs.
+    /// The time from the wake until the sleeper runs.
     pub(super) woken: Ps,
 }
 
-/// One call.
+/// One call, which takes locks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Call {
     /// The time before its first lock.
     pub(super) outside: Ps,
     /// The time of other work.
     pub(super) work: Ps,
-    /// The locks that it takes, in order.
+    /// The locks to take, in order.
     pub(super) locks: Range<usize>,
-    /// The time to take each lock that is free and in the own cache, or to release one that no CPU checks.
+    /// The time to take each lock that is free and in the own cache, and to release one that no CPU checks.
     pub(super) exchange: Ps,
     /// The additional time for each lock that another CPU had last.
     pub(super) moved: Ps,
-    /// How long it holds all of them.
+    /// How long the call holds all of its locks.
     pub(super) hold: Ps,
-    /// Whether a unit of work is done when it ends.
+    /// Whether the end of the call completes a unit of work.
     pub(super) is_last: bool,
 }
 
@@ -75,9 +73,9 @@ pub(super) struct Outcome {
     pub(super) done: u64,
     /// The sum of all CPUs' waits.
     pub(super) waited: Ps,
-    /// The sum of all their other time.
+    /// The sum of all CPUs' other time.
     pub(super) worked: Ps,
-    /// The part of that which is no part of calls.
+    /// The part of `worked` that is outside of calls.
     pub(super) own: Ps,
     /// The number of sleeps.
     pub(super) slept: u64,
@@ -87,22 +85,21 @@ pub(super) struct Outcome {
 struct Lock {
     is_held: bool,
     is_awaited: bool,
-    /// How often it was released.
+    /// The number of its releases.
     given: u64,
     had_last: Option<usize>,
     looking: Vec<usize>,
     asleep: VecDeque<usize>,
 }
 
-/// The state of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Before its call, or between two of its locks: takes this one next.
+    /// Before the call, or between two of its locks: takes this lock next.
     Taking(usize),
     /// Checks this lock.
     Looking(usize),
     Asleep(usize),
-    /// Releases this one next. The flag is whether the transfers to checking CPUs are paid.
+    /// Releases this lock next. The flag is whether the transfers to checking CPUs are paid.
     Giving(usize, bool),
 }
 
@@ -111,7 +108,7 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// The end of its checks of a lock, and how often that lock had been released when the end was computed.
+    /// The end of the checks of a lock, and the lock's number of releases when that end was computed.
     until: (Ps, u64),
 }
 
@@ -119,9 +116,9 @@ struct Cpu {
 enum What {
     /// A CPU continues.
     Goes(usize),
-    /// The first checking CPU sees that the lock is free, if it was not released again since.
+    /// The first checking CPU sees the lock free, unless the lock was released again since.
     IsSeen { lock: usize, given: u64 },
-    /// A CPU has checked for long enough, if it still does.
+    /// A CPU has checked for long enough, if it still checks.
     LookedEnough(usize),
     /// A CPU was woken.
     Wakes(usize),
@@ -134,7 +131,7 @@ pub(super) struct Machine<'a, L> {
     random: Random,
     cpus: Vec<Cpu>,
     locks: Vec<Lock>,
-    /// Future events; of those at one time the first recorded is first, so that runs can be repeated.
+    /// Future events. Of simultaneous ones the first recorded is the first, so that runs can be repeated.
     events: BinaryHeap<Reverse<(Ps, u64, What)>>,
     noted: u64,
     now: Ps,
@@ -166,7 +163,7 @@ impl<'a, L: Load> Machine<'a, L> {
         machine
     }
 
-    /// Runs `before` events that are not reported, and then `events` that are.
+    /// Runs `before` events, which are not reported, and then `events`, which are.
     pub(super) fn run(mut self, before: u64, events: u64) -> Outcome {
         self.pass(before);
         let early = self.so_far();
@@ -215,7 +212,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.noted, what)));
     }
 
-    /// Begins a CPU's next call, after the rest of its last one.
+    /// Begins a CPU's next call, `after` the rest of its last one.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -245,7 +242,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, What::LookedEnough(cpu));
     }
 
-    /// Takes a lock, and continues with the next one, or holds them.
+    /// Takes a lock. Then the CPU takes the next one, or holds all of them.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -272,7 +269,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The checking CPUs' caches have the line, too, until this transfer.
+            // Until this transfer, the checking CPUs' caches have the line, too.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, What::Goes(cpu));
         }
@@ -303,7 +300,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns when the first of several CPUs checks again. Each does so within the time of a check plus a transfer.
+    /// Returns when the first of several CPUs checks again. Each does within the time of a check and a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -328,7 +325,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each check took longer at which the lock had been released and taken again.
+        // Each check that found the lock released and taken again took longer.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {
@@ -340,7 +337,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.insist(cpu);
     }
 
-    /// Takes the lock, marked as awaited, or sleeps until it is woken.
+    /// Takes the lock, marked as awaited, or sleeps until the CPU is woken.
     fn insist(&mut self, cpu: usize) {
         let Phase::Asleep(lock) = self.cpus[cpu].phase else {
             return;

@@ -14,25 +14,25 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The ways in multiples of a line's transfer, if they cannot be measured.
+/// The additional times in multiples of a line's transfer, for when they cannot be measured.
 const IN_LINES: Ways = Ways {
     line: 1.0,
     handed: 2.0,
     moved: 1.0,
 };
-/// Rounds of two CPUs that take turns, and of a sleeper that is woken.
+/// The rounds of two CPUs that take turns, and of a sleeper that is woken.
 const TURNS: u32 = 5_000;
 const WAKES: u32 = 100;
 
-/// All measured times.
+/// All measured times, the inputs of a simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
     pub(super) costs: Costs,
-    /// A call without its time under a lock.
+    /// The time of a call without its locks.
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// The additional time of a task's call under one mutex that another CPU had last.
+    /// The additional time of a task's call under one mutex that another CPU had before.
     pub(super) handed: Ps,
     /// The additional time to get a shard's or the header's line that another CPU has written.
     pub(super) moved: Ps,
@@ -42,16 +42,16 @@ pub(super) struct Prices {
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
     pub(super) task: LockTimes,
-    /// By the number of CPUs that are accounted for.
+    /// By the number of CPUs in the accounting.
     of_cpu: Vec<(u32, LockTimes)>,
 }
 
 /// The times of a call's locks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockTimes {
-    /// How long it holds them.
+    /// How long the call holds its locks.
     pub(super) hold: Ps,
-    /// The time to take each, and again to release it.
+    /// The time to take each lock, and again to release it.
     pub(super) exchange: Ps,
 }
 
@@ -69,7 +69,7 @@ impl Holds {
     }
 }
 
-/// Measures on this machine, for machines of these sizes. Fails on one CPU if the time of a line's transfer is not given.
+/// Measures on this machine, for machines of these sizes. Fails on one CPU if `line` is not given.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let within = |pair: f64, locks: usize| {
@@ -121,7 +121,8 @@ fn ps(ns: f64) -> Ps {
     (ns * 1000.0).round().max(0.0) as Ps
 }
 
-/// Measures a pair of one thread alone: the least of all rounds, because every disturbance makes it longer.
+/// Measures a pair of one thread alone. Returns the least of all rounds, because every disturbance makes a pair
+/// longer.
 fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
     let stress = Stress {
         cpus,
@@ -136,7 +137,7 @@ fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Returns the time of one of `times` actions, the least of some measurements.
+/// Returns the time of one of `times` actions: the least of some measurements.
 fn per(times: u32, mut done: impl FnMut()) -> f64 {
     let mut once = |_| {
         let begun = Instant::now();
@@ -153,13 +154,13 @@ fn spin_and_look() {
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// Measures one of several free locks, spaced as shards are: all are taken, then released, as in `tiptoe_sync`.
+/// Measures a free lock among several, spaced as shards are. All are taken, then released, as in `tiptoe_sync`.
 fn lock_ns(locks: usize) -> f64 {
     const LINE: usize = 16;
     let words: Vec<AtomicU64> = (0..locks * LINE).map(|_| AtomicU64::new(0)).collect();
     let locks = || words.iter().step_by(LINE);
     let times = 10_000 / locks().len() as u32 + 1;
-    // Acquire and Release: as there; there is no other thread here.
+    // Acquire and Release only for the same instructions as there. This is one thread.
     let all = per(times, || {
         for word in black_box(locks()) {
             let taken = word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
@@ -172,7 +173,7 @@ fn lock_ns(locks: usize) -> f64 {
     all / locks().len() as f64
 }
 
-/// The additional times of data that was on the other CPU.
+/// The additional times for data that the other CPU had.
 #[derive(Clone, Copy, Debug)]
 struct Ways {
     line: f64,
@@ -181,9 +182,9 @@ struct Ways {
 }
 
 impl Ways {
-    /// Returns the same ways where a line's transfer takes this long.
+    /// Returns the ways scaled to this time for a line's transfer.
     fn with_line(self, line: f64) -> Ways {
-        // Below this the measurement found nothing to scale.
+        // Below this the measurement found nothing that can be scaled.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
@@ -195,14 +196,14 @@ impl Ways {
     }
 }
 
-/// Returns two CPUs that this thread may use, far from each other by their numbers.
+/// Returns two CPUs that this thread may use, distant by their numbers.
 fn two_cpus() -> Option<[usize; 2]> {
     let mut cpus = allowed().into_iter();
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Two CPUs take turns: with no work, with a task's pair each under one mutex, and with a task's and a CPU's. The
-/// times of the last without the other CPU are known.
+/// Measures two CPUs that take turns: without work, with a task's pair each under one mutex, and with a task's and a
+/// CPU's pair. Subtracts the times without the other CPU, which are known.
 fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
@@ -228,7 +229,7 @@ fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
     })
 }
 
-/// A pair on one CPU, one on the other, and so on; measures both together.
+/// Two CPUs that alternate: a pair on one, then a pair on the other. Measures both together.
 struct Turns {
     cpus: [usize; 2],
     requests: [Request; 2],
@@ -265,7 +266,7 @@ impl Act<f64> for Turns {
     }
 }
 
-/// Measures how long waking a thread takes, and from there until it runs.
+/// Measures how long waking a thread takes, and how long it then takes until the thread runs.
 fn wake_ns() -> (f64, f64) {
     let (word, since) = (AtomicU32::new(0), AtomicU64::new(0));
     let mut woken = Vec::new();
@@ -306,7 +307,7 @@ fn quick(mut times: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Regression: where no transfer could be measured, a given one was multiplied by infinity.
+    /// Regression: if no transfer could be measured, a given one was multiplied by infinity.
     #[test]
     fn ways_that_take_no_time_are_scaled_by_the_usual_ratios() {
         for line in [0.0, 1.0] {

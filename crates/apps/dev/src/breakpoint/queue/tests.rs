@@ -1,4 +1,4 @@
-//! Results that are known without a simulation.
+//! Results that theory gives without a simulation.
 
 use tiptoe_breakpoint::{Geometry, Registers};
 use tiptoe_schedule::simulate::Random;
@@ -32,7 +32,7 @@ fn exponential(random: &mut Random) -> Ps {
     (-unit.ln() * 1e6) as Ps
 }
 
-/// Waiters check all the time, for ever, and only holding takes time.
+/// Waiters check all the time, for ever. Only holding takes time.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -46,7 +46,7 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
 }
 
 /// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine each waits for `hold * load
-/// / (2 * (1 - load))`, whatever the order of service.
+/// / (2 * (1 - load))`, in any order of service.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
@@ -76,7 +76,7 @@ fn a_lock_that_all_want_is_always_held() {
     }
 }
 
-/// A lone CPU never waits, nor do two that never want the same lock.
+/// A lone CPU must never wait.
 #[test]
 fn a_lone_cpu_never_waits() {
     let seen = one_lock(&FREE, 1, 1_000, exponential);
@@ -84,8 +84,8 @@ fn a_lone_cpu_never_waits() {
     assert_eq!(seen.worked, seen.time);
 }
 
-/// Every sleeper must be woken: after checks in vain no free lock may be left to sleepers. Each sleep costs the waker
-/// and the sleeper.
+/// Every sleeper must be woken: no lock may stay free while CPUs sleep for it. Each sleep costs the waker and the
+/// sleeper.
 #[test]
 fn every_sleeper_is_woken() {
     let costs = Costs {
@@ -137,7 +137,7 @@ fn pairs(cpus: u32, shards: Option<u32>, cpu_targets: u32, seed: u64) -> Outcome
     machine.run(50_000, 300_000)
 }
 
-/// All time must be either waited or worked.
+/// All time must be either waited or worked time.
 #[test]
 fn no_time_is_lost() {
     for cpu_targets in [0, 1, 10, 100] {
@@ -149,7 +149,7 @@ fn no_time_is_lost() {
     }
 }
 
-/// A pair of one CPU must be two calls, and nothing else.
+/// The pair of a lone CPU must be two calls, and nothing else.
 #[test]
 fn a_pair_alone_takes_what_its_parts_take() {
     let seen = pairs(1, None, 0, 1);
@@ -158,7 +158,7 @@ fn a_pair_alone_takes_what_its_parts_take() {
     assert!((pair / parts - 1.0).abs() < 1e-3, "{pair} for {parts}");
 }
 
-/// Tasks that are alone in their shards must never wait for each other. With one mutex all but one wait.
+/// Tasks that are alone in their shards must never wait. With one mutex all but one wait.
 #[test]
 fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     let seen = pairs(64, Some(4_096), 0, 1);
@@ -185,7 +185,7 @@ const QUEUE: Queue = Queue {
     ms: 2,
 };
 
-/// Regression: the spread was that of random numbers, so that two runs were far outside of each other's.
+/// Regression: the spread was only that of the random numbers, so two runs differed by far more than their spreads.
 #[test]
 fn a_simulation_spreads_as_far_as_its_inputs() {
     let task = LockTimes {

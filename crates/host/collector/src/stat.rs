@@ -17,8 +17,8 @@ use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
+use crate::drive::wait_for_end;
 use crate::request::{Error, Observer, Outcome};
-use crate::run::wait_for_end;
 
 mod cgroups;
 mod choice;
@@ -169,7 +169,7 @@ fn once(
     // A command's end ends the run, whatever is counted.
     let ended_by = command.as_ref().map_or(&targets[..], std::slice::from_ref);
     let ended_by: Vec<u32> = ended_by.iter().map(|one| one.process.pid()).collect();
-    let ends = (!ended_by.is_empty()).then(|| Ends::of(&ended_by));
+    let ends = (!ended_by.is_empty()).then(|| Ends::of(ended_by));
     let mut meter = used::Meter::new(&request.whom, targets, command.is_some());
     if request.whom != StatWhom::Command {
         source.enable()?;

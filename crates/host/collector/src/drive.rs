@@ -19,7 +19,7 @@ use tiptoe_attach::ready::Ready;
 use tiptoe_session::Session;
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::request::{Error, Observer, Progress};
+use crate::request::{Error, Observer};
 
 mod command;
 mod targets;
@@ -52,6 +52,9 @@ pub struct Course {
     pub ready: Ready,
 }
 
+/// A part of a run, from one time to another.
+pub(crate) type Span = Range<Duration>;
+
 /// One way to count. The loop calls it; it never waits.
 pub(crate) trait Instrument {
     /// Begins to count. Commands among the targets have not called exec.
@@ -62,11 +65,7 @@ pub(crate) trait Instrument {
     fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error>;
 
     /// Reports what was counted in an interval.
-    fn report_interval(
-        &mut self,
-        interval: Range<Duration>,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Error>;
+    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error>;
 
     /// Returns whether the time between the last interval and the end is an interval, too, so that their sum is the
     /// total.
@@ -74,9 +73,9 @@ pub(crate) trait Instrument {
         false
     }
 
-    /// Returns what was counted so far in targets that used `cpu_ns`, if the instrument can say so.
-    fn progress(&mut self, _cpu_ns: u64) -> Result<Option<Progress>, Error> {
-        Ok(None)
+    /// Reports what was counted so far in targets that used `cpu_ns`. Does nothing by default.
+    fn report_progress(&mut self, _cpu_ns: u64, _to: &mut dyn Observer) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Ends counting. Returns for how long it counted.
@@ -87,16 +86,13 @@ pub(crate) trait Instrument {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     start_ns: u64,
-    started_at: SystemTime,
 }
 
 impl RunClock {
     /// Starts it.
     pub(crate) fn start() -> RunClock {
-        RunClock {
-            start_ns: monotonic_ns(),
-            started_at: SystemTime::now(),
-        }
+        let start_ns = monotonic_ns();
+        RunClock { start_ns }
     }
 
     /// Returns the time since the start.
@@ -108,34 +104,19 @@ impl RunClock {
 /// What has run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
-    clock: RunClock,
     /// For how long it counted.
     pub(crate) elapsed: Duration,
+    /// Whether the end of the targets ended it.
+    pub(crate) has_ended: bool,
 }
 
-impl Ran {
-    /// Adds to a session when it began, its duration, and the CPU time in that.
-    pub(crate) fn describe(self, targets: &Targets, session: &mut Session) {
-        if session.duration_ns == 0 {
-            session.started_unix_ns = unix_ns(self.clock.started_at);
-        }
-        session.duration_ns += self.elapsed.as_nanos() as u64;
-        session.cpu_ns += targets.cpu_ns(self.elapsed);
-        session.cpus = targets.cpus();
-    }
-}
-
-/// Returns a time since the Unix epoch.
-pub(crate) fn unix_ns(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// Counts from now, or from the end of the delay, until the run ends.
+/// Counts from now, or from the end of the delay, until the run ends. Adds to the session when it began, its duration,
+/// and the CPU time in that.
 pub(crate) fn drive(
     instrument: &mut dyn Instrument,
     course: &Course,
     targets: &mut Targets,
+    session: &mut Session,
     observer: &mut dyn Observer,
 ) -> Result<Ran, Error> {
     if let Some(time) = course.delay {
@@ -145,44 +126,54 @@ pub(crate) fn drive(
     }
     instrument.start(targets)?;
     targets.counted.iter().for_each(Attached::mark);
-    let clock = RunClock::start();
+    let (clock, started_at) = (RunClock::start(), SystemTime::now());
     course.ready.notify(&targets.names());
     targets.release()?;
     let mut timers = Timers::new(course.interval, course.duration);
     let mut ends = targets.ends();
-    loop {
+    let has_ended = loop {
         // Must be asked before the poll, so that the last one reads all of a command that has ended.
         let have_ended = targets.have_ended();
-        let next = instrument.poll(targets)?;
+        let next = instrument.poll(targets)?.unwrap_or(LOOK).min(LOOK);
         let elapsed = clock.elapsed();
-        if is_set(&course.stop) || timers.is_over(elapsed) || have_ended {
-            break;
+        let is_stopped = is_set(&course.stop) || timers.is_over(elapsed);
+        if is_stopped || have_ended {
+            break !is_stopped;
         }
-        if let Some(interval) = timers.take_interval(elapsed) {
-            instrument.report_interval(interval, observer)?;
+        if let Some(span) = timers.take_interval(elapsed) {
+            instrument.report_interval(span, observer)?;
         }
-        if observer.wants_progress()
-            && let Some(progress) = instrument.progress(targets.cpu_ns(elapsed))?
-        {
-            observer.progress(&progress);
+        if observer.wants_progress() {
+            instrument.report_progress(targets.cpu_ns(elapsed), observer)?;
         }
         // The observer may have set it.
         if !is_set(&course.stop) {
-            let next = next.unwrap_or(LOOK).min(LOOK);
             let next = next.min(timers.pause(clock.elapsed()));
             ends.wait(next.max(SHORTEST));
         }
-    }
+    };
     Phase::Ending.begin();
     let elapsed = instrument.stop(clock)?;
     let last = match instrument.reports_rest() {
         true => timers.rest(elapsed),
         false => timers.take_interval(elapsed),
     };
-    if let Some(interval) = last {
-        instrument.report_interval(interval, observer)?;
+    if let Some(span) = last {
+        instrument.report_interval(span, observer)?;
     }
-    Ok(Ran { clock, elapsed })
+    if session.duration_ns == 0 {
+        session.started_unix_ns = unix_ns(started_at);
+    }
+    session.duration_ns += elapsed.as_nanos() as u64;
+    session.cpu_ns += targets.cpu_ns(elapsed);
+    session.cpus = targets.cpus();
+    Ok(Ran { elapsed, has_ended })
+}
+
+/// Returns a time since the Unix epoch.
+pub(crate) fn unix_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Waits for this time before counting, or until nothing is left to count or `stop` is set.

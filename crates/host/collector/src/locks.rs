@@ -4,7 +4,6 @@
 //! process, and the BPF programs filter by process. Rows are read at the end, intervals only their
 //! number of waits.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use tiptoe_attach::Attached;
@@ -15,7 +14,9 @@ use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Sessio
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-use crate::drive::{Course, Instrument, RunClock, Targets, drive, session_target, wait_for_end};
+use crate::drive::{
+    Course, Instrument, RunClock, Span, Targets, drive, session_target, wait_for_end,
+};
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
 use crate::words;
 
@@ -80,14 +81,14 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     let own = OwnUse::begin();
     let mut locks = KernelLocks::load(request)?;
     let mut targets = targets(request, &mut locks.waits)?;
-    let ran = drive(&mut locks, &request.course, &mut targets, observer)?;
     let first = targets.counted.first();
     let command = first.map(|target| target.command.clone());
     let mut session = Session::new(command.unwrap_or_default());
-    ran.describe(&targets, &mut session);
+    let course = &request.course;
+    drive(&mut locks, course, &mut targets, &mut session, observer)?;
     locks.section(&targets, &mut session)?;
-    let (hand_on, notes) = (&request.course.hand_on, &mut session.notes);
-    let exit_status = wait_for_end(targets.iter_mut(), hand_on, observer, notes);
+    let (processes, notes) = (targets.iter_mut(), &mut session.notes);
+    let exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
     own.report(&mut session);
     Ok(Outcome {
         session,
@@ -196,29 +197,25 @@ impl Instrument for KernelLocks<'_> {
         Ok((!targets.counted.is_empty()).then_some(LOOK))
     }
 
-    fn report_interval(
-        &mut self,
-        interval: Range<Duration>,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Error> {
+    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
         let total = self.waits.count()?;
         let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
         let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
         let interval = Interval {
-            at_ns: interval.end.as_nanos() as u64,
-            duration_ns: (interval.end - interval.start).as_nanos() as u64,
+            at_ns: span.end.as_nanos() as u64,
+            duration_ns: (span.end - span.start).as_nanos() as u64,
             counts: counts.into_iter().collect(),
         };
-        observer.interval(&interval);
+        to.interval(&interval);
         self.intervals.push(interval);
         Ok(())
     }
 
-    fn progress(&mut self, cpu_ns: u64) -> Result<Option<Progress>, Error> {
-        Ok(Some(Progress {
-            hits: self.waits.count()?,
-            cost: Some(self.cost(cpu_ns)?),
-        }))
+    fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
+        let cost = Some(self.cost(cpu_ns)?);
+        let hits = self.waits.count()?;
+        to.progress(&Progress { hits, cost });
+        Ok(())
     }
 
     fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {

@@ -38,8 +38,8 @@ impl Ends {
         Ends(pids.into_iter().filter_map(open).collect())
     }
 
-    /// Waits until a process ends, a signal arrives, or `time` passes. Returns whether all have ended.
-    pub fn wait(&mut self, time: Duration) -> bool {
+    /// Waits until a process ends, a signal arrives, or `time` passes.
+    pub fn wait(&mut self, time: Duration) {
         let time = timespec(time);
         let all = self.0.iter().chain(SIGNALS.get());
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
@@ -52,7 +52,6 @@ impl Ends {
             // What does not fit ends the next wait.
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
-        self.0.is_empty()
     }
 }
 

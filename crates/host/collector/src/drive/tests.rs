@@ -10,7 +10,7 @@ use tiptoe_session::{Call, Interval};
 struct Turns {
     polls: u64,
     did: Vec<&'static str>,
-    intervals: Vec<Range<Duration>>,
+    intervals: Vec<Span>,
     reports_rest: bool,
     /// Set in the first turn, as by a signal.
     stops: Option<Arc<AtomicBool>>,
@@ -30,12 +30,8 @@ impl Instrument for Turns {
         Ok(None)
     }
 
-    fn report_interval(
-        &mut self,
-        interval: Range<Duration>,
-        _observer: &mut dyn Observer,
-    ) -> Result<(), Error> {
-        self.intervals.push(interval);
+    fn report_interval(&mut self, span: Span, _to: &mut dyn Observer) -> Result<(), Error> {
+        self.intervals.push(span);
         Ok(())
     }
 
@@ -63,8 +59,11 @@ fn command(words: &[&str]) -> Targets {
 }
 
 fn run(turns: &mut Turns, course: &Course, targets: &mut Targets) -> Ran {
-    let ran = drive(turns, course, targets, &mut Silent).expect("nothing fails");
+    let mut session = Session::default();
+    let ran = drive(turns, course, targets, &mut session, &mut Silent).expect("nothing fails");
     assert_eq!(turns.did, ["start", "stop"]);
+    assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
+    assert_eq!(session.cpus.is_some(), targets.counted.is_empty());
     ran
 }
 
@@ -75,8 +74,8 @@ fn ms(ms: u64) -> Duration {
 #[test]
 fn a_command_that_exits_at_once_ends_the_run() {
     let mut turns = Turns::default();
-    run(&mut turns, &Course::default(), &mut command(&["true"]));
-    assert!(turns.polls > 0);
+    let ran = run(&mut turns, &Course::default(), &mut command(&["true"]));
+    assert!(ran.has_ended && turns.polls > 0);
 }
 
 #[test]
@@ -84,7 +83,7 @@ fn a_process_that_ends_before_the_first_wait_ends_the_run() {
     let mut child = std::process::Command::new("true").spawn().expect("true");
     let mut targets = Targets::running(&[child.id()]).expect("it is not reaped");
     child.wait().expect("its end");
-    run(&mut Turns::default(), &Course::default(), &mut targets);
+    assert!(run(&mut Turns::default(), &Course::default(), &mut targets).has_ended);
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn a_stop_before_the_start_ends_the_run_and_its_delay() {
     };
     course.stop.store(true, Ordering::Relaxed);
     let mut turns = Turns::default();
-    run(&mut turns, &course, &mut Targets::default());
+    assert!(!run(&mut turns, &course, &mut Targets::default()).has_ended);
     assert_eq!(turns.polls, 1);
 }
 
@@ -105,7 +104,7 @@ fn the_end_of_the_command_ends_the_delay() {
         delay: Some(Duration::MAX),
         ..Course::default()
     };
-    run(&mut Turns::default(), &course, &mut command(&["true"]));
+    assert!(run(&mut Turns::default(), &course, &mut command(&["true"])).has_ended);
 }
 
 /// A command that is not counted ends the run, and the end of what is counted does not.
@@ -119,7 +118,7 @@ fn others_are_counted_until_the_command_ends() {
         ..counted
     };
     let mut turns = Turns::default();
-    run(&mut turns, &Course::default(), &mut targets);
+    assert!(run(&mut turns, &Course::default(), &mut targets).has_ended);
     assert!(turns.polls > 1, "the ended process did not end it");
 }
 
@@ -133,7 +132,7 @@ fn one_ended_process_is_no_busy_loop() {
         ..Course::default()
     };
     let mut turns = Turns::default();
-    run(&mut turns, &course, &mut targets);
+    assert!(!run(&mut turns, &course, &mut targets).has_ended);
     assert!(turns.polls < 100, "{} turns", turns.polls);
     child.wait().expect("its end");
 }
@@ -172,6 +171,6 @@ fn a_stop_during_a_turn_is_seen_before_the_next_wait() {
         stops: Some(Arc::clone(&course.stop)),
         ..Turns::default()
     };
-    run(&mut turns, &course, &mut Targets::default());
+    assert!(!run(&mut turns, &course, &mut Targets::default()).has_ended);
     assert_eq!(turns.polls, 1);
 }

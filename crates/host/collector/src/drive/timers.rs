@@ -1,7 +1,8 @@
 //! The intervals of a run, and its duration.
 
-use std::ops::Range;
 use std::time::Duration;
+
+use super::Span;
 
 /// When they are over. All times are since the start of counting.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl Timers {
     }
 
     /// Returns the interval that is over, if one is, and begins the next one.
-    pub(crate) fn take_interval(&mut self, elapsed: Duration) -> Option<Range<Duration>> {
+    pub(crate) fn take_interval(&mut self, elapsed: Duration) -> Option<Span> {
         let (length, end) = self.interval.as_mut()?;
         if elapsed < *end {
             return None;
@@ -34,7 +35,7 @@ impl Timers {
     }
 
     /// Returns the time since the last interval, if there are intervals.
-    pub(crate) fn rest(&mut self, elapsed: Duration) -> Option<Range<Duration>> {
+    pub(crate) fn rest(&mut self, elapsed: Duration) -> Option<Span> {
         let last = std::mem::replace(&mut self.last, elapsed);
         (self.interval.is_some() && elapsed > last).then_some(last..elapsed)
     }
@@ -55,6 +56,8 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::ops::Range;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

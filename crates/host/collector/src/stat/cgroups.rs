@@ -169,7 +169,7 @@ impl ByCgroup {
             }
         }
         self.tidy()?;
-        Ok(Sums::new(at, rows))
+        Ok(Sums(rows))
     }
 
     /// Adds the notes of the end, and returns the run times.

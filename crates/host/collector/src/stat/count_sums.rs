@@ -2,7 +2,7 @@
 //! averaged over runs.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::counters::Support;
@@ -13,20 +13,8 @@ use super::used::CpuUse;
 use crate::request::Error;
 
 /// The counts of all events at one moment.
-#[derive(Debug)]
-pub(super) struct Sums {
-    pub(super) at: Instant,
-    rows: Vec<EventSum>,
-}
-
-impl Default for Sums {
-    fn default() -> Sums {
-        Sums {
-            at: Instant::now(),
-            rows: Vec::new(),
-        }
-    }
-}
+#[derive(Debug, Default)]
+pub(super) struct Sums(pub(super) Vec<EventSum>);
 
 /// The key of a row, because cgroups are created and removed between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,13 +39,8 @@ pub(super) struct EventSum {
 }
 
 impl Sums {
-    pub(super) fn new(at: Instant, rows: Vec<EventSum>) -> Sums {
-        Sums { at, rows }
-    }
-
     /// Reads a set.
     pub(super) fn of(set: &CounterSet, per_cpu: bool) -> Result<Sums, Error> {
-        let at = Instant::now();
         let cpus = set.cpus().filter(|_| per_cpu);
         let mut rows = Vec::new();
         for (event, ((resolved, support), places)) in set.events().zip(set.read()?).enumerate() {
@@ -102,40 +85,39 @@ impl Sums {
                 }
             }));
         }
-        Ok(Sums { at, rows })
+        Ok(Sums(rows))
     }
 
     /// Adds the sums of a cgroup, under a number that is unique to it.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
-        self.rows
-            .extend(of_cgroup.rows.into_iter().map(|row| EventSum {
-                key: Key {
-                    cgroup: Some(number),
-                    ..row.key
-                },
-                cgroup: Some(name.to_owned()),
-                ..row
-            }));
+        self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
+            key: Key {
+                cgroup: Some(number),
+                ..row.key
+            },
+            cgroup: Some(name.to_owned()),
+            ..row
+        }));
     }
 
     /// Returns the counts since `before`, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
-        let before = before.iter().flat_map(|before| &before.rows);
+        let before = before.iter().flat_map(|before| &before.0);
         let before: BTreeMap<Key, &EventSum> = before.map(|row| (row.key, row)).collect();
-        let rows = self.rows.iter();
+        let rows = self.0.iter();
         rows.map(|row| row.count(before.get(&row.key).copied()))
             .collect()
     }
 
     /// Returns the unscaled counts.
     pub(super) fn raw(&self) -> impl Iterator<Item = u64> {
-        self.rows.iter().map(EventSum::raw)
+        self.0.iter().map(EventSum::raw)
     }
 
     /// Returns the hits of tracepoints that count.
     pub(super) fn tracepoint_hits(&self) -> u64 {
         let is_whole = |row: &&EventSum| row.is_tracepoint && row.cgroup.is_none();
-        let tracepoints = self.rows.iter().filter(is_whole);
+        let tracepoints = self.0.iter().filter(is_whole);
         tracepoints.map(EventSum::raw).sum()
     }
 }

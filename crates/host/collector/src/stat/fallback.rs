@@ -148,7 +148,7 @@ impl ByFiles {
                 });
             }
         }
-        Sums::new(at, rows)
+        Sums(rows)
     }
 
     /// Returns for each cgroup the count of each event, if its files have it.

@@ -90,8 +90,8 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
         }
         flag::register(*signal, Arc::clone(&stop)).map_err(failed)?;
         // Must be last, because what the driver's thread wakes for must be set then.
-        let wakes = wakes.try_clone().map_err(failed)?;
-        pipe::register(*signal, wakes).map_err(failed)?;
+        let writer = wakes.try_clone().map_err(failed)?;
+        pipe::register(*signal, writer).map_err(failed)?;
     }
     // With a handler, a file that grows beyond `ulimit -f` is an error. Otherwise the signal would
     // kill tiptoe in the middle of an attach.

@@ -57,7 +57,7 @@ pub(crate) type Span = Range<Duration>;
 
 /// One way to count. The loop calls it; it never waits.
 pub(crate) trait Instrument {
-    /// Begins to count. Commands among the targets have not called exec.
+    /// Begins to count. Without a delay, commands among the targets have not called exec.
     fn start(&mut self, targets: &Targets) -> Result<(), Error>;
 
     /// Takes a turn: reads what would be lost otherwise. Returns after what time it must be called again, if there is

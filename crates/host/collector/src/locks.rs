@@ -89,11 +89,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     locks.section(&targets, &mut session)?;
     let (processes, notes) = (targets.iter_mut(), &mut session.notes);
     let exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
-    own.report(&mut session);
-    Ok(Outcome {
-        session,
-        exit_status,
-    })
+    Ok(Outcome::new(session, exit_status, &own))
 }
 
 /// Returns the processes whose waits count; a command is then ready to begin.
@@ -104,7 +100,7 @@ fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
         Some(RequestTarget::Command(command)) => {
             let started = Attached::start_alone(command)?;
             waits.choose(&[started.process.pid()])?;
-            Ok(Targets::command(started))
+            Ok(Targets::of(vec![started]))
         }
     }
 }
@@ -112,16 +108,13 @@ fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
 impl<'a> KernelLocks<'a> {
     /// Loads the BPF programs; nothing is counted yet.
     fn load(request: &'a LockRequest) -> Result<KernelLocks<'a>, Error> {
-        let pids = match &request.target {
-            None => None,
-            Some(RequestTarget::Pids(pids)) => {
-                for pid in pids {
-                    Process::new(*pid)?.known_in_kernel()?;
-                }
-                Some(pids.clone())
-            }
-            Some(RequestTarget::Command(_)) => Some(Vec::new()),
-        };
+        let pids = request.target.as_ref().map(|target| match target {
+            RequestTarget::Pids(pids) => pids.clone(),
+            RequestTarget::Command(_) => Vec::new(),
+        });
+        for pid in pids.iter().flatten() {
+            Process::new(*pid)?.known_in_kernel()?;
+        }
         let waits = Waits::load(&WaitsWanted {
             watched: request.watched,
             pids,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
+use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Access, Call, Cost, Counts, Interval, Session};
 
 pub use crate::ulocks::ByLock;
@@ -144,6 +145,17 @@ pub struct Outcome {
     pub exit_status: Option<i32>,
 }
 
+impl Outcome {
+    /// Makes the outcome of a run, with what tiptoe itself has used in it.
+    pub(crate) fn new(mut session: Session, exit_status: Option<i32>, own: &OwnUse) -> Outcome {
+        own.report(&mut session);
+        Outcome {
+            session,
+            exit_status,
+        }
+    }
+}
+
 /// Why a run failed. It must have left nothing in the target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -177,32 +189,22 @@ impl Error {
     }
 }
 
-impl From<tiptoe_kernel::Error> for Error {
-    fn from(error: tiptoe_kernel::Error) -> Error {
-        Error {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
+macro_rules! from {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                let (what, hint) = (error.to_string(), error.hint());
+                Error { what, hint }
+            }
+        })*
+    };
 }
 
-impl From<tiptoe_sys::host::Error> for Error {
-    fn from(error: tiptoe_sys::host::Error) -> Error {
-        Error {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
-}
-
-impl From<tiptoe_attach::AttachError> for Error {
-    fn from(error: tiptoe_attach::AttachError) -> Error {
-        Error {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
-}
+from!(
+    tiptoe_kernel::Error,
+    tiptoe_sys::host::Error,
+    tiptoe_attach::AttachError
+);
 
 /// Adds to the hint for a thread's number that rows may be by thread.
 pub fn by_thread(error: tiptoe_attach::AttachError) -> Error {

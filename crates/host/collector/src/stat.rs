@@ -28,9 +28,8 @@ pub use cgroups::{is_at_switches, is_read};
 /// The most events that `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
-use count_sums::{Runs, Sums};
-use source::Source;
-use used::{CpuUse, Meter};
+use count_sums::{CountSource, Runs, Sums};
+use used::Meter;
 
 /// The pause between two reads of what the target used, because its end removes that.
 const LOOK: Duration = Duration::from_millis(100);
@@ -75,7 +74,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         ..Stat::default()
     };
     let course = &request.course;
-    let (mut runs, mut used, mut total) = (Runs::default(), CpuUse::default(), Sums::default());
+    let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
         let mut targets = targets(request)?;
@@ -86,36 +85,33 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         (total, meter) = counting.section(&mut session)?;
         let (processes, notes) = (targets.iter_mut(), &mut session.notes);
         exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
-        let of_run = meter.used(&request.whom);
+        let used = meter.used(&request.whom);
+        if request.whom == StatWhom::Command {
+            // The loop knows the time of running processes only.
+            session.cpu_ns += used.user_ns + used.sys_ns;
+        }
+        switches += used.switches;
         let has_ended = ran.has_ended && request.command.is_some();
-        runs.add(&total, ran.elapsed, has_ended.then_some(of_run));
-        used = used + of_run;
+        runs.add(&total, ran.elapsed, has_ended.then_some(used));
         // Relaxed: the flag orders no other data.
         if course.stop.load(Ordering::Relaxed) {
             break;
         }
     }
-    if request.whom == StatWhom::Command {
-        session.cpu_ns = used.user_ns + used.sys_ns;
-    }
     session.events = events(&total);
     runs.finish(&mut stat, total);
     // Without events nothing runs at context switches, so that nothing costs.
     if !is_free {
-        cost::put(request, &mut session, &mut stat, used.switches);
+        cost::put(request, &mut session, &mut stat, switches);
     }
     session.stat = Some(stat);
-    own.report(&mut session);
-    Ok(Outcome {
-        session,
-        exit_status,
-    })
+    Ok(Outcome::new(session, exit_status, &own))
 }
 
 /// Events that count in one run.
 struct Counting<'a> {
     request: &'a StatRequest<'a>,
-    source: Source,
+    source: Box<dyn CountSource>,
     meter: Meter,
     stat: &'a mut Stat,
     /// The sums when the last interval ended.
@@ -137,7 +133,7 @@ impl<'a> Counting<'a> {
         };
         Ok(Counting {
             request,
-            source: Source::open(request, &whom, &mut session.notes)?,
+            source: source::open(request, &whom, &mut session.notes)?,
             meter: Meter::default(),
             stat,
             last: Sums::default(),
@@ -153,7 +149,11 @@ impl<'a> Counting<'a> {
                     .into(),
             );
         }
-        self.source.finish(session, self.stat)?;
+        if let Some((notes, times)) = self.source.finish()? {
+            let add = |text| source::note(&mut session.notes, text);
+            notes.into_iter().for_each(add);
+            cost::add_times(self.stat, times);
+        }
         Ok((sums, self.meter))
     }
 }
@@ -206,16 +206,15 @@ fn targets(request: &StatRequest<'_>) -> Result<Targets, AttachError> {
     let command = request.command.as_deref().map(Attached::start_alone);
     let command = command.transpose()?;
     match (&request.whom, command) {
-        (StatWhom::Command, Some(command)) => Ok(Targets::command(command)),
+        (StatWhom::Command, Some(command)) => Ok(Targets::of(vec![command])),
         (whom, meanwhile) => {
             let pids = match whom {
                 StatWhom::Pids(pids) => pids.as_slice(),
                 StatWhom::All | StatWhom::Command => &[],
             };
-            Ok(Targets {
-                meanwhile,
-                ..Targets::running(pids)?
-            })
+            let mut targets = Targets::running(pids)?;
+            targets.meanwhile = meanwhile;
+            Ok(targets)
         }
     }
 }

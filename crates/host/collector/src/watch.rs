@@ -186,11 +186,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let mut session = run.session(duration)?;
     let (process, notes) = (run.set.process(), &mut session.notes);
     let exit_status = wait_for_end([process], &request.hand_on, observer, notes);
-    own.report(&mut session);
-    Ok(Outcome {
-        session,
-        exit_status,
-    })
+    Ok(Outcome::new(session, exit_status, &own))
 }
 
 /// All that is ready to count.

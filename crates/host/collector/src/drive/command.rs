@@ -42,10 +42,8 @@ fn wait(
     let mut note_at = Some(Instant::now() + PATIENCE);
     let mut ends = Ends::of([child.id()]);
     loop {
-        match child.try_wait() {
-            Ok(None) => {}
-            Ok(Some(status)) => return status_of(status),
-            Err(_) => return None,
+        if let Some(ended) = child.try_wait().transpose() {
+            return status_of(ended.ok()?);
         }
         // Relaxed: the number orders no other data.
         let signal = hand_on.swap(0, Ordering::Relaxed) as i32;

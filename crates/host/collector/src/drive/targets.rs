@@ -21,18 +21,13 @@ impl Targets {
     /// Returns running processes.
     pub(crate) fn running(pids: &[u32]) -> Result<Targets, AttachError> {
         let counted = pids.iter().map(|pid| Attached::to(*pid));
-        Ok(Targets {
-            counted: counted.collect::<Result<_, _>>()?,
-            meanwhile: None,
-        })
+        Ok(Targets::of(counted.collect::<Result<_, _>>()?))
     }
 
-    /// Returns a command that is counted.
-    pub(crate) fn command(command: Attached) -> Targets {
-        Targets {
-            counted: vec![command],
-            meanwhile: None,
-        }
+    /// Returns processes that are counted.
+    pub(crate) fn of(counted: Vec<Attached>) -> Targets {
+        let meanwhile = None;
+        Targets { counted, meanwhile }
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {

@@ -55,7 +55,7 @@ impl Observer for Silent {
 
 fn command(words: &[&str]) -> Targets {
     let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-    Targets::command(Attached::start_alone(&words).expect("a process"))
+    Targets::of(vec![Attached::start_alone(&words).expect("a process")])
 }
 
 fn run(turns: &mut Turns, course: &Course, targets: &mut Targets) -> Ran {

@@ -5,12 +5,61 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Support;
 use tiptoe_session::{Count, CountState, Stat};
 use tiptoe_sys::host::perf::Counts;
 
 use super::used::CpuUse;
 use crate::request::Error;
+
+/// Events that count, once they are enabled.
+pub(super) trait CountSource {
+    fn enable(&mut self) -> Result<(), Error>;
+
+    fn disable(&mut self) -> Result<(), Error>;
+
+    /// Returns what was counted so far.
+    fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
+
+    /// As [`CounterSet::is_complete`].
+    fn is_complete(&self) -> bool {
+        true
+    }
+
+    /// Frees what is no longer needed; to be called now and then between readings.
+    fn tidy(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Returns whether nothing runs at context switches.
+    fn is_free(&self) -> bool {
+        false
+    }
+
+    /// Returns the notes of a run, and the measured cost of its switches, if it was measured.
+    fn finish(&self) -> Result<Option<(Vec<String>, Times)>, Error> {
+        Ok(None)
+    }
+}
+
+impl CountSource for CounterSet {
+    fn enable(&mut self) -> Result<(), Error> {
+        Ok(CounterSet::enable(self)?)
+    }
+
+    fn disable(&mut self) -> Result<(), Error> {
+        Ok(CounterSet::disable(self)?)
+    }
+
+    fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
+        Sums::of(self, per_cpu)
+    }
+
+    fn is_complete(&self) -> bool {
+        CounterSet::is_complete(self)
+    }
+}
 
 /// The counts of all events at one moment.
 #[derive(Debug, Default)]
@@ -56,10 +105,7 @@ impl Sums {
                 event: format!("{}{narrowed}", resolved.name),
                 cgroup: None,
                 is_removed: false,
-                unit: match resolved.is_clock {
-                    true => "ns".into(),
-                    false => resolved.unit.clone(),
-                },
+                unit: resolved.unit.clone(),
                 scale: resolved.scale,
                 is_supported: support != Support::None,
                 is_tracepoint: resolved.is_tracepoint(),

@@ -1,31 +1,18 @@
 //! What the target used while it was counted: CPU time, and context switches.
 
-use std::ops::Add;
-
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use tiptoe_sys::host::procfs::switches_of_all;
 
 use super::StatWhom;
 use crate::drive::Targets;
 
-/// CPU time and switches, summed.
+/// CPU time and switches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuUse {
     pub(super) user_ns: u64,
     pub(super) sys_ns: u64,
     pub(super) switches: u64,
-}
-
-impl Add for CpuUse {
-    type Output = CpuUse;
-
-    fn add(self, other: CpuUse) -> CpuUse {
-        CpuUse {
-            user_ns: self.user_ns + other.user_ns,
-            sys_ns: self.sys_ns + other.sys_ns,
-            switches: self.switches + other.switches,
-        }
-    }
 }
 
 /// Reads the sums at the beginning and at the end.
@@ -86,14 +73,11 @@ fn children() -> CpuUse {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return CpuUse::default();
     };
-    let ns = |time: nix::sys::time::TimeVal| {
-        time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_usec().unsigned_abs() * 1_000
-    };
-    let (user_ns, sys_ns) = (ns(usage.user_time()), ns(usage.system_time()));
+    let ns = |time: TimeVal| time.num_microseconds().unsigned_abs() * 1_000;
     let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
     CpuUse {
-        user_ns,
-        sys_ns,
+        user_ns: ns(usage.user_time()),
+        sys_ns: ns(usage.system_time()),
         switches: switches.unsigned_abs(),
     }
 }

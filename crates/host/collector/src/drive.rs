@@ -16,10 +16,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tiptoe_attach::Attached;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
+use tiptoe_price::own::OwnUse;
 use tiptoe_session::Session;
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::request::{Error, Observer};
+use crate::request::{Error, Observer, Outcome};
 
 mod command;
 mod targets;
@@ -174,6 +175,15 @@ pub(crate) fn drive(
 pub(crate) fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Returns the outcome of a run, with what tiptoe itself has used in it.
+pub(crate) fn outcome(mut session: Session, exit_status: Option<i32>, own: &OwnUse) -> Outcome {
+    own.report(&mut session);
+    Outcome {
+        session,
+        exit_status,
+    }
 }
 
 /// Waits for this time before counting, or until nothing is left to count or `stop` is set.

@@ -15,7 +15,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
 use crate::drive::{
-    Course, Instrument, RunClock, Span, Targets, drive, session_target, wait_for_end,
+    Course, Instrument, RunClock, Span, Targets, drive, outcome, session_target, wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
 use crate::words;
@@ -89,7 +89,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     locks.section(&targets, &mut session)?;
     let (processes, notes) = (targets.iter_mut(), &mut session.notes);
     let exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
-    Ok(Outcome::new(session, exit_status, &own))
+    Ok(outcome(session, exit_status, &own))
 }
 
 /// Returns the processes whose waits count; a command is then ready to begin.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Access, Call, Cost, Counts, Interval, Session};
 
 pub use crate::ulocks::ByLock;
@@ -143,17 +142,6 @@ pub struct Outcome {
     pub session: Session,
     /// The status of a command that was started; 128 + N if signal N ended it.
     pub exit_status: Option<i32>,
-}
-
-impl Outcome {
-    /// Makes the outcome of a run, with what tiptoe itself has used in it.
-    pub(crate) fn new(mut session: Session, exit_status: Option<i32>, own: &OwnUse) -> Outcome {
-        own.report(&mut session);
-        Outcome {
-            session,
-            exit_status,
-        }
-    }
 }
 
 /// Why a run failed. It must have left nothing in the target.

@@ -12,7 +12,7 @@ use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 
-use crate::drive::{Course, Instrument, RunClock, Span, Targets, drive, wait_for_end};
+use crate::drive::{Course, Instrument, RunClock, Span, Targets, drive, outcome, wait_for_end};
 use crate::request::{Error, Observer, Outcome};
 
 mod cgroups;
@@ -105,7 +105,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         cost::put(request, &mut session, &mut stat, switches);
     }
     session.stat = Some(stat);
-    Ok(Outcome::new(session, exit_status, &own))
+    Ok(outcome(session, exit_status, &own))
 }
 
 /// Events that count in one run.

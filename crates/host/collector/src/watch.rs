@@ -17,7 +17,7 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
-use crate::drive::{session_target, unix_ns, wait_for_end};
+use crate::drive::{outcome, session_target, unix_ns, wait_for_end};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
@@ -186,7 +186,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let mut session = run.session(duration)?;
     let (process, notes) = (run.set.process(), &mut session.notes);
     let exit_status = wait_for_end([process], &request.hand_on, observer, notes);
-    Ok(Outcome::new(session, exit_status, &own))
+    Ok(outcome(session, exit_status, &own))
 }
 
 /// All that is ready to count.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Cgroup, Process, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{Cgroup, Form, Process, command, is_root, scaled, skipped, target};
 
 mod change;
 mod without;
@@ -380,4 +380,22 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     let session = tasks(&within, CALLS, &["a,calls=100"]);
     let name = format!("{}/a", within.name());
     assert_eq!(value(&session, Some(&name), CALLS), 100.0);
+}
+
+/// Programs read these keys.
+#[test]
+fn the_json_of_cgroups_keeps_its_form() {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    for (event, form) in [
+        ("page-faults", include_str!("forms/stat-cgroups.txt")),
+        (AT_SWITCHES, include_str!("forms/stat-cgroups-switches.txt")),
+    ] {
+        let all = ["--for-each-cgroup", &name, "-I", "50", "-e", event, "--"];
+        let mut tiptoe = stat(&all);
+        tiptoe.arg(target("cgrouped")).arg(within.path());
+        let done = output(tiptoe.arg("a,burn=100,faults=10"));
+        let text = String::from_utf8_lossy(&done.stderr).replace(&name, "NAME");
+        Form::of_json(&text, &[".tiptoe", ".command[]", ".stat.whom", ".notes[]"]).assert_is(form);
+    }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tiptoe_tests::{
-    Expected, Process, Ready, Report, Tracepoint, command, is_root, process, skipped, target,
+    Expected, Form, Process, Ready, Report, Tracepoint, command, is_root, process, skipped, target,
 };
 
 /// Returns whether this machine can run these tests; otherwise prints that they are skipped.
@@ -371,4 +371,44 @@ fn a_zombie_has_ended() {
     let words = &Report::parse(&text).value["command"];
     let first = words[0].as_str().unwrap_or_default();
     assert!(first.ends_with("mmap_contended"), "{words}");
+}
+
+/// Traces contending threads; returns what tiptoe printed to stdout.
+fn printed(options: &[&str]) -> String {
+    let mut program = contended();
+    let pid = program.pid().to_string();
+    let mut command = lock(&["--kernel", "-p", &pid]);
+    let (tiptoe, ready) = Ready::of(command.args(options), Process::start);
+    ready.wait();
+    program.go();
+    program.finish();
+    let (text, status) = tiptoe.finish();
+    assert!(status.success(), "tiptoe ended with {status}");
+    text
+}
+
+/// Programs read these keys. The kernel decides which rows there are.
+#[test]
+fn the_json_keeps_its_form() {
+    if !is_possible() {
+        return;
+    }
+    let row = ["type", "mode", "outcome", "key", "callsite", "callers[]"];
+    let mut any: Vec<String> = row.map(|key| format!(".waits.rows[].{key}")).to_vec();
+    any.extend([".command[]", ".tiptoe", ".notes[]", ".waits.drops[].reason"].map(str::to_owned));
+    let any: Vec<&str> = any.iter().map(String::as_str).collect();
+    for (options, form) in [
+        (
+            &["--by", "callsite", "--interval", "100ms"][..],
+            include_str!("forms/klock-callsite.txt"),
+        ),
+        (
+            &["--by", "cgroup", "--every"],
+            include_str!("forms/klock-cgroup.txt"),
+        ),
+        (&["--mmap"], include_str!("forms/klock-mmap.txt")),
+    ] {
+        let text = printed(&[options, &["--json"]].concat());
+        Form::of_json(&text, &any).assert_is(form);
+    }
 }

@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
-use tiptoe_tests::{Expected, Probe, Process, Waiting, command, is_root, skipped, target};
+use tiptoe_tests::{
+    Expected, Probe, Process, Ready, Report, Waiting, command, is_root, skipped, target,
+};
 
 /// Each instrument, with an event that any program has.
 const INSTRUMENTS: [&[&str]; 8] = [
@@ -87,6 +89,26 @@ fn a_process_is_counted_from_the_signal_on() {
     let report = counting.finish();
     let count = report.value["events"][0]["count"].as_u64();
     assert!(count >= Some(switches), "{said}: {:#}", report.value);
+}
+
+/// Only a signal ends these, and they must then report what they counted.
+#[test]
+fn a_signal_ends_the_trace_of_the_whole_system() {
+    if !is_root() {
+        return skipped("counting in the whole system", "needs root");
+    }
+    for instrument in [&["lock", "--kernel"][..], &["stat", "-e", "cpu-clock"]] {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            let mut tiptoe = command();
+            tiptoe.args(instrument).args(["-a", "--json"]);
+            let (tiptoe, ready) = Ready::of(&mut tiptoe, Process::start);
+            ready.wait();
+            tiptoe.signal(signal);
+            let (text, status) = tiptoe.finish();
+            assert!(status.success(), "{instrument:?}: {status}");
+            assert!(Report::parse(&text).value["cpus"].as_u64() > Some(0));
+        }
+    }
 }
 
 #[test]

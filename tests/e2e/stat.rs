@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tiptoe_tests::{Process, command, process, skipped, target};
+use tiptoe_tests::{Form, Process, command, process, skipped, target};
 
 const CALLS: &str = "syscalls:sys_enter_getppid";
 
@@ -345,4 +345,61 @@ fn runs_are_repeated_and_the_status_is_the_commands() {
         table.contains("'true' (2 runs):") && table.contains("( +- "),
         "{table}"
     );
+}
+
+/// Returns what tiptoe printed about `counted`, without the folder of that program and the cost, whose words depend on
+/// chance.
+fn printed(options: &[&str], arguments: &[&str]) -> String {
+    let run = counted(options, arguments);
+    let text = talk(&run);
+    assert!(run.status.success(), "{text}");
+    let path = target("counted");
+    let folder = path.parent().and_then(std::path::Path::to_str);
+    let text = text.replace(folder.expect("a folder"), "");
+    let is_kept =
+        |line: &&str| !line.contains("cost of tracing") && !line.contains("tiptoe itself");
+    text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
+}
+
+/// Programs read these lines and keys.
+#[test]
+fn the_report_keeps_its_form() {
+    const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];
+    if !can_count(&["-a", EVENTS[0], EVENTS[1]]) {
+        return;
+    }
+    for (options, form) in [
+        (&["--json"][..], include_str!("forms/stat-json.txt")),
+        (
+            &["--json", "-r", "2"],
+            include_str!("forms/stat-json-runs.txt"),
+        ),
+        (
+            &["--json", "-a", "--per-cpu"],
+            include_str!("forms/stat-json-system.txt"),
+        ),
+        (
+            &["--json", "-I", "20"],
+            include_str!("forms/stat-json-intervals.txt"),
+        ),
+        (&["-x,"], include_str!("forms/stat-fields.txt")),
+        (
+            &["-x,", "-I", "20"],
+            include_str!("forms/stat-fields-intervals.txt"),
+        ),
+        (&["--csv"], include_str!("forms/stat-csv.txt")),
+        (
+            &["--csv", "-I", "20", "-a"],
+            include_str!("forms/stat-csv-intervals.txt"),
+        ),
+        (&[], include_str!("forms/stat-text.txt")),
+        (&["-I", "20"], include_str!("forms/stat-text-intervals.txt")),
+    ] {
+        let text = printed(&[&EVENTS, options].concat(), &["spins", "100"]);
+        let form_of_text = match options.first() {
+            Some(&"--json") => Form::of_json(&text, &[".tiptoe"]),
+            _ => Form::of_text(&text),
+        };
+        form_of_text.assert_is(form);
+    }
 }

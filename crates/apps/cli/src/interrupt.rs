@@ -22,8 +22,10 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::pipe;
 use tiptoe_collector::{Phase, RequestTarget, end_command, has_no_command};
 use tiptoe_sys::host::Process;
+use tiptoe_sys::host::ends::wake_by_signals;
 
 use crate::failure::Failure;
 use crate::status;
@@ -72,6 +74,7 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
         .into_iter()
         .filter(is_wanted)
         .collect();
+    let wakes = wake_by_signals().map_err(failed)?;
     for signal in &signals {
         match target {
             RequestTarget::Pids(_) => {
@@ -86,6 +89,9 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
             RequestTarget::Command(_) => {}
         }
         flag::register(*signal, Arc::clone(&stop)).map_err(failed)?;
+        // Must be last, because what the driver's thread wakes for must be set then.
+        let writer = wakes.try_clone().map_err(failed)?;
+        pipe::register(*signal, writer).map_err(failed)?;
     }
     // With a handler, a file that grows beyond `ulimit -f` is an error. Otherwise the signal would
     // kill tiptoe in the middle of an attach.

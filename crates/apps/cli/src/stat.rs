@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
+use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Call, Counts, Interval, Session};
 
@@ -243,13 +243,16 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         whom,
         cgroups: (!args.for_each_cgroup.is_empty()).then(|| args.for_each_cgroup.clone()),
         command,
-        interval: interval.or(args.interval),
         per_cpu: args.per_cpu,
         repeat: args.repeat.unwrap_or(1),
-        duration: args.duration,
-        stop,
-        hand_on,
-        ready,
+        course: Course {
+            delay: None,
+            duration: args.duration,
+            interval: interval.or(args.interval),
+            stop,
+            hand_on,
+            ready,
+        },
     };
     let outcome = tiptoe_collector::stat(&request, &mut printer)?;
     let options = Options {

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::{
-    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, WaitSelection,
-    WatchRequest,
+    Budget, By, ByLock, Course, LockRequest, Observer, Outcome, Request, RequestTarget,
+    WaitSelection, WatchRequest,
 };
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
@@ -130,14 +130,9 @@ impl Tracing {
             watched,
             target: None,
             by: None,
-            duration: None,
-            delay: None,
-            interval: None,
-            stop: Arc::default(),
-            hand_on: Arc::default(),
-            ready: Default::default(),
+            course: Course::default(),
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.course.stop);
         Tracing::spawn(stop, move |silent| {
             tiptoe_collector::locks(&request, silent)
         })

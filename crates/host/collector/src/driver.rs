@@ -18,10 +18,11 @@ use tiptoe_attach::resident::agent_in;
 use tiptoe_price::own::OwnUse;
 use tiptoe_wire::Geometry;
 
+use crate::drive::{Targets, pause, wait_for_end};
 use crate::module::{Cache, Module, Object};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::run::{Run, wait_for_end};
+use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
 
@@ -118,10 +119,7 @@ fn attach_all(
     cache: &mut Cache,
 ) -> Result<Vec<Tracee>, Error> {
     if let Some(delay) = request.delay {
-        let until = Instant::now() + delay;
-        while Instant::now() < until && !request.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(TICK.min(delay));
-        }
+        pause(delay, &request.stop, &Targets::default());
     }
     let mut tracees = Vec::new();
     for pid in pids {

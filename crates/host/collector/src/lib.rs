@@ -10,10 +10,11 @@
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
 //! | [`totals`] | events over all processes, and their price |
 //! | [`words`] | numbers in sentences |
-//! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
+//! | [`locks`](mod@locks) | waits for the kernel's locks: programs in the kernel, and their rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and named |
 //! | [`watch`](mod@watch) | accesses to variables: the loop around breakpoints, what it learns, and its rows |
-//! | [`stat`](mod@stat) | events by perf's names: the loop around sets of perf events, sums, runs and their cost |
+//! | [`stat`](mod@stat) | events by perf's names: sets of perf events, sums, runs and their cost |
+//! | [`drive`](mod@drive) | the one loop of a run and its clock; so far `locks` and `stat` run on it |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
 //! Everything that a target wrote is hostile: sizes must come from our own geometry, and addresses
@@ -21,6 +22,7 @@
 #![warn(missing_docs)]
 
 mod counts;
+mod drive;
 mod driver;
 mod forks;
 mod locks;
@@ -43,6 +45,7 @@ mod words;
 pub use tiptoe_attach::phase::{Phase, end_command, has_no_command};
 pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
+pub use drive::Course;
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Progress, Request, RequestTarget};

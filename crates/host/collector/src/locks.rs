@@ -1,31 +1,31 @@
-//! Waits for the kernel's locks: a driver's loop around BPF programs in the kernel.
+//! Waits for the kernel's locks: BPF programs in the kernel, as an [`Instrument`].
 //!
 //! There is no agent, no patch and no process to follow. The kernel's tracepoints are hit by every
 //! process, and the BPF programs filter by process. Rows are read at the end, intervals only their
 //! number of waits.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tiptoe_attach::Attached;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::Ready;
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Session};
+use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
-use tiptoe_sys::host::{Process, limits};
 
-use crate::driver::TICK;
+use crate::drive::{
+    Course, Instrument, RunClock, Span, Targets, drive, outcome, session_target, wait_for_end,
+};
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
-use crate::run::{session_target, wait_for_end};
 use crate::words;
 
 mod wait_rows;
 
 pub use tiptoe_kernel::waits::WaitSelection;
+
+/// The pause between two reads of the targets' CPU time, because their end removes that.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The request for one run.
 #[derive(Clone, Debug)]
@@ -37,18 +37,8 @@ pub struct LockRequest {
     /// What rows are grouped by, besides the lock's type and mode. `None` is the call site, without
     /// its callers.
     pub by: Option<LockBy>,
-    /// How long to trace; if `None`, until the target ends or `stop` is set.
-    pub duration: Option<Duration>,
-    /// How long to wait before counting.
-    pub delay: Option<Duration>,
-    /// The interval at which the observer gets the counts since the last time.
-    pub interval: Option<Duration>,
-    /// Set by the caller (on Ctrl-C) to end the trace and get the results.
-    pub stop: Arc<AtomicBool>,
-    /// As in [`Request`](crate::Request).
-    pub hand_on: Arc<AtomicUsize>,
-    /// Is notified when counting has begun.
-    pub ready: Ready,
+    /// When it counts.
+    pub course: Course,
 }
 
 /// What rows are grouped by.
@@ -77,185 +67,84 @@ fn event(watched: WaitSelection) -> &'static str {
     }
 }
 
-/// A run in progress.
-struct Run<'a> {
+/// The waits of one run.
+struct KernelLocks<'a> {
     request: &'a LockRequest,
     waits: Waits,
-    /// The processes whose waits count.
-    targets: Vec<Attached>,
-    started_at: SystemTime,
-    start: Instant,
+    /// The number of waits when the last interval ended.
+    last: u64,
     intervals: Vec<Interval>,
 }
 
 /// Runs a request until it ends.
 pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
-    let pids = match &request.target {
-        None => None,
-        Some(RequestTarget::Pids(pids)) => {
-            for pid in pids {
-                Process::new(*pid)?.known_in_kernel()?;
-            }
-            Some(pids.clone())
-        }
-        Some(RequestTarget::Command(_)) => Some(Vec::new()),
-    };
-    let mut waits = Waits::load(&WaitsWanted {
-        watched: request.watched,
-        pids,
-        by_thread: request.by == Some(LockBy::Thread),
-        by_lock: request.by == Some(LockBy::Lock),
-    })?;
-    let mut targets = targets(request, &mut waits)?;
-    let started_at = SystemTime::now();
-    if let Some(time) = request.delay {
-        // With a delay, the command begins before the counting.
-        targets.iter_mut().try_for_each(Attached::release)?;
-        delay(time, request, &targets);
-    }
-    waits.start()?;
-    targets.iter().for_each(Attached::mark);
-    let start = Instant::now();
-    let counted = targets.iter().map(Attached::counted);
-    request.ready.notify(&counted.collect::<Vec<_>>());
-    targets.iter_mut().try_for_each(Attached::release)?;
-    let mut run = Run {
-        request,
-        waits,
-        targets,
-        started_at,
-        start,
-        intervals: Vec::new(),
-    };
-    run.watch(observer)?;
-    Phase::Ending.begin();
-    let duration = run.start.elapsed();
-    run.look();
-    run.waits.stop();
-    let mut session = run.session(duration)?;
-    let notes = &mut session.notes;
-    let exit_status = wait_for_end(&mut run.targets, &request.hand_on, observer, notes);
-    own.report(&mut session);
-    Ok(Outcome {
-        session,
-        exit_status,
-    })
+    let mut locks = KernelLocks::load(request)?;
+    let mut targets = targets(request, &mut locks.waits)?;
+    let first = targets.counted.first();
+    let command = first.map(|target| target.command.clone());
+    let mut session = Session::new(command.unwrap_or_default());
+    let course = &request.course;
+    drive(&mut locks, course, &mut targets, &mut session, observer)?;
+    locks.section(&targets, &mut session)?;
+    let (processes, notes) = (targets.iter_mut(), &mut session.notes);
+    let exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
+    Ok(outcome(session, exit_status, &own))
 }
 
 /// Returns the processes whose waits count; a command is then ready to begin.
-fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Vec<Attached>, Error> {
+fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
     match &request.target {
-        None => Ok(Vec::new()),
-        Some(RequestTarget::Pids(pids)) => {
-            let targets = pids.iter().map(|pid| Attached::to(*pid).map_err(by_thread));
-            targets.collect()
-        }
+        None => Ok(Targets::default()),
+        Some(RequestTarget::Pids(pids)) => Targets::running(pids).map_err(by_thread),
         Some(RequestTarget::Command(command)) => {
             let started = Attached::start_alone(command)?;
             waits.choose(&[started.process.pid()])?;
-            Ok(vec![started])
+            Ok(Targets::of(vec![started]))
         }
     }
 }
 
-/// Waits until counting must begin, or nothing is left to count.
-fn delay(time: Duration, request: &LockRequest, targets: &[Attached]) {
-    let until = Instant::now() + time;
-    let ended = || !targets.is_empty() && targets.iter().all(Attached::has_ended);
-    while Instant::now() < until && !request.stop.load(Ordering::Relaxed) && !ended() {
-        std::thread::sleep(TICK.min(time));
-    }
-}
-
-impl Run<'_> {
-    /// Runs until the target ends, the duration is over, or the user stops it.
-    fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
-        let end = self.request.duration.map(|duration| self.start + duration);
-        let interval = self.request.interval;
-        let mut next = interval.map(|interval| self.start + interval);
-        let mut last = (self.start, 0);
-        loop {
-            let now = Instant::now();
-            if let (Some(at), Some(interval)) = (next, interval)
-                && now >= at
-            {
-                next = Some(at + interval);
-                last = self.report_interval(last, now, observer)?;
-            }
-            if observer.wants_progress() {
-                observer.progress(&self.progress()?);
-            }
-            let ended = self.look();
-            // Relaxed: the flag orders no other data.
-            let stopped = self.request.stop.load(Ordering::Relaxed);
-            if stopped || ended || end.is_some_and(|end| now >= end) {
-                return Ok(());
-            }
-            let wake = [next, end].into_iter().flatten().min();
-            let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
-            std::thread::sleep(pause.max(Duration::from_micros(100)));
+impl<'a> KernelLocks<'a> {
+    /// Loads the BPF programs; nothing is counted yet.
+    fn load(request: &'a LockRequest) -> Result<KernelLocks<'a>, Error> {
+        let pids = request.target.as_ref().map(|target| match target {
+            RequestTarget::Pids(pids) => pids.clone(),
+            RequestTarget::Command(_) => Vec::new(),
+        });
+        for pid in pids.iter().flatten() {
+            Process::new(*pid)?.known_in_kernel()?;
         }
-    }
-
-    /// Reads the CPU time of the targets, if there are any; returns whether all of them have ended.
-    fn look(&self) -> bool {
-        for target in &self.targets {
-            target.fetch_cpu_time();
-        }
-        !self.targets.is_empty() && self.targets.iter().all(Attached::has_ended)
-    }
-
-    /// Returns what was counted so far.
-    fn progress(&self) -> Result<Progress, Error> {
-        let mut session = Session::default();
-        self.describe(&mut session, self.start.elapsed().as_nanos() as u64);
-        Ok(Progress {
-            hits: self.waits.count()?,
-            cost: Some(self.cost(session.cpu_ns)?),
+        let waits = Waits::load(&WaitsWanted {
+            watched: request.watched,
+            pids,
+            by_thread: request.by == Some(LockBy::Thread),
+            by_lock: request.by == Some(LockBy::Lock),
+        })?;
+        Ok(KernelLocks {
+            request,
+            waits,
+            last: 0,
+            intervals: Vec::new(),
         })
     }
 
-    fn report_interval(
-        &mut self,
-        (last, before): (Instant, u64),
-        now: Instant,
-        observer: &mut dyn Observer,
-    ) -> Result<(Instant, u64), Error> {
-        let total = self.waits.count()?;
-        let count = total.saturating_sub(before);
-        let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
-        let interval = Interval {
-            at_ns: (now - self.start).as_nanos() as u64,
-            duration_ns: (now - last).as_nanos() as u64,
-            counts: counts.into_iter().collect(),
-        };
-        observer.interval(&interval);
-        self.intervals.push(interval);
-        Ok((now, total))
-    }
-
-    /// Makes the session of what was counted.
-    fn session(&mut self, duration: Duration) -> Result<Session, Error> {
+    /// Adds what was counted to the session.
+    fn section(self, targets: &Targets, session: &mut Session) -> Result<(), Error> {
         // Must be read before the BPF programs are unloaded, because their own code has names too.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
         let found = self.waits.read()?;
         let drops = self.waits.drops()?;
-        let duration_ns = duration.as_nanos() as u64;
         // Waits before the exec were recorded under our own name.
-        let targets = self.targets.iter();
-        let names = targets.map(Attached::counted).collect();
-        let first = self.targets.first();
-        let command = first.map(|target| target.command.clone());
-        let mut session = Session::new(command.unwrap_or_default());
-        self.describe(&mut session, duration_ns);
+        let names = targets.names().into_iter().collect();
+        session.targets = targets.counted.iter().map(session_target).collect();
         session.cost = self.cost(session.cpu_ns)?;
         let reading = Reading {
             count: found.iter().map(|row| row.waited.count).sum(),
             lost: drops.total(),
-            time_enabled_ns: duration_ns,
-            time_running_ns: duration_ns,
+            time_enabled_ns: session.duration_ns,
+            time_running_ns: session.duration_ns,
             ..Reading::default()
         };
         let mut all = Event::new(event(self.request.watched), Via::Kernel, reading);
@@ -268,24 +157,8 @@ impl Run<'_> {
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });
-        session.intervals = std::mem::take(&mut self.intervals);
-        Ok(session)
-    }
-
-    /// Adds the targets, the duration, and the CPU time in it.
-    fn describe(&self, session: &mut Session, duration_ns: u64) {
-        let since = self.started_at.duration_since(UNIX_EPOCH);
-        session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
-        session.duration_ns = duration_ns;
-        for target in &self.targets {
-            session.cpu_ns += target.cpu_time().as_nanos() as u64;
-            session.targets.push(session_target(target));
-        }
-        if self.request.target.is_none() {
-            let cpus = limits::online_cpus();
-            session.cpus = Some(cpus);
-            session.cpu_ns = duration_ns.saturating_mul(u64::from(cpus));
-        }
+        session.intervals = self.intervals;
+        Ok(())
     }
 
     /// Returns what the BPF programs cost the target; for the whole system the kernel's own
@@ -304,6 +177,44 @@ impl Run<'_> {
             all_run_ns: all.map(|all| all.run_ns),
         };
         Ok(Cost::measured(programs, cpu_ns))
+    }
+}
+
+impl Instrument for KernelLocks<'_> {
+    fn start(&mut self, _targets: &Targets) -> Result<(), Error> {
+        Ok(self.waits.start()?)
+    }
+
+    fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error> {
+        targets.fetch_cpu_times();
+        Ok((!targets.counted.is_empty()).then_some(LOOK))
+    }
+
+    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
+        let total = self.waits.count()?;
+        let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
+        let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
+        let interval = Interval {
+            at_ns: span.end.as_nanos() as u64,
+            duration_ns: (span.end - span.start).as_nanos() as u64,
+            counts: counts.into_iter().collect(),
+        };
+        to.interval(&interval);
+        self.intervals.push(interval);
+        Ok(())
+    }
+
+    fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
+        let cost = Some(self.cost(cpu_ns)?);
+        let hits = self.waits.count()?;
+        to.progress(&Progress { hits, cost });
+        Ok(())
+    }
+
+    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
+        let elapsed = clock.elapsed();
+        self.waits.stop();
+        Ok(elapsed)
     }
 }
 

@@ -177,32 +177,22 @@ impl Error {
     }
 }
 
-impl From<tiptoe_kernel::Error> for Error {
-    fn from(error: tiptoe_kernel::Error) -> Error {
-        Error {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
+macro_rules! from {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                let (what, hint) = (error.to_string(), error.hint());
+                Error { what, hint }
+            }
+        })*
+    };
 }
 
-impl From<tiptoe_sys::host::Error> for Error {
-    fn from(error: tiptoe_sys::host::Error) -> Error {
-        Error {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
-}
-
-impl From<tiptoe_attach::AttachError> for Error {
-    fn from(error: tiptoe_attach::AttachError) -> Error {
-        Error {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
-}
+from!(
+    tiptoe_kernel::Error,
+    tiptoe_sys::host::Error,
+    tiptoe_attach::AttachError
+);
 
 /// Adds to the hint for a thread's number that rows may be by thread.
 pub fn by_thread(error: tiptoe_attach::AttachError) -> Error {

@@ -1,13 +1,13 @@
 //! A run in progress: the loop, and what it records.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
-use tiptoe_attach::Attached;
 use tiptoe_event::Cost;
 use tiptoe_price::{PriceCache, UnitCosts, own, scope_visit, unit_costs};
-use tiptoe_session::{CountPart, Event, Interval, Process, Refusal, Session};
+use tiptoe_session::{CountPart, Event, Interval, Refusal, Session};
 
+use crate::drive::{Timers, session_target, unix_ns};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, By, Error, Observer, Request, RequestTarget};
@@ -15,7 +15,6 @@ use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, TRAP_WINDOW, Tracee};
 
 mod bystanders;
-mod command;
 mod gate_report;
 mod loading;
 mod lock_report;
@@ -24,7 +23,6 @@ mod progress;
 mod scope_report;
 
 use bystanders::Bystanders;
-pub use command::wait_for_end;
 use pace::{Pace, TURN};
 use progress::RunPrices;
 
@@ -35,16 +33,6 @@ const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
 /// The entry to a BPF program and the return may cost as much as the program itself.
 const CALLED: f64 = 2.0;
-
-/// Returns a target in a session's form.
-pub fn session_target(target: &Attached) -> Process {
-    let (pid, comm) = target.counted();
-    Process {
-        pid,
-        comm,
-        address_space: None,
-    }
-}
 
 /// A run in progress.
 pub struct Run<'a> {
@@ -85,9 +73,7 @@ impl<'a> Run<'a> {
     ) -> Run<'a> {
         let command = tracees.first().map(|tracee| tracee.target.command.clone());
         let mut session = Session::new(command.unwrap_or_default());
-        session.started_unix_ns = started_at
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_nanos() as u64);
+        session.started_unix_ns = unix_ns(started_at);
         for tracee in &tracees {
             session.targets.push(session_target(&tracee.target));
             session.notes.extend(tracee.notes.iter().cloned());
@@ -126,8 +112,7 @@ impl<'a> Run<'a> {
             self.begin = Some(Instant::now());
         }
         let first = self.begin.unwrap_or(self.start);
-        let mut next = self.request.interval.map(|interval| first + interval);
-        let end = self.request.duration.map(|duration| first + duration);
+        let mut timers = Timers::new(self.request.interval, self.request.duration);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
@@ -149,10 +134,8 @@ impl<'a> Run<'a> {
             if self.begin.is_some_and(|begin| now >= begin) {
                 self.begin()?;
             }
-            if let (Some(at), Some(interval)) = (next, self.request.interval)
-                && now >= at
-            {
-                next = Some(at + interval);
+            let elapsed = now.saturating_duration_since(first);
+            if timers.take_interval(elapsed).is_some() {
                 last = self.report_interval(&last, observer)?;
             }
             if now >= next_foreign_look {
@@ -188,12 +171,13 @@ impl<'a> Run<'a> {
             self.report_progress(&mut prices, observer)?;
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let ended = self.tracees.iter().all(|one| one.target.has_ended());
-            if stopped || ended || end.is_some_and(|end| now >= end) {
+            if stopped || ended || timers.is_over(elapsed) {
                 return Ok(());
             }
             let looks = self.tracees.iter().filter_map(Tracee::next_throttle).min();
-            let wake = [next, end, self.begin, looks].into_iter().flatten().min();
+            let wake = [self.begin, looks].into_iter().flatten().min();
             let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
+            let pause = pause.min(timers.pause(elapsed));
             self.sleep(pause.max(Duration::from_micros(100)));
         }
     }

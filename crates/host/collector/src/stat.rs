@@ -1,24 +1,19 @@
-//! Counts events by perf's names: a driver's loop around sets of perf events.
+//! Counts events by perf's names: sets of perf events, as an [`Instrument`].
 //!
 //! Nothing is traced. The kernel counts, and only sums are read: at the end, or at each interval.
 
 use std::ffi::OsString;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::Ready;
 use tiptoe_attach::{AttachError, Attached};
 use tiptoe_event::{Counter, Reading, Via};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
-use tiptoe_sys::host::ends::Ends;
-use tiptoe_sys::host::limits;
 
+use crate::drive::{Course, Instrument, RunClock, Span, Targets, drive, outcome, wait_for_end};
 use crate::request::{Error, Observer, Outcome};
-use crate::run::wait_for_end;
 
 mod cgroups;
 mod choice;
@@ -33,9 +28,8 @@ pub use cgroups::{is_at_switches, is_read};
 /// The most events that `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
-use count_sums::{Runs, Sums};
-use source::Source;
-use used::CpuUse;
+use count_sums::{CountSource, Runs, Sums};
+use used::Meter;
 
 /// The pause between two reads of what the target used, because its end removes that.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,20 +46,12 @@ pub struct StatRequest<'a> {
     pub cgroups: Option<Vec<String>>,
     /// A command to start. Either it is counted, or other things are as long as it runs.
     pub command: Option<Vec<OsString>>,
-    /// The interval at which the observer gets the counts since the last time.
-    pub interval: Option<Duration>,
     /// Report each CPU separately.
     pub per_cpu: bool,
     /// How often the command runs.
     pub repeat: u32,
-    /// How long to count; if `None`, until the target ends or `stop` is set.
-    pub duration: Option<Duration>,
-    /// Set by the caller (on Ctrl-C) to end and get the results.
-    pub stop: Arc<AtomicBool>,
-    /// As in [`Request`](crate::Request).
-    pub hand_on: Arc<AtomicUsize>,
-    /// Is notified when counting has begun.
-    pub ready: Ready,
+    /// When it counts. A run without a delay.
+    pub course: Course,
 }
 
 /// What is counted.
@@ -79,216 +65,157 @@ pub enum StatWhom {
     Command,
 }
 
-/// One run of the command, or of the time without one.
-struct Once {
-    sums: Sums,
-    elapsed: Duration,
-    used: CpuUse,
-    exit_status: Option<i32>,
-    /// The command ended by itself while it was counted.
-    has_ended: bool,
-    is_complete: bool,
-    is_free: bool,
-}
-
 /// Runs a request until it ends.
 pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
-    let started_at = SystemTime::now();
     let mut session = Session::new(words(request));
     let mut stat = Stat {
         whom: whom(request),
         ..Stat::default()
     };
-    let (mut runs, mut used, mut total) = (Runs::default(), CpuUse::default(), Sums::default());
+    let course = &request.course;
+    let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
-        let once = once(request, observer, &mut session, &mut stat)?;
-        (exit_status, is_free) = (once.exit_status, once.is_free);
-        runs.add(
-            &once.sums,
-            once.elapsed,
-            once.has_ended.then_some(once.used),
-        );
-        used = used + once.used;
-        session.duration_ns += once.elapsed.as_nanos() as u64;
-        if !once.is_complete {
+        let mut targets = targets(request)?;
+        let mut counting = Counting::open(request, &targets, &mut session, &mut stat)?;
+        let ran = drive(&mut counting, course, &mut targets, &mut session, observer)?;
+        is_free = counting.source.is_free();
+        let meter;
+        (total, meter) = counting.section(&mut session)?;
+        let (processes, notes) = (targets.iter_mut(), &mut session.notes);
+        exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
+        let used = meter.used(&request.whom);
+        if request.whom == StatWhom::Command {
+            // The loop knows the time of running processes only.
+            session.cpu_ns += used.user_ns + used.sys_ns;
+        }
+        switches += used.switches;
+        let has_ended = ran.has_ended && request.command.is_some();
+        runs.add(&total, ran.elapsed, has_ended.then_some(used));
+        // Relaxed: the flag orders no other data.
+        if course.stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    session.events = events(&total);
+    runs.finish(&mut stat, total);
+    // Without events nothing runs at context switches, so that nothing costs.
+    if !is_free {
+        cost::put(request, &mut session, &mut stat, switches);
+    }
+    session.stat = Some(stat);
+    Ok(outcome(session, exit_status, &own))
+}
+
+/// Events that count in one run.
+struct Counting<'a> {
+    request: &'a StatRequest<'a>,
+    source: Box<dyn CountSource>,
+    meter: Meter,
+    stat: &'a mut Stat,
+    /// The sums when the last interval ended.
+    last: Sums,
+}
+
+impl<'a> Counting<'a> {
+    /// Opens the events; nothing counts yet. Adds notes for the user.
+    fn open(
+        request: &'a StatRequest<'a>,
+        targets: &Targets,
+        session: &mut Session,
+        stat: &'a mut Stat,
+    ) -> Result<Counting<'a>, Error> {
+        let whom = match (&request.whom, targets.counted.as_slice()) {
+            (StatWhom::Command, [command]) => CountTarget::AtExec(command.process.pid()),
+            (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
+            _ => CountTarget::Cpus(Vec::new()),
+        };
+        Ok(Counting {
+            request,
+            source: source::open(request, &whom, &mut session.notes)?,
+            meter: Meter::default(),
+            stat,
+            last: Sums::default(),
+        })
+    }
+
+    /// Closes the events. Returns the last sums.
+    fn section(mut self, session: &mut Session) -> Result<(Sums, Meter), Error> {
+        let sums = self.source.sums(self.request.per_cpu)?;
+        if !self.source.is_complete() {
             session.notes.push(
                 "threads kept starting while the events were opened: some threads may be missing"
                     .into(),
             );
         }
-        total = once.sums;
-        // Relaxed: the flag orders no other data.
-        if request.stop.load(Ordering::Relaxed) {
-            break;
+        if let Some((notes, times)) = self.source.finish()? {
+            let add = |text| source::note(&mut session.notes, text);
+            notes.into_iter().for_each(add);
+            cost::add_times(self.stat, times);
         }
+        Ok((sums, self.meter))
     }
-    let since = started_at.duration_since(UNIX_EPOCH);
-    session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
-    if request.whom == StatWhom::All {
-        let cpus = limits::online_cpus();
-        session.cpus = Some(cpus);
-        used.cpu_ns = session.duration_ns * u64::from(cpus);
-    }
-    session.cpu_ns = used.cpu_ns;
-    session.events = events(&total);
-    runs.finish(&mut stat, total);
-    // Without events nothing runs at context switches, so that nothing costs.
-    if !is_free {
-        cost::put(request, &mut session, &mut stat, used.switches);
-    }
-    session.stat = Some(stat);
-    own.report(&mut session);
-    Ok(Outcome {
-        session,
-        exit_status,
-    })
 }
 
-fn once(
-    request: &StatRequest<'_>,
-    observer: &mut dyn Observer,
-    session: &mut Session,
-    stat: &mut Stat,
-) -> Result<Once, Error> {
-    let command = request.command.as_deref().map(Attached::start_alone);
-    let mut command = command.transpose()?;
-    let targets = targets(&request.whom)?;
-    let whom = match (&request.whom, &command) {
-        (StatWhom::Command, Some(command)) => CountTarget::AtExec(command.process.pid()),
-        (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
-        _ => CountTarget::Cpus(Vec::new()),
-    };
-    let mut source = Source::open(request, &whom, &mut session.notes)?;
-    let counted = match request.whom {
-        StatWhom::Command => command.as_slice(),
-        _ => &targets,
-    };
-    let counted: Vec<_> = counted.iter().map(Attached::counted).collect();
-    // A command's end ends the run, whatever is counted.
-    let ended_by = command.as_ref().map_or(&targets[..], std::slice::from_ref);
-    let ended_by: Vec<u32> = ended_by.iter().map(|one| one.process.pid()).collect();
-    let ends = (!ended_by.is_empty()).then(|| Ends::of(&ended_by));
-    let mut meter = used::Meter::new(&request.whom, targets, command.is_some());
-    if request.whom != StatWhom::Command {
-        source.enable()?;
-    }
-    meter.start();
-    // Must be read before the command is released, which may call exec at once.
-    let last = source.sums(request.per_cpu)?;
-    let start = Instant::now();
-    request.ready.notify(&counted);
-    command.iter_mut().try_for_each(Attached::release)?;
-    let mut counting = Counting {
-        request,
-        source: &mut source,
-        start,
-        last,
-    };
-    let has_ended = counting.wait(ends, &mut meter, observer, stat)?;
-    Phase::Ending.begin();
-    counting.source.disable()?;
-    let elapsed = start.elapsed();
-    if request.interval.is_some() && (start + elapsed) > counting.last.at {
-        counting.report_interval(observer, stat)?;
-    }
-    meter.look();
-    let sums = source.sums(request.per_cpu)?;
-    let (is_complete, is_free) = (source.is_complete(), source.is_free());
-    source.finish(session, stat)?;
-    drop(source);
-    let notes = &mut session.notes;
-    let exit_status = wait_for_end(&mut command, &request.hand_on, observer, notes);
-    meter.reaped();
-    Ok(Once {
-        sums,
-        elapsed,
-        used: meter.used(),
-        exit_status,
-        has_ended: has_ended && request.command.is_some(),
-        is_complete,
-        is_free,
-    })
-}
-
-/// A set that counts.
-struct Counting<'a> {
-    request: &'a StatRequest<'a>,
-    source: &'a mut Source,
-    start: Instant,
-    /// The sums of the last interval.
-    last: Sums,
-}
-
-impl Counting<'_> {
-    /// Waits until the target ends, the duration is over, or the user stops it; returns whether the
-    /// target ended.
-    fn wait(
-        &mut self,
-        mut ends: Option<Ends>,
-        meter: &mut used::Meter,
-        observer: &mut dyn Observer,
-        stat: &mut Stat,
-    ) -> Result<bool, Error> {
-        let end = self.request.duration.map(|duration| self.start + duration);
-        let interval = self.request.interval;
-        let mut next = interval.map(|interval| self.start + interval);
-        loop {
-            let now = Instant::now();
-            // Relaxed: the flag orders no other data.
-            if self.request.stop.load(Ordering::Relaxed) || end.is_some_and(|end| now >= end) {
-                return Ok(false);
-            }
-            if let (Some(at), Some(interval)) = (next, interval)
-                && now >= at
-            {
-                self.report_interval(observer, stat)?;
-                // If tiptoe is late, the interval is longer, but none is made up for.
-                next = Some((at + interval).max(now));
-            }
-            let wake = [next, end].into_iter().flatten().min();
-            let pause = wake.map_or(LOOK, |at| at.saturating_duration_since(now).min(LOOK));
-            match &mut ends {
-                Some(ends) => {
-                    if ends.wait(pause) {
-                        return Ok(true);
-                    }
-                }
-                None => std::thread::sleep(pause),
-            }
-            meter.look();
-            self.source.tidy()?;
+impl Instrument for Counting<'_> {
+    fn start(&mut self, targets: &Targets) -> Result<(), Error> {
+        // A command's events begin at its exec.
+        if self.request.whom != StatWhom::Command {
+            self.source.enable()?;
         }
+        self.meter = Meter::start(targets);
+        self.last = self.source.sums(self.request.per_cpu)?;
+        Ok(())
     }
 
-    /// Reports what was counted since the last interval.
-    fn report_interval(
-        &mut self,
-        observer: &mut dyn Observer,
-        stat: &mut Stat,
-    ) -> Result<(), Error> {
+    fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error> {
+        // What a command has used is known when it was reaped.
+        if self.request.whom != StatWhom::Command {
+            targets.fetch_cpu_times();
+            self.meter.look(targets);
+        }
+        self.source.tidy()?;
+        Ok(Some(LOOK))
+    }
+
+    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
-        let duration = sums
-            .at
-            .saturating_duration_since(self.last.at.max(self.start));
-        let counts = Counts {
-            at_ns: sums.at.saturating_duration_since(self.start).as_nanos() as u64,
-            duration_ns: duration.as_nanos() as u64,
+        to.counts(&Counts {
+            at_ns: span.end.as_nanos() as u64,
+            duration_ns: (span.end - span.start).as_nanos() as u64,
             counts: sums.counts(Some(&self.last)),
-        };
-        observer.counts(&counts);
-        *stat.intervals.get_or_insert(0) += 1;
+        });
+        *self.stat.intervals.get_or_insert(0) += 1;
         self.last = sums;
         Ok(())
     }
+
+    fn reports_rest(&self) -> bool {
+        true
+    }
+
+    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
+        self.source.disable()?;
+        Ok(clock.elapsed())
+    }
 }
 
-/// Returns the running processes that are counted; empty for a command, and for the whole system.
-fn targets(whom: &StatWhom) -> Result<Vec<Attached>, AttachError> {
-    match whom {
-        StatWhom::Pids(pids) => pids.iter().map(|pid| Attached::to(*pid)).collect(),
-        _ => Ok(Vec::new()),
+/// Returns what is counted, and the command that ends the run.
+fn targets(request: &StatRequest<'_>) -> Result<Targets, AttachError> {
+    let command = request.command.as_deref().map(Attached::start_alone);
+    let command = command.transpose()?;
+    match (&request.whom, command) {
+        (StatWhom::Command, Some(command)) => Ok(Targets::of(vec![command])),
+        (whom, meanwhile) => {
+            let pids = match whom {
+                StatWhom::Pids(pids) => pids.as_slice(),
+                StatWhom::All | StatWhom::Command => &[],
+            };
+            let mut targets = Targets::running(pids)?;
+            targets.meanwhile = meanwhile;
+            Ok(targets)
+        }
     }
 }
 

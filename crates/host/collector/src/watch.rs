@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
@@ -17,10 +17,10 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
+use crate::drive::{outcome, session_target, unix_ns, wait_for_end};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
-use crate::run::{session_target, wait_for_end};
 use crate::words;
 
 mod access_rows;
@@ -186,11 +186,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let mut session = run.session(duration)?;
     let (process, notes) = (run.set.process(), &mut session.notes);
     let exit_status = wait_for_end([process], &request.hand_on, observer, notes);
-    own.report(&mut session);
-    Ok(Outcome {
-        session,
-        exit_status,
-    })
+    Ok(outcome(session, exit_status, &own))
 }
 
 /// All that is ready to count.
@@ -370,9 +366,8 @@ impl Run<'_> {
     fn session(&mut self, duration: Duration) -> Result<Session, Error> {
         let found = self.set.read()?;
         let duration_ns = duration.as_nanos() as u64;
-        let since = self.started_at.duration_since(UNIX_EPOCH);
         let mut session = Session::new(self.target.command.clone());
-        session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
+        session.started_unix_ns = unix_ns(self.started_at);
         session.duration_ns = duration_ns;
         let process = self.set.process();
         session.cpu_ns = process.cpu_time().as_nanos() as u64;

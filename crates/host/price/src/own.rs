@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 // Relaxed: neither orders other data.
 /// In nanoseconds.
@@ -61,10 +62,7 @@ pub fn note_stop(lasted: Duration) {
 
 /// Returns the CPU time of this process, of a thread, or of the reaped children.
 pub fn used_by(whom: UsageWho) -> Duration {
-    let of = |time: nix::sys::time::TimeVal| {
-        let (seconds, micros) = (time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs());
-        Duration::from_secs(seconds) + Duration::from_micros(micros)
-    };
+    let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
     // It cannot fail with these arguments.
     getrusage(whom).map_or(Duration::ZERO, |usage| {
         of(usage.user_time()) + of(usage.system_time())

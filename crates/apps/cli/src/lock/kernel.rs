@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Budget, LockBy, LockRequest, RequestTarget, WaitSelection};
+use tiptoe_collector::{Budget, Course, LockBy, LockRequest, RequestTarget, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
@@ -46,12 +46,14 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         },
         target,
         by: args.by.map(by).transpose()?,
-        duration: common.duration,
-        delay: common.delay,
-        interval: common.interval,
-        stop,
-        hand_on,
-        ready,
+        course: Course {
+            delay: common.delay,
+            duration: common.duration,
+            interval: common.interval,
+            stop,
+            hand_on,
+            ready,
+        },
     };
     let outcome = tiptoe_collector::locks(&request, &mut observer)?;
     let besides = Besides {

@@ -1,43 +1,62 @@
-//! Waiting for processes to end.
+//! Waiting for what wakes a run: the ends of processes, and signals.
 
 use std::prelude::rust_2024::*;
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Processes that have not ended.
+/// The end of the pipe to which the handlers of signals write, because signals belong to the process.
+static SIGNALS: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Lets signals end [`Ends::wait`]. Returns the end of a pipe to which their handlers must write, after they have
+/// stored what the waiting thread must see. Fails if the process already has such a pipe.
+pub fn wake_by_signals() -> io::Result<OwnedFd> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    SIGNALS
+        .set(reader)
+        .map_err(|_| io::ErrorKind::AlreadyExists)?;
+    Ok(writer)
+}
+
+/// Processes whose ends wake a run. Each wakes it once, so that an ended one does not end all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Returns these processes. A missing one has ended; one that cannot be waited for never ends.
-    pub fn of(pids: &[u32]) -> Ends {
-        let open = |pid: &u32| {
+    /// Returns these processes. One that cannot be waited for, as before Linux 5.3, wakes nothing.
+    pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
+        let open = |pid: u32| {
             let pid = Pid::from_raw(pid.cast_signed())?;
             pidfd_open(pid, PidfdFlags::empty()).ok()
         };
-        Ends(pids.iter().filter_map(open).collect())
+        Ends(pids.into_iter().filter_map(open).collect())
     }
 
-    /// Waits until a process ends, a signal arrives, or `time` passes. Returns whether all have
-    /// ended.
-    pub fn wait(&mut self, time: Duration) -> bool {
-        let time = timespec(time);
-        let mut fds: Vec<PollFd<'_>> = self
-            .0
-            .iter()
-            .map(|fd| PollFd::new(fd, PollFlags::IN))
-            .collect();
-        let polled = poll(&mut fds, Some(&time)).unwrap_or(0);
-        let has_ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if polled > 0 {
-            let mut has_ended = has_ended.into_iter();
-            self.0.retain(|_| !has_ended.next().unwrap_or(false));
+    /// Waits until a process ends, a signal arrives, or `time` passes.
+    pub fn wait(&mut self, time: Duration) {
+        let limit = timespec(time);
+        let all = self.0.iter().chain(SIGNALS.get());
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&limit)) {
+            // A signal that interrupts it leaves none readable.
+            Ok(_) | Err(Errno::INTR) => {}
+            // Otherwise a caller that waits in a loop would never rest.
+            Err(_) => std::thread::sleep(time),
         }
-        self.0.is_empty()
+        let woken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut woken = woken.into_iter();
+        self.0.retain(|_| !woken.next().unwrap_or(false));
+        if let (Some(true), Some(signals)) = (woken.next(), SIGNALS.get()) {
+            // What does not fit ends the next wait.
+            let _ = rustix::io::read(signals, &mut [0; 64]);
+        }
     }
 }
 
@@ -60,17 +79,30 @@ fn timespec(time: Duration) -> Timespec {
 mod tests {
     use super::*;
 
+    /// One test, because signals wake every wait of the process.
     #[test]
-    fn an_end_is_seen() {
+    fn an_end_and_a_signal_wake_once() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
             .unwrap();
-        let mut ends = Ends::of(&[child.id()]);
-        assert!(!ends.wait(Duration::from_millis(1)));
+        let mut ends = Ends::of([child.id(), u32::MAX / 2]);
+        ends.wait(Duration::from_millis(1));
+        assert_eq!(ends.0.len(), 1, "one runs, the other does not exist");
         child.kill().unwrap();
-        assert!(ends.wait(Duration::from_secs(30)));
+        ends.wait(Duration::from_secs(30));
+        assert!(ends.0.is_empty());
         child.wait().unwrap();
-        assert!(Ends::of(&[u32::MAX / 2]).wait(Duration::ZERO));
+
+        let writer = wake_by_signals().unwrap();
+        assert!(wake_by_signals().is_err(), "handlers write to the first");
+        rustix::io::write(&writer, b"x").unwrap();
+        let is_readable = || {
+            let mut fds = [PollFd::new(SIGNALS.get().unwrap(), PollFlags::IN)];
+            poll(&mut fds, Some(&timespec(Duration::ZERO))).unwrap() > 0
+        };
+        assert!(is_readable());
+        ends.wait(Duration::from_secs(30));
+        assert!(!is_readable(), "or each later wait would end at once");
     }
 }

@@ -12,7 +12,7 @@ use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
-use super::count_sums::{EventSum, Key, Sums};
+use super::count_sums::{CountSource, EventSum, Key, Sums};
 use crate::request::Error;
 
 /// The most removed cgroups to keep, or half of the room. The counts of others are added to their
@@ -113,22 +113,24 @@ impl ByCgroup {
         let is_nothing = columns.all(|one| matches!(one.from, From::Nothing));
         is_nothing.then(|| names.collect())
     }
+}
 
-    pub(super) fn start(&mut self) -> Result<(), Error> {
+impl CountSource for ByCgroup {
+    fn enable(&mut self) -> Result<(), Error> {
         self.set.enable()?;
         self.cgroups.start()?;
         self.start = Instant::now();
         Ok(())
     }
 
-    pub(super) fn stop(&mut self) -> Result<(), Error> {
+    fn disable(&mut self) -> Result<(), Error> {
         self.cgroups.stop()?;
         self.set.disable()?;
         Ok(())
     }
 
     /// Returns the system's sums, then those of each chosen cgroup.
-    pub(super) fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
+    fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;
         self.choice.choose(self.cgroups.tree());
@@ -169,14 +171,13 @@ impl ByCgroup {
             }
         }
         self.tidy()?;
-        Ok(Sums::new(at, rows))
+        Ok(Sums(rows))
     }
 
-    /// Adds the notes of the end, and returns the run times.
-    pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<Times, Error> {
+    fn finish(&self) -> Result<Option<(Vec<String>, Times)>, Error> {
         let (checks, times) = self.cgroups.checks()?;
         let reads = |one: &Column| matches!(one.from, From::Event(_));
-        notes.extend(check_notes(&checks, self.columns.iter().any(reads)));
+        let mut notes = check_notes(&checks, self.columns.iter().any(reads));
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
             notes.push(format!(
@@ -185,9 +186,38 @@ impl ByCgroup {
                 self.forgotten
             ));
         }
-        Ok(times)
+        Ok(Some((notes, times)))
     }
 
+    /// Forgets removed cgroups, if there are many.
+    fn tidy(&mut self) -> Result<(), Error> {
+        self.cgroups.hear();
+        let tree = self.cgroups.tree();
+        let gone: Vec<u64> = tree
+            .iter()
+            .filter_map(|(id, node)| node.is_gone.then_some(id))
+            .collect();
+        if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
+            return Ok(());
+        }
+        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
+        let heir = |id: u64| tree.line(id).find(is_there).unwrap_or(tree.root());
+        let heirs: BTreeMap<u64, u64> = gone.iter().map(|id| (*id, heir(*id))).collect();
+        for (id, cpus) in self.cgroups.forget(&gone)? {
+            add(self.folded.entry(heirs[&id]).or_default(), &cpus);
+        }
+        for (id, heir) in &heirs {
+            if let Some(own) = self.folded.remove(id) {
+                add(self.folded.entry(*heir).or_default(), &own);
+            }
+        }
+        self.choice.forget(&gone);
+        self.forgotten += gone.len();
+        Ok(())
+    }
+}
+
+impl ByCgroup {
     fn rows(
         &self,
         rows: &mut Vec<EventSum>,
@@ -232,33 +262,6 @@ impl ByCgroup {
             }
         }
     }
-
-    /// Forgets removed cgroups, if there are many.
-    pub(super) fn tidy(&mut self) -> Result<(), Error> {
-        self.cgroups.hear();
-        let tree = self.cgroups.tree();
-        let gone: Vec<u64> = tree
-            .iter()
-            .filter_map(|(id, node)| node.is_gone.then_some(id))
-            .collect();
-        if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
-            return Ok(());
-        }
-        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
-        let heir = |id: u64| tree.line(id).find(is_there).unwrap_or(tree.root());
-        let heirs: BTreeMap<u64, u64> = gone.iter().map(|id| (*id, heir(*id))).collect();
-        for (id, cpus) in self.cgroups.forget(&gone)? {
-            add(self.folded.entry(heirs[&id]).or_default(), &cpus);
-        }
-        for (id, heir) in &heirs {
-            if let Some(own) = self.folded.remove(id) {
-                add(self.folded.entry(*heir).or_default(), &own);
-            }
-        }
-        self.choice.forget(&gone);
-        self.forgotten += gone.len();
-        Ok(())
-    }
 }
 
 impl Column {
@@ -300,10 +303,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
             let ((resolved, _), number) = read.next()?;
             Some(Column {
                 event: resolved.name.clone(),
-                unit: match resolved.is_clock {
-                    true => "ns".into(),
-                    false => resolved.unit.clone(),
-                },
+                unit: resolved.unit.clone(),
                 scale: resolved.scale,
                 is_tracepoint: resolved.is_tracepoint(),
                 takes_turns,

@@ -2,9 +2,10 @@
 //! averaged over runs.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Support;
 use tiptoe_session::{Count, CountState, Stat};
 use tiptoe_sys::host::perf::Counts;
@@ -12,21 +13,57 @@ use tiptoe_sys::host::perf::Counts;
 use super::used::CpuUse;
 use crate::request::Error;
 
-/// The counts of all events at one moment.
-#[derive(Debug)]
-pub(super) struct Sums {
-    pub(super) at: Instant,
-    rows: Vec<EventSum>,
-}
+/// Events that count, once they are enabled.
+pub(super) trait CountSource {
+    fn enable(&mut self) -> Result<(), Error>;
 
-impl Default for Sums {
-    fn default() -> Sums {
-        Sums {
-            at: Instant::now(),
-            rows: Vec::new(),
-        }
+    fn disable(&mut self) -> Result<(), Error>;
+
+    /// Returns what was counted so far.
+    fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
+
+    /// As [`CounterSet::is_complete`].
+    fn is_complete(&self) -> bool {
+        true
+    }
+
+    /// Frees what is no longer needed; to be called now and then between readings.
+    fn tidy(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Returns whether nothing runs at context switches.
+    fn is_free(&self) -> bool {
+        false
+    }
+
+    /// Returns the notes of a run, and the measured cost of its switches, if it was measured.
+    fn finish(&self) -> Result<Option<(Vec<String>, Times)>, Error> {
+        Ok(None)
     }
 }
+
+impl CountSource for CounterSet {
+    fn enable(&mut self) -> Result<(), Error> {
+        Ok(CounterSet::enable(self)?)
+    }
+
+    fn disable(&mut self) -> Result<(), Error> {
+        Ok(CounterSet::disable(self)?)
+    }
+
+    fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
+        Sums::of(self, per_cpu)
+    }
+
+    fn is_complete(&self) -> bool {
+        CounterSet::is_complete(self)
+    }
+}
+
+/// The counts of all events at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Sums(pub(super) Vec<EventSum>);
 
 /// The key of a row, because cgroups are created and removed between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,13 +88,8 @@ pub(super) struct EventSum {
 }
 
 impl Sums {
-    pub(super) fn new(at: Instant, rows: Vec<EventSum>) -> Sums {
-        Sums { at, rows }
-    }
-
     /// Reads a set.
     pub(super) fn of(set: &CounterSet, per_cpu: bool) -> Result<Sums, Error> {
-        let at = Instant::now();
         let cpus = set.cpus().filter(|_| per_cpu);
         let mut rows = Vec::new();
         for (event, ((resolved, support), places)) in set.events().zip(set.read()?).enumerate() {
@@ -73,10 +105,7 @@ impl Sums {
                 event: format!("{}{narrowed}", resolved.name),
                 cgroup: None,
                 is_removed: false,
-                unit: match resolved.is_clock {
-                    true => "ns".into(),
-                    false => resolved.unit.clone(),
-                },
+                unit: resolved.unit.clone(),
                 scale: resolved.scale,
                 is_supported: support != Support::None,
                 is_tracepoint: resolved.is_tracepoint(),
@@ -102,40 +131,39 @@ impl Sums {
                 }
             }));
         }
-        Ok(Sums { at, rows })
+        Ok(Sums(rows))
     }
 
     /// Adds the sums of a cgroup, under a number that is unique to it.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
-        self.rows
-            .extend(of_cgroup.rows.into_iter().map(|row| EventSum {
-                key: Key {
-                    cgroup: Some(number),
-                    ..row.key
-                },
-                cgroup: Some(name.to_owned()),
-                ..row
-            }));
+        self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
+            key: Key {
+                cgroup: Some(number),
+                ..row.key
+            },
+            cgroup: Some(name.to_owned()),
+            ..row
+        }));
     }
 
     /// Returns the counts since `before`, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
-        let before = before.iter().flat_map(|before| &before.rows);
+        let before = before.iter().flat_map(|before| &before.0);
         let before: BTreeMap<Key, &EventSum> = before.map(|row| (row.key, row)).collect();
-        let rows = self.rows.iter();
+        let rows = self.0.iter();
         rows.map(|row| row.count(before.get(&row.key).copied()))
             .collect()
     }
 
     /// Returns the unscaled counts.
     pub(super) fn raw(&self) -> impl Iterator<Item = u64> {
-        self.rows.iter().map(EventSum::raw)
+        self.0.iter().map(EventSum::raw)
     }
 
     /// Returns the hits of tracepoints that count.
     pub(super) fn tracepoint_hits(&self) -> u64 {
         let is_whole = |row: &&EventSum| row.is_tracepoint && row.cgroup.is_none();
-        let tracepoints = self.rows.iter().filter(is_whole);
+        let tracepoints = self.0.iter().filter(is_whole);
         tracepoints.map(EventSum::raw).sum()
     }
 }

@@ -13,7 +13,7 @@ use tiptoe_sys::host::perf::Counts;
 
 use super::cgroups::plain_number;
 use super::choice::{Choice, name};
-use super::count_sums::{EventSum, Key, Sums};
+use super::count_sums::{CountSource, EventSum, Key, Sums};
 use crate::request::Error;
 
 /// A set of events of the system, and one for each cgroup, which the kernel switches at each cgroup
@@ -48,7 +48,7 @@ impl BySets {
         &self.system
     }
 
-    pub(super) fn each(
+    fn each(
         &self,
         what: impl Fn(&CounterSet) -> Result<(), tiptoe_kernel::Error>,
     ) -> Result<(), Error> {
@@ -58,8 +58,18 @@ impl BySets {
         }
         Ok(())
     }
+}
 
-    pub(super) fn sums(&self, per_cpu: bool) -> Result<Sums, Error> {
+impl CountSource for BySets {
+    fn enable(&mut self) -> Result<(), Error> {
+        self.each(CounterSet::enable)
+    }
+
+    fn disable(&mut self) -> Result<(), Error> {
+        self.each(CounterSet::disable)
+    }
+
+    fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let mut all = Sums::of(&self.system, per_cpu)?;
         for ((name, set), number) in self.cgroups.iter().zip(0..) {
             all.add(Sums::of(set, per_cpu)?, number, name);
@@ -107,12 +117,41 @@ impl ByFiles {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    pub(super) fn start(&mut self) {
+    /// Returns for each cgroup the count of each event, if its files have it.
+    fn read(&self) -> Vec<Vec<Option<u64>>> {
+        let read = |(_, path): &(Option<String>, PathBuf)| {
+            let used = used(path);
+            let events = self.events.iter();
+            events
+                .map(|(_, number)| match number {
+                    Some(0 | 1) => used.cpu_ns,
+                    Some(2) => used.faults,
+                    Some(5) => Some(used.faults?.saturating_sub(used.major_faults?)),
+                    Some(6) => used.major_faults,
+                    _ => None,
+                })
+                .collect()
+        };
+        self.cgroups.iter().map(read).collect()
+    }
+}
+
+impl CountSource for ByFiles {
+    fn enable(&mut self) -> Result<(), Error> {
         self.start = Instant::now();
         self.before = self.read();
+        Ok(())
     }
 
-    pub(super) fn sums(&self) -> Sums {
+    fn disable(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_free(&self) -> bool {
+        true
+    }
+
+    fn sums(&mut self, _per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let elapsed_ns = at.saturating_duration_since(self.start).as_nanos() as u64;
         let mut rows = Vec::new();
@@ -148,25 +187,7 @@ impl ByFiles {
                 });
             }
         }
-        Sums::new(at, rows)
-    }
-
-    /// Returns for each cgroup the count of each event, if its files have it.
-    fn read(&self) -> Vec<Vec<Option<u64>>> {
-        let read = |(_, path): &(Option<String>, PathBuf)| {
-            let used = used(path);
-            let events = self.events.iter();
-            events
-                .map(|(_, number)| match number {
-                    Some(0 | 1) => used.cpu_ns,
-                    Some(2) => used.faults,
-                    Some(5) => Some(used.faults?.saturating_sub(used.major_faults?)),
-                    Some(6) => used.major_faults,
-                    _ => None,
-                })
-                .collect()
-        };
-        self.cgroups.iter().map(read).collect()
+        Ok(Sums(rows))
     }
 }
 

@@ -12,11 +12,9 @@ use crate::Error;
 pub struct KernelEvent {
     /// The given name, with its group's modifiers.
     pub name: String,
-    /// Whether it counts a time in ns.
-    pub is_clock: bool,
     /// The factor from a count to the unit.
     pub scale: f64,
-    /// The unit, if it is not events.
+    /// The unit, if it is not events; that of clocks is ns.
     pub unit: String,
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
@@ -50,7 +48,6 @@ pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
             true => format!("{}:{}", counter.name, counter.modifiers),
             false => counter.text.to_owned(),
         },
-        is_clock: false,
         scale: 1.0,
         unit: String::new(),
         attr: software(0),
@@ -65,7 +62,9 @@ pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
         CounterKind::Cache(config) => with_config(abi::PERF_TYPE_HW_CACHE, config),
         CounterKind::Raw(config) => with_config(abi::PERF_TYPE_RAW, config),
         CounterKind::Software(config) => {
-            resolved.is_clock = config <= u64::from(abi::PERF_COUNT_SW_TASK_CLOCK);
+            if config <= u64::from(abi::PERF_COUNT_SW_TASK_CLOCK) {
+                resolved.unit = "ns".into();
+            }
             software(config)
         }
         CounterKind::Tracepoint { group, name } => {

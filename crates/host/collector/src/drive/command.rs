@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::phase::{Phase, set_command};
+use tiptoe_sys::host::ends::Ends;
 
-use crate::driver::TICK;
+use super::LOOK;
 use crate::request::Observer;
 
 /// How long a command may run after its trace has ended before a note explains why tiptoe waits.
@@ -39,11 +40,10 @@ fn wait(
 ) -> Option<i32> {
     let mut handed_on = false;
     let mut note_at = Some(Instant::now() + PATIENCE);
+    let mut ends = Ends::of([child.id()]);
     loop {
-        match child.try_wait() {
-            Ok(None) => {}
-            Ok(Some(status)) => return status_of(status),
-            Err(_) => return None,
+        if let Some(ended) = child.try_wait().transpose() {
+            return status_of(ended.ok()?);
         }
         // Relaxed: the number orders no other data.
         let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
@@ -59,11 +59,12 @@ fn wait(
             // its own.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
-        if note_at.is_some_and(|at| Instant::now() > at) {
+        if note_at.is_some_and(|at| Instant::now() >= at) {
             note_at = None;
             observer.note("the trace has ended; the report follows when the command ends");
         }
-        std::thread::sleep(TICK);
+        let note_in = note_at.map(|at| at.saturating_duration_since(Instant::now()));
+        ends.wait(note_in.unwrap_or(LOOK).min(LOOK));
     }
 }
 

@@ -1,0 +1,209 @@
+//! The one loop of a run: it lets an [`Instrument`] count until its targets end, the duration is over, or the user
+//! stops it.
+//!
+//! All times of a run are by one clock, CLOCK_MONOTONIC ([`RunClock`]), and since the moment when counting began.
+//!
+//! The loop waits for everything that can wake it at once: the ends of processes, signals, the instrument's next turn,
+//! the interval and the duration. INVARIANT: what is checked before a wait also ends that wait if it happens later:
+//! the handler of a signal sets `stop` first and then writes to the pipe that the wait reads, and the pidfd of a
+//! process is readable from its end on. So no wake-up is lost.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tiptoe_attach::Attached;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::ready::Ready;
+use tiptoe_price::own::OwnUse;
+use tiptoe_session::Session;
+use tiptoe_sys::raw::monotonic_ns;
+
+use crate::request::{Error, Observer, Outcome};
+
+mod command;
+mod targets;
+mod timers;
+
+pub(crate) use command::wait_for_end;
+pub(crate) use targets::{Targets, session_target};
+pub(crate) use timers::Timers;
+
+/// The longest pause between two turns: an observer is asked in each turn whether it wants the counts so far, and
+/// another thread may set `stop` without a wake-up.
+const LOOK: Duration = Duration::from_millis(100);
+/// The shortest pause, also for shorter intervals.
+const SHORTEST: Duration = Duration::from_micros(100);
+
+/// When a run counts, and what ends it.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// How long to wait before counting.
+    pub delay: Option<Duration>,
+    /// How long to count; if `None`, until the target ends or `stop` is set.
+    pub duration: Option<Duration>,
+    /// The interval at which the observer gets the counts since the last time.
+    pub interval: Option<Duration>,
+    /// Set by the caller (on Ctrl-C) to end the run and get the results.
+    pub stop: Arc<AtomicBool>,
+    /// As in [`Request`](crate::Request).
+    pub hand_on: Arc<AtomicUsize>,
+    /// Is notified when counting has begun.
+    pub ready: Ready,
+}
+
+/// A part of a run, from one time to another.
+pub(crate) type Span = Range<Duration>;
+
+/// One way to count. The loop calls it; it never waits.
+pub(crate) trait Instrument {
+    /// Begins to count. Without a delay, commands among the targets have not called exec.
+    fn start(&mut self, targets: &Targets) -> Result<(), Error>;
+
+    /// Takes a turn: reads what would be lost otherwise. Returns after what time it must be called again, if there is
+    /// one.
+    fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error>;
+
+    /// Reports what was counted in an interval.
+    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error>;
+
+    /// Returns whether the time between the last interval and the end is an interval, too, so that their sum is the
+    /// total.
+    fn reports_rest(&self) -> bool {
+        false
+    }
+
+    /// Reports what was counted so far in targets that used `cpu_ns`. Does nothing by default.
+    fn report_progress(&mut self, _cpu_ns: u64, _to: &mut dyn Observer) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ends counting. Returns for how long it counted.
+    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error>;
+}
+
+/// The clock of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunClock {
+    start_ns: u64,
+}
+
+impl RunClock {
+    /// Starts it.
+    pub(crate) fn start() -> RunClock {
+        let start_ns = monotonic_ns();
+        RunClock { start_ns }
+    }
+
+    /// Returns the time since the start.
+    pub(crate) fn elapsed(self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns))
+    }
+}
+
+/// What has run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran {
+    /// For how long it counted.
+    pub(crate) elapsed: Duration,
+    /// Whether the end of the targets ended it.
+    pub(crate) has_ended: bool,
+}
+
+/// Counts from now, or from the end of the delay, until the run ends. Adds to the session when it began, its duration,
+/// and the CPU time in that.
+pub(crate) fn drive(
+    instrument: &mut dyn Instrument,
+    course: &Course,
+    targets: &mut Targets,
+    session: &mut Session,
+    observer: &mut dyn Observer,
+) -> Result<Ran, Error> {
+    if let Some(time) = course.delay {
+        // With a delay, the command begins before the counting.
+        targets.release()?;
+        pause(time, &course.stop, targets);
+    }
+    instrument.start(targets)?;
+    targets.counted.iter().for_each(Attached::mark);
+    let (clock, started_at) = (RunClock::start(), SystemTime::now());
+    course.ready.notify(&targets.names());
+    targets.release()?;
+    let mut timers = Timers::new(course.interval, course.duration);
+    let mut ends = targets.ends();
+    let has_ended = loop {
+        // Must be asked before the poll, so that the last one reads all of a command that has ended.
+        let have_ended = targets.have_ended();
+        let next = instrument.poll(targets)?.unwrap_or(LOOK).min(LOOK);
+        let elapsed = clock.elapsed();
+        let is_stopped = is_set(&course.stop) || timers.is_over(elapsed);
+        if is_stopped || have_ended {
+            break !is_stopped;
+        }
+        if let Some(span) = timers.take_interval(elapsed) {
+            instrument.report_interval(span, observer)?;
+        }
+        if observer.wants_progress() {
+            instrument.report_progress(targets.cpu_ns(elapsed), observer)?;
+        }
+        // The observer may have set it.
+        if !is_set(&course.stop) {
+            let next = next.min(timers.pause(clock.elapsed()));
+            ends.wait(next.max(SHORTEST));
+        }
+    };
+    Phase::Ending.begin();
+    let elapsed = instrument.stop(clock)?;
+    let last = match instrument.reports_rest() {
+        true => timers.rest(elapsed),
+        false => timers.take_interval(elapsed),
+    };
+    if let Some(span) = last {
+        instrument.report_interval(span, observer)?;
+    }
+    if session.duration_ns == 0 {
+        session.started_unix_ns = unix_ns(started_at);
+    }
+    session.duration_ns += elapsed.as_nanos() as u64;
+    session.cpu_ns += targets.cpu_ns(elapsed);
+    session.cpus = targets.cpus();
+    Ok(Ran { elapsed, has_ended })
+}
+
+/// Returns a time since the Unix epoch.
+pub(crate) fn unix_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Returns the outcome of a run, with what tiptoe itself has used in it.
+pub(crate) fn outcome(mut session: Session, exit_status: Option<i32>, own: &OwnUse) -> Outcome {
+    own.report(&mut session);
+    Outcome {
+        session,
+        exit_status,
+    }
+}
+
+/// Waits for this time before counting, or until nothing is left to count or `stop` is set.
+pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) {
+    let clock = RunClock::start();
+    let mut ends = targets.ends();
+    while !is_set(stop) && !targets.have_ended() {
+        match time.checked_sub(clock.elapsed()) {
+            Some(left) if !left.is_zero() => {
+                ends.wait(left.min(LOOK));
+            }
+            _ => return,
+        }
+    }
+}
+
+fn is_set(stop: &AtomicBool) -> bool {
+    // Relaxed: the flag orders no other data.
+    stop.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests;

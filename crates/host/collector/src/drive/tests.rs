@@ -1,0 +1,176 @@
+//! Runs an instrument of its own, which counts its turns.
+
+use std::ffi::OsString;
+
+use super::*;
+use tiptoe_session::{Call, Interval};
+
+/// Counts polls, and records what the loop did.
+#[derive(Default)]
+struct Turns {
+    polls: u64,
+    did: Vec<&'static str>,
+    intervals: Vec<Span>,
+    reports_rest: bool,
+    /// Set in the first turn, as by a signal.
+    stops: Option<Arc<AtomicBool>>,
+}
+
+impl Instrument for Turns {
+    fn start(&mut self, _targets: &Targets) -> Result<(), Error> {
+        self.did.push("start");
+        Ok(())
+    }
+
+    fn poll(&mut self, _targets: &Targets) -> Result<Option<Duration>, Error> {
+        self.polls += 1;
+        if let Some(stop) = self.stops.take() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        Ok(None)
+    }
+
+    fn report_interval(&mut self, span: Span, _to: &mut dyn Observer) -> Result<(), Error> {
+        self.intervals.push(span);
+        Ok(())
+    }
+
+    fn reports_rest(&self) -> bool {
+        self.reports_rest
+    }
+
+    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
+        self.did.push("stop");
+        Ok(clock.elapsed())
+    }
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn interval(&mut self, _interval: &Interval) {}
+    fn calls(&mut self, _calls: &[Call<'_>]) {}
+    fn note(&mut self, _note: &str) {}
+}
+
+fn command(words: &[&str]) -> Targets {
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    Targets::of(vec![Attached::start_alone(&words).expect("a process")])
+}
+
+fn run(turns: &mut Turns, course: &Course, targets: &mut Targets) -> Ran {
+    let mut session = Session::default();
+    let ran = drive(turns, course, targets, &mut session, &mut Silent).expect("nothing fails");
+    assert_eq!(turns.did, ["start", "stop"]);
+    assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
+    assert_eq!(session.cpus.is_some(), targets.counted.is_empty());
+    ran
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn a_command_that_exits_at_once_ends_the_run() {
+    let mut turns = Turns::default();
+    let ran = run(&mut turns, &Course::default(), &mut command(&["true"]));
+    assert!(ran.has_ended && turns.polls > 0);
+}
+
+#[test]
+fn a_process_that_ends_before_the_first_wait_ends_the_run() {
+    let mut child = std::process::Command::new("true").spawn().expect("true");
+    let mut targets = Targets::running(&[child.id()]).expect("it is not reaped");
+    child.wait().expect("its end");
+    assert!(run(&mut Turns::default(), &Course::default(), &mut targets).has_ended);
+}
+
+#[test]
+fn a_stop_before_the_start_ends_the_run_and_its_delay() {
+    let course = Course {
+        delay: Some(Duration::MAX),
+        ..Course::default()
+    };
+    course.stop.store(true, Ordering::Relaxed);
+    let mut turns = Turns::default();
+    assert!(!run(&mut turns, &course, &mut Targets::default()).has_ended);
+    assert_eq!(turns.polls, 1);
+}
+
+#[test]
+fn the_end_of_the_command_ends_the_delay() {
+    let course = Course {
+        delay: Some(Duration::MAX),
+        ..Course::default()
+    };
+    assert!(run(&mut Turns::default(), &course, &mut command(&["true"])).has_ended);
+}
+
+/// A command that is not counted ends the run, and the end of what is counted does not.
+#[test]
+fn others_are_counted_until_the_command_ends() {
+    let mut child = std::process::Command::new("true").spawn().expect("true");
+    let counted = Targets::running(&[child.id()]).expect("it is not reaped");
+    child.wait().expect("its end");
+    let mut targets = Targets {
+        meanwhile: command(&["sleep", "0.1"]).counted.pop(),
+        ..counted
+    };
+    let mut turns = Turns::default();
+    assert!(run(&mut turns, &Course::default(), &mut targets).has_ended);
+    assert!(turns.polls > 1, "the ended process did not end it");
+}
+
+/// The end of one of several processes must wake the loop once, not in each turn.
+#[test]
+fn one_ended_process_is_no_busy_loop() {
+    let mut child = std::process::Command::new("true").spawn().expect("true");
+    let mut targets = Targets::running(&[child.id(), std::process::id()]).expect("both exist");
+    let course = Course {
+        duration: Some(ms(500)),
+        ..Course::default()
+    };
+    let mut turns = Turns::default();
+    assert!(!run(&mut turns, &course, &mut targets).has_ended);
+    assert!(turns.polls < 100, "{} turns", turns.polls);
+    child.wait().expect("its end");
+}
+
+#[test]
+fn intervals_follow_each_other_and_the_rest_is_one_if_wanted() {
+    for reports_rest in [false, true] {
+        let course = Course {
+            interval: Some(ms(40)),
+            duration: Some(ms(100)),
+            ..Course::default()
+        };
+        let mut turns = Turns {
+            reports_rest,
+            ..Turns::default()
+        };
+        let ran = run(&mut turns, &course, &mut Targets::default());
+        let mut last = Duration::ZERO;
+        for interval in &turns.intervals {
+            assert_eq!(interval.start, last, "{:?}", turns.intervals);
+            last = interval.end;
+        }
+        assert!(last >= ms(80) && ran.elapsed >= ms(100));
+        assert!(
+            !reports_rest || last == ran.elapsed,
+            "{:?}",
+            turns.intervals
+        );
+    }
+}
+
+#[test]
+fn a_stop_during_a_turn_is_seen_before_the_next_wait() {
+    let course = Course::default();
+    let mut turns = Turns {
+        stops: Some(Arc::clone(&course.stop)),
+        ..Turns::default()
+    };
+    assert!(!run(&mut turns, &course, &mut Targets::default()).has_ended);
+    assert_eq!(turns.polls, 1);
+}

@@ -7,7 +7,7 @@ use crate::module::FileKey;
 use crate::planner::Follow;
 use crate::resolve::Probe;
 
-/// A place in a file, and what is recorded there.
+/// An address in a file, and what is recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeRow {
     file: FileKey,
@@ -44,7 +44,7 @@ impl Rows {
         self.taken.contains(&slot)
     }
 
-    /// Gives a row its slot; returns `true` if it had none.
+    /// Assigns a slot to a row; returns `true` if the row had none.
     pub fn insert(&mut self, row: ProbeRow, slot: u32) -> bool {
         self.taken.insert(slot);
         self.slots.insert(row, slot).is_none()

@@ -1,5 +1,5 @@
-//! The functions of the C library that take a lock and release it, for the one lock whose holds are
-//! timed. The trampoline compares its address.
+//! The functions of the C library that take and release locks. Their trampolines compare the lock
+//! with the one whose holds are timed.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, Strategy, shape, transfers};
@@ -38,7 +38,7 @@ const FUNCTIONS: [(&str, i32); 22] = [
 
 /// The bytes on the stack at a function's entry.
 const RETURN_ADDRESS: u32 = 8;
-/// A function of at most this size may only jump to another one.
+/// A function of at most this many bytes may be only a jump to another one.
 const SMALL: usize = 16;
 
 /// Returns a function's effect on a lock.
@@ -113,7 +113,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the function to which a small one jumps at its end, with the same caller.
+/// Returns the function to which a small one jumps at its end, so that both return to the same
+/// caller.
 fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
     let code = module.object.code(function, module.bias)?;
     let jumps = transfers(&code).into_iter();

@@ -1,5 +1,5 @@
-//! The sites where threads wait for locks: the futex calls of the C library, and of other code that
-//! makes such calls itself.
+//! The sites where threads wait for locks: futex calls of the C library, and of other code that
+//! makes them itself.
 
 use std::ops::Range;
 
@@ -24,19 +24,19 @@ pub struct Locks {
     pub calls: Vec<(u64, u64)>,
     /// Calls that cannot be seen, each with the reason.
     pub left_out: Vec<(String, String)>,
-    /// What is missing of other calls, in words.
+    /// What is not recorded of other calls.
     pub in_part: Vec<(String, String)>,
 }
 
 /// The futex calls of one module.
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Possible beginnings of calls that take an unknown path.
+    /// Where cancellable calls may begin that are none of the sites.
     unknown: Vec<u64>,
 }
 
 impl Calls {
-    /// Finds them.
+    /// Finds the futex calls of a module.
     pub(super) fn of(module: &Module) -> Calls {
         let (mut sites, mut unknown) = (Vec::new(), Vec::new());
         let functions = module.object.image.functions();
@@ -65,7 +65,7 @@ impl Calls {
     }
 }
 
-/// Returns how to step to the caller before a call and after it; unknown unless both are known.
+/// Returns the unwind rules before a call and after it; both are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let behind = site.behind.as_ref().map_or(front, Shape::site);
@@ -146,8 +146,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the site after a call first, because it must undo what the site before it records.
-    /// Returns the notice of the latter.
+    /// Plans the site after a call first, because it must undo what the site before the call
+    /// records. Returns the notice of the site before the call.
     fn notice(&mut self, module: &Module, site: &FutexSite, locks: &mut Locks) -> Notice {
         let [front, behind] = rules_around(module, site).map(Rule::bits);
         let shape = site.behind.as_ref();

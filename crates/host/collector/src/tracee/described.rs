@@ -1,5 +1,6 @@
 //! Finds the code that unwind information describes. Calls from other code are only counted,
-//! because no unwinder could pass the thunk of their return.
+//! because the runtimes that generate such code walk their own stacks, and a thunk's address there
+//! would crash them.
 
 use std::ops::Range;
 

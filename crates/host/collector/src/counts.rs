@@ -29,12 +29,11 @@ pub struct Counts {
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
-/// Bytes of a directory entry.
 const ENTRY: usize = Geometry::ENTRY_BYTES;
 /// The key of threads that had to share the overflow slab.
 const OTHERS: &str = "(other threads)";
 
-/// Slots that must not only be summed.
+/// Slots whose words cannot simply be summed over threads.
 #[derive(Default)]
 pub struct Special {
     /// The first slots of timed functions.
@@ -140,9 +139,7 @@ pub fn plain(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// The thread to which a slab belongs.
 pub struct SlabOwner {
-    /// Its id.
     pub tid: u32,
     comm: String,
 }

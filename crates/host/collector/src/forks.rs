@@ -1,12 +1,12 @@
-//! The additional cost of a traced process's forks: the kernel copies the agent's mappings, their
-//! pages and page tables, and patched pages of code. Of arenas it copies only their few mappings,
-//! because they are shared. Only the parent's part is priced, because a child is no target. The
-//! child's end, which frees the copies, takes the child about as long.
+//! The additional cost of a traced process's forks. The kernel copies the agent's mappings with
+//! their pages and page tables, patched pages of code, and the few mappings of arenas, whose pages
+//! are shared. Only the parent's part is priced, because a child is no target. The child's end
+//! takes the child about as long, because it frees the copies.
 //!
 //! A single fork cannot be timed with the copies and without them. So a child of tiptoe maps memory
 //! of the same shape at the same addresses, and forks alternately with it and without it
 //! (`MADV_DONTFORK`). That takes about 50 ms, and is done only for a target that forked. The result
-//! is an estimate, because which pages of code are resident changes while the program runs.
+//! is an estimate, because the resident pages of code change while the program runs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -33,8 +33,8 @@ const ROUNDS: usize = 5;
 /// The additional cost of a fork for each mapping and each page, in ns, if it cannot be measured.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// Factors from a measured fork to the least and the most for a target's, because the program uses
-/// the caches between forks.
+/// Factors from a measured fork to the range of the target's, because the program uses the caches
+/// between forks.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -44,7 +44,6 @@ pub struct CopiedMemory {
     parts: Vec<MappingPages>,
 }
 
-/// The pages of one mapping that a fork copies.
 #[derive(Clone, Debug, PartialEq)]
 struct MappingPages {
     start: u64,
@@ -59,7 +58,7 @@ struct MappingPages {
 
 impl CopiedMemory {
     /// Reads the memory of a process whose agent has its tables at the given range, and has patched
-    /// code in some mappings. Returns `None` if that may not be read.
+    /// some mappings. Returns `None` if it may not.
     pub fn of(
         process: Process,
         (tables, len): (u64, u64),
@@ -148,7 +147,6 @@ impl MappingPages {
     }
 }
 
-/// The memory that the measuring child maps.
 struct Plan {
     parts: Vec<MappingPages>,
     file: i32,
@@ -169,7 +167,7 @@ impl Plan {
     }
 }
 
-/// The plan of the running measurement. The child uses its own copy.
+/// The child uses its own copy.
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;

@@ -24,7 +24,6 @@ use crate::request::Error;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
-    /// Its symbols and layout.
     pub image: Image,
     /// Its executable sections, each read at its first use.
     code: Content,
@@ -35,7 +34,6 @@ pub struct Object {
     pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
     /// The open file, which the kernel's uprobes need.
     pub file: Rc<File>,
-    /// The file's identity.
     pub key: FileKey,
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
@@ -55,14 +53,12 @@ const MOST_SEARCHED: u64 = 1 << 20;
 /// The identity of a mapped file: device and inode in `/proc/PID/maps`.
 pub type FileKey = (u32, u32, u64);
 
-/// Returns the identity of a mapping's file.
 pub fn key_of(mapping: &Mapping) -> FileKey {
     (mapping.dev.major, mapping.dev.minor, mapping.inode)
 }
 
 /// A file mapped into one process.
 pub struct Module {
-    /// The file.
     pub object: Rc<Object>,
     /// Its name in resolved specs.
     pub name: String,
@@ -72,7 +68,6 @@ pub struct Module {
     pub bias: u64,
     /// Its executable mappings.
     pub text: Vec<Range<u64>>,
-    /// Whether it is the program itself.
     pub is_program: bool,
 }
 
@@ -115,7 +110,6 @@ impl Object {
         })
     }
 
-    /// Returns whether it is a Go program.
     pub fn is_go(&self) -> bool {
         *self.is_go.get_or_init(|| self.has_mark_of_go().is_some())
     }
@@ -141,7 +135,7 @@ impl Object {
     }
 
     /// Returns the link-time address of a statically linked program's first C library function.
-    /// Those after it are the C library's too, because linkers put them last.
+    /// Linkers put the C library last, so all later functions are its own.
     pub fn linked_libc(&self) -> Option<u64> {
         let is_first = |function: &&Function| {
             let mut names = function.names.iter();
@@ -196,8 +190,8 @@ impl Object {
     }
 
     /// Returns in how many places a function was inlined, according to debug information. A
-    /// library's separate debug file is not read, because users wait for the answer, and reading
-    /// that of a C library takes longer than many programs run.
+    /// library's separate debug file is not read, because users wait for the answer, and that of a
+    /// C library takes longer than many programs run.
     pub fn inlined_places(&self, function: &Function, is_program: bool) -> u32 {
         let source: &dyn DebugSource = match is_program {
             true => &self.source,
@@ -211,7 +205,6 @@ impl Object {
         places.get(&function.address).copied().unwrap_or(0)
     }
 
-    /// Returns its unwind table.
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));
         self.unwind_table
@@ -265,7 +258,6 @@ impl Object {
 }
 
 impl Module {
-    /// Returns whether it is a Go program.
     pub fn is_go(&self) -> bool {
         self.is_program && self.object.is_go()
     }
@@ -335,8 +327,7 @@ fn listed_path(line: &[u8]) -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Adopts files that were read before a command began, if they are mapped now. Returns their
-    /// number.
+    /// Adopts files that were read before a command began and are mapped now. Returns their number.
     pub fn adopt(&mut self, before: &[Module], maps: &[Mapping]) -> usize {
         let here = |module: &&Module| {
             let path = module.path.canonicalize().ok();
@@ -398,7 +389,7 @@ impl Cache {
 }
 
 /// Returns a module's name. The program's is the one by which it was started, because its user
-/// knows that one: Debian's redis-server is a link to redis-check-rdb.
+/// knows that: Debian's redis-server is a link to redis-check-rdb.
 fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
     let base = path
         .file_name()
@@ -411,7 +402,6 @@ fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> St
     }
 }
 
-/// Returns whether the process was started under this name.
 pub fn started_as(process: Process, name: &str) -> bool {
     let first = process
         .command_line()
@@ -425,7 +415,6 @@ pub fn started_as(process: Process, name: &str) -> bool {
     })
 }
 
-/// Returns the load bias of a mapping of the image.
 fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
     let end = mapping.offset + (mapping.end - mapping.start);
     let segments = image.layout().segments.iter();

@@ -38,11 +38,8 @@ pub use standard::{Extent, standard_rows};
 pub use unseen::{blocks_signals, replaces_block};
 pub use wrappers::{is_of_libc, wrappers};
 
-/// A site to arm.
 pub struct PlannedSite {
-    /// The site.
     pub site: Site,
-    /// How it is patched.
     pub strategy: Strategy,
     /// What must be written first, and where; empty if the agent already has it.
     pub writes: Vec<(u64, Vec<u8>)>,
@@ -66,12 +63,10 @@ impl PlannedSite {
     }
 }
 
-/// The plan for one process.
 #[derive(Default)]
 pub struct Plan {
     /// The address ranges to map for new arenas.
     pub ranges: Vec<Range<u64>>,
-    /// The new arenas.
     pub arenas: Vec<Arena>,
     /// All callers' arenas.
     pub callers: Vec<CallerArena>,
@@ -83,7 +78,6 @@ pub struct Plan {
     pub restorer: Option<u64>,
     /// The function by which each intercepted unwinder reports the address of a frame.
     pub unwinders: Vec<u64>,
-    /// The sites for contended locks.
     pub locks: Locks,
     /// For each probe its site, or why it has none.
     pub probes: Vec<Result<PlannedSite, String>>,
@@ -91,7 +85,6 @@ pub struct Plan {
 
 /// The state of a process that the planner reads.
 pub struct Ground<'a> {
-    /// Its mappings.
     pub maps: &'a [Mapping],
     /// Sites that the agent has, from earlier sessions and from this one.
     pub known: &'a [Site],
@@ -99,15 +92,12 @@ pub struct Ground<'a> {
     pub mapped: Vec<Range<u64>>,
     /// The callers' arenas of this session.
     pub callers: &'a [CallerArena],
-    /// The slots of this session's functions.
     pub rows: &'a Rows,
-    /// The shape of threads' slabs.
     pub geometry: Geometry,
     /// The first slot that a probe may have.
     pub first_slot: u32,
     /// The unwinders that already have a number.
     pub unwinders: &'a [u64],
-    /// Calls are followed.
     pub follows: bool,
     /// Contended locks are watched.
     pub locks: bool,
@@ -115,9 +105,7 @@ pub struct Ground<'a> {
     pub hold: Option<u64>,
     /// The function that the loader calls when its list of libraries changes, if it must be hooked.
     pub changed: Option<u64>,
-    /// The addresses of the agent's entries.
     pub abi: Abi,
-    /// Which hits count.
     pub hits: Hits,
     /// The %fs offset of [`tiptoe_wire::tls::RECALL`].
     pub recall: i32,
@@ -357,7 +345,6 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the address to which signal handlers return in a C library.
 fn restorer(libc: &Module) -> Option<u64> {
     let mut functions = libc.object.image.functions().iter();
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))

@@ -16,7 +16,6 @@ pub struct ProbeRow {
 }
 
 impl ProbeRow {
-    /// Returns the row of a probe.
     pub fn of(probe: &Probe) -> ProbeRow {
         ProbeRow {
             file: probe.object.key,
@@ -34,7 +33,6 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Returns the slot of a row, if it has one.
     pub fn slot(&self, row: &ProbeRow) -> Option<u32> {
         self.slots.get(row).copied()
     }

@@ -34,8 +34,7 @@ pub struct Request {
     pub locks: Option<ByLock>,
     /// The lock whose hold times are measured: a variable, or an address.
     pub hold: Option<String>,
-    /// If the costs of the program's scopes are reported: events, by perf's names, to charge to
-    /// them.
+    /// Events, by perf's names, to charge to the program's scopes, if their costs are reported.
     pub scopes: Option<Vec<String>>,
     /// Count only calls longer than this, if calls are timed.
     pub slower_ns: Option<u64>,
@@ -53,8 +52,8 @@ pub struct Request {
     pub force: bool,
     /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set by the caller, besides `stop`, to a signal for the command that the run started, which
-    /// would otherwise continue after the trace.
+    /// Set by the caller, besides `stop`, to a signal for a started command, which would otherwise
+    /// continue after the trace.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -103,20 +102,20 @@ impl Budget {
 
 /// Receives reports while the driver runs.
 pub trait Observer {
-    /// Receives an interval that has passed.
+    /// Receives a past interval.
     fn interval(&mut self, interval: &Interval);
     /// Receives the calls recorded since the last report, in the order of their beginning.
     fn calls(&mut self, calls: &[Call<'_>]);
     /// Receives the accesses to watched variables since the last report, in their order.
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
-    /// Receives the counts of an interval that has passed.
+    /// Receives the counts of a past interval.
     fn counts(&mut self, _counts: &Counts) {}
     /// Returns whether calls must be reported; otherwise they are only read and counted.
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Returns whether to report the run's progress now. The driver asks in each turn of its loop,
-    /// so the answer must be cheap and mostly `false`.
+    /// Returns whether to report the progress now. The driver asks in each turn of its loop, so the
+    /// answer must be cheap and mostly `false`.
     fn wants_progress(&mut self) -> bool {
         false
     }
@@ -144,7 +143,7 @@ pub struct Outcome {
     pub exit_status: Option<i32>,
 }
 
-/// The reason why a run failed. A failed run must have left nothing in the target.
+/// Why a run failed. A failed run must have left nothing in the target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error("{what}")]

@@ -35,15 +35,12 @@ pub struct Probe {
     pub names: Vec<String>,
     /// Remarks for the user, each a few words.
     pub notes: Vec<String>,
-    /// The file.
     pub object: Rc<Object>,
     /// The difference between a run-time and a link-time address.
     pub bias: u64,
-    /// The function.
     pub function: Function,
     /// The offset from the function's first byte.
     pub offset: u64,
-    /// What is recorded of each hit.
     pub follow: Follow,
 }
 
@@ -75,7 +72,6 @@ impl Probe {
     }
 }
 
-/// The result of resolving specs.
 #[derive(Default)]
 pub struct Resolution {
     /// The probes, one for each place.
@@ -84,7 +80,6 @@ pub struct Resolution {
     pub ifuncs: Vec<Probe>,
     /// Matched functions that cannot be probed: the spec and the reason.
     pub refused: Vec<(String, String)>,
-    /// Notes for the user.
     pub notes: Vec<String>,
     /// The specs that matched something.
     pub met: Vec<String>,
@@ -93,7 +88,8 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// Returns what can be recorded of one more function, because times by value need much room.
+    /// Returns what to record of one more function. Times by value are limited, because they need
+    /// much room.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -478,7 +474,6 @@ fn one_line(hint: &str) -> String {
         .replace("hint: ", "")
 }
 
-/// Returns the error of a binary that is not mapped.
 pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {
     if let Some(why) = unreadable(binary, process) {
         return Error::new(format!("cannot read {why}"));

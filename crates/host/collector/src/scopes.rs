@@ -14,7 +14,6 @@ pub const OUTSIDE: &str = "(no scope)";
 /// The name of scopes for which there was no room.
 pub const NO_ROOM: &str = "(other scopes)";
 
-/// The nodes that have names.
 #[derive(Debug, Default)]
 pub struct Tree(BTreeMap<u32, String>);
 
@@ -72,8 +71,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Adds a thread's words. `is_in` has the thread's present node, and the ticks since then,
-    /// which the words do not contain yet.
+    /// Adds a thread's words. `is_in` has the thread's present node, and the ticks since it was
+    /// entered, which the words do not contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
@@ -95,7 +94,6 @@ impl Sums {
         entries.fold(self.resumed, u64::saturating_add)
     }
 
-    /// Returns each node and its sums.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Scope)> {
         self.nodes.iter().map(|(number, sum)| (*number, *sum))
     }

@@ -31,7 +31,6 @@ pub struct Total {
 }
 
 impl Total {
-    /// Returns an empty total for a counter's event.
     fn of(counter: &Counter) -> Total {
         let (via, trap, follow, step) = match counter.source {
             Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
@@ -61,7 +60,6 @@ impl Total {
     }
 }
 
-/// All events over all processes.
 #[derive(Default)]
 pub struct Events {
     pub order: Vec<String>,
@@ -154,7 +152,6 @@ impl Prices {
         (self.filtered || self.under).then_some(cost)
     }
 
-    /// Returns the cost of all hits of an event.
     pub fn of(&self, total: &Total) -> Cost {
         let hits = total.all.reading.hits();
         let unpaid = total.all.reading.only_counted();

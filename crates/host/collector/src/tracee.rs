@@ -58,13 +58,9 @@ const TOGGLES: u64 = 1000;
 
 /// How one probe counts.
 pub struct Counter {
-    /// The event's resolved spec.
     pub event: String,
-    /// Other names of the same code.
     pub names: Vec<String>,
-    /// Remarks for the user, each a few words.
     pub notes: Vec<String>,
-    /// Where its count is stored.
     pub source: Source,
 }
 
@@ -73,27 +69,22 @@ pub struct Counter {
 pub enum Source {
     /// In the slabs, at this slot. The site is patched with a permanent trap or with a jump.
     Agent {
-        /// The slot.
         slot: u32,
         /// Every hit raises SIGTRAP.
         trap: bool,
         /// Which words follow the slot.
         follow: Follow,
     },
-    /// In the kernel.
     Kernel(KernelUprobe),
 }
 
-/// A uprobe in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KernelUprobe {
-    /// Its index in the set.
     pub index: usize,
     /// How the kernel executes the instruction there, which decides its price.
     pub step: Step,
 }
 
-/// One traced process.
 pub struct Tracee {
     /// The process, with the agent in it.
     pub target: Attached,
@@ -105,7 +96,6 @@ pub struct Tracee {
     pub gates: Vec<Counter>,
     /// What is not counted: the event and the reason.
     pub refused: Vec<(String, String)>,
-    /// Notes for the user.
     pub notes: Vec<String>,
     /// Why the agent did not enter, if it should have.
     left_out: Option<String>,
@@ -139,17 +129,13 @@ pub struct Tracee {
     /// Measures how often the agent's traps are hit.
     meters: RefCell<meter::Meters>,
     is_end_reported: Cell<bool>,
-    /// The budget of followed calls.
     purse: Option<budget::Purse>,
     /// Decides how many waits for locks are timed.
     thinning: Option<thinned::Thinning>,
-    /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
-    /// Its contended locks.
     watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
-    /// Charges events to scopes.
     charging: Option<Scopes>,
     /// The part of tiptoe's memory that its forks copy, as of the last look.
     copied: RefCell<Option<CopiedMemory>>,
@@ -207,7 +193,6 @@ impl Tracee {
             .as_deref()
     }
 
-    /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid)?;
         process_kind::check(process)?;

@@ -27,7 +27,6 @@ impl Values {
         }
     }
 
-    /// Returns each value and its hits.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(value, hits)| (*value, *hits))
     }
@@ -62,7 +61,6 @@ impl TimedValues {
         }
     }
 
-    /// Returns each value and the words of its calls.
     pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, &[u64])> {
         self.0.iter().map(|(value, words)| (*value, &words[..]))
     }

@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 /// spends about 0.1 us on the entry of a resident page, and 3 us on two more mappings.
 const MOST_BETWEEN: u64 = 40;
 
-/// Returns the ranges that get mappings of their own, given the mappings of a process and the sites to be patched.
+/// Returns the ranges that get mappings of their own.
 pub(super) fn ranges<'a>(
     maps: &[Mapping],
     sites: impl Iterator<Item = &'a Site>,
@@ -47,7 +47,7 @@ fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
             _ => found.push(range.clone()),
         }
     }
-    // A rest at either end is joined if it is as short as a gap between two ranges may be.
+    // A short rest at either end is joined, as a short gap is.
     if let Some(first) = found.first_mut().filter(|f| f.start - mapping.start <= far) {
         first.start = mapping.start;
     }

@@ -33,12 +33,10 @@ pub enum Follow {
 }
 
 impl Follow {
-    /// Returns whether calls are followed to their return.
     pub fn is_followed(self) -> bool {
         !matches!(self, Follow::No | Follow::Values | Follow::Record)
     }
 
-    /// Returns whether calls are timed.
     pub fn is_timed(self) -> bool {
         matches!(self, Follow::Times | Follow::TimedValues)
     }

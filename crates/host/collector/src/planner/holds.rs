@@ -10,7 +10,6 @@ use tiptoe_wire::futex::hold::{FREES, GIVES, LEAVES, SPINS, TAKES, TRIES};
 use super::{Draft, Locks, PlannedSite, body_hash, is_libc, planned};
 use crate::module::Module;
 
-/// The functions, with their effect.
 const FUNCTIONS: [(&str, i32); 22] = [
     ("pthread_mutex_lock", TAKES),
     ("pthread_mutex_trylock", TRIES),
@@ -48,7 +47,6 @@ fn turn_of(function: &Function) -> Option<i32> {
     found.map(|(_, turn)| *turn)
 }
 
-/// Returns the body of a function's patch.
 fn body(turn: i32, lock: u64) -> Option<Body> {
     let is_lock = Comparison {
         arg: u8::from(turn == LEAVES),

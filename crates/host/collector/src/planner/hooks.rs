@@ -27,9 +27,9 @@ const HOOKED: &[u32] = &[
     158, // arch_prctl: changes the thread-local block
 ];
 
-/// The part of [`HOOKED`] that is hooked outside the C library as well, because these calls copy,
-/// replace or trace a process, change what threads may do, or lock memory. Hooks of the others read
-/// records that only libc is known to pass.
+/// The calls of [`HOOKED`] that are hooked outside the C library as well: they copy, replace or
+/// trace a process, change what threads may do, or lock memory. Hooks of the others read records
+/// that only libc is known to pass.
 const HOOKED_EVERYWHERE: &[u32] = &[56, 57, 58, 59, 101, 151, 157, 158, 272, 308, 317, 322, 435];
 
 /// The bytes of the instruction `syscall`.
@@ -113,9 +113,9 @@ fn numbers() -> [u64; 8] {
     numbers
 }
 
-/// Extends a function that ends before its `syscall`. A function without a name is as long as its
-/// unwind information, and clone3's ends between `mov $NUMBER,%eax` and `syscall`, because it would
-/// be wrong for the child after the call.
+/// Extends a function that ends before its `syscall`. A function without a name has the length of
+/// its unwind information, and clone3's ends before the `syscall`, because it would be wrong for
+/// the child afterwards.
 fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

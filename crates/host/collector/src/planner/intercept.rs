@@ -26,7 +26,6 @@ const LEAVING: &[(&str, u32)] = &[
     ("_Unwind_SetIP", intercepted::LAND),
 ];
 
-/// Returns whether the agent intercepts a function of this name.
 pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
@@ -82,8 +81,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns an unwinder's number, and records the function that the agent calls in that unwinder;
-/// `None` if it has no such function.
+/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if it
+/// lacks that function.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

@@ -36,7 +36,6 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Finds the futex calls of a module.
     pub(super) fn of(module: &Module) -> Calls {
         let (mut sites, mut unknown) = (Vec::new(), Vec::new());
         let functions = module.object.image.functions();
@@ -77,7 +76,6 @@ fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     }
 }
 
-/// Names an address in one of these modules.
 pub fn name_of(modules: &[Module], address: u64) -> String {
     let mut modules = modules.iter();
     match modules.find(|m| m.text.iter().any(|text| text.contains(&address))) {
@@ -102,7 +100,6 @@ fn name(module: &Module, address: u64) -> String {
     }
 }
 
-/// The prefix of all functions of a rwlock.
 const RWLOCK: &str = "pthread_rwlock_";
 
 fn is_rwlocks(function: &Function) -> bool {
@@ -128,7 +125,6 @@ pub fn rwlocks(module: &Module) -> Option<Range<u64>> {
 }
 
 impl Draft<'_> {
-    /// Plans the sites of the futex calls of all modules.
     pub(super) fn locks(&mut self, modules: &[Module], locks: &mut Locks) {
         for module in modules {
             let calls = Calls::of(module);

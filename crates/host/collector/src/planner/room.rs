@@ -15,8 +15,8 @@ const STACK_ROOM: u64 = 128 << 20;
 /// The room below mappings that is used last, because the kernel puts the program's next mappings
 /// there.
 const NEXT_ROOM: u64 = 256 << 20;
-/// The end of a process's own addresses: the kernel maps nothing between this one and its vsyscall
-/// page.
+/// The end of a process's own addresses: the kernel maps nothing between this address and its
+/// vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
 /// Returns where arenas may be. Of the existing ones, only this session's can be written.
@@ -74,8 +74,8 @@ fn gaps(maps: &[Mapping]) -> Space {
     space
 }
 
-/// Returns whether the heap begins after this mapping. Without a heap yet, this is the last mapping
-/// of the program, which is the first file in the list.
+/// Returns whether the heap begins after this mapping. If there is no heap yet, it will begin after
+/// the program's last mapping; the program is the first file in the list.
 fn is_program_end(maps: &[Mapping], mapping: &Mapping) -> bool {
     let has_heap = maps
         .iter()

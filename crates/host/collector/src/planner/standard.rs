@@ -37,13 +37,12 @@ const MAY_WAIT: [&str; 20] = [
 /// Which functions of a standard library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All of them.
     All,
     /// Those that may wait, by their names.
     MayWait,
 }
 
-/// Returns the standard library's functions in a module, sorted: all functions of a C++ standard
+/// Returns a module's functions of a standard library, sorted: all functions of a C++ standard
 /// library itself, none of libc.
 fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &Function> {
     let functions = match is_libc(module) || module.is_go() {
@@ -59,8 +58,8 @@ fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &
     std::iter::from_fn(move || functions.find(|f| is_all || f.is_of_standard_library()))
 }
 
-/// Returns the unwind rows of these functions, and the link-time addresses from the first to the
-/// last; `None` if there are none.
+/// Returns the unwind rows of [`standard_functions`], and the link-time addresses from the first to
+/// the last; `None` if there are none.
 pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range<u64>)> {
     let mut end = 0;
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -75,7 +74,7 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns at most `most` return addresses of these functions' calls, first those of functions that
+/// Returns at most `most` return addresses in [`standard_functions`], first those in functions that
 /// may wait.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {

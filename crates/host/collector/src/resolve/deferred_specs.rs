@@ -8,8 +8,8 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
 
-/// Returns whether any spec may match a library that is loaded later. If the command was `started`
-/// by tiptoe, libraries that are loaded already do not count, because they are never closed.
+/// Returns whether any spec may match a library that is loaded later. If tiptoe `started` the
+/// command, its present libraries are never closed and loaded again.
 pub fn may_come_later(
     specs: &[String],
     process: Process,

@@ -37,17 +37,17 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
 
 /// What a function's calls allow.
 pub enum Limit {
-    /// They can be followed to their return.
+    /// Calls can be followed to their return.
     None,
-    /// Only their entries can be counted, with the reason.
+    /// Only entries can be counted, with the reason.
     Entries(&'static str),
-    /// Nothing, with the reason.
+    /// Not even entries can be counted, with the reason.
     Nothing(&'static str),
 }
 
 impl Limit {
-    /// Returns the part of a wish that is possible; `None` if nothing is. Adds a reason to
-    /// `refused` unless all is possible.
+    /// Returns the possible part of a wish; `None` if there is none. Adds the reason to `refused`
+    /// unless all is possible.
     pub fn of_wish(
         self,
         follow: Follow,
@@ -96,7 +96,6 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns what this function's calls allow.
     pub fn of(&self, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
@@ -132,8 +131,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns whether most of the module's functions have unwind information. Otherwise a missing
-    /// rule says nothing about a function, because the program was built without them.
+    /// Returns whether most of the module's functions have unwind information. Otherwise the module
+    /// was built without it, and a missing rule says nothing about a function.
     fn is_described(&self) -> bool {
         *self.is_described.get_or_init(|| {
             let object = &self.module.object;
@@ -145,8 +144,8 @@ impl<'m> Limits<'m> {
     }
 }
 
-/// Returns whether a function begins by leaving its stack (`mov %rbx,%rsp`). An example is the code
-/// to which the first function of a ucontext returns.
+/// Returns whether a function begins by leaving its stack (`mov %rbx,%rsp`), as does the code to
+/// which the first function of a ucontext returns.
 fn begins_elsewhere(module: &Module, function: &Function) -> bool {
     let code = module.object.code(function, 0);
     match code.map(|code| code.bytes) {

@@ -8,7 +8,7 @@ use tiptoe_symbol::Function;
 
 /// Returns the names of functions that one spec matched in one file. Functions that share a name
 /// (overloads, an old version of a symbol) get a longer name or another symbol, if it is unique. An
-/// IFUNC keeps its name, because programs call it by that.
+/// IFUNC keeps the name by which programs call it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()
@@ -55,7 +55,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
     }
 }
 
-/// Returns the displayed name. An overload that was requested with its parameters keeps them.
+/// Returns the displayed name, with parameters if the request had them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),

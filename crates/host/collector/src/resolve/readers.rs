@@ -24,7 +24,6 @@ type FunctionAddress = (usize, u64);
 /// The most functions to check because others jump to them.
 const MOST_JUMPS: usize = 64;
 
-/// The functions read so far.
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
@@ -35,7 +34,6 @@ pub struct Readers<'m> {
 }
 
 impl<'m> Readers<'m> {
-    /// Starts with no function read.
     pub fn new(modules: &'m [Module]) -> Readers<'m> {
         Readers {
             modules,

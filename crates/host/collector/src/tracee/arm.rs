@@ -22,7 +22,7 @@ use crate::probe_slots::ProbeRow;
 use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
 
-/// The most callers of a followed function, on average.
+/// The thunks made for each followed function: one for each caller, on average.
 const CALLERS: usize = 16;
 /// How many times the threads are listed in search of the agent's.
 const LISTS: usize = 20;
@@ -180,8 +180,8 @@ impl Tracee {
         })
     }
 
-    /// Returns the loader's record if libraries that are loaded later matter: because a spec may
-    /// match them, or because any may contain an unwinder or report scopes.
+    /// Returns the loader's record if later libraries matter: a spec may match them, they may
+    /// contain an unwinder, or they may report scopes.
     fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
         let come = resolve::may_come_later(plan.specs, self.target.process, modules, plan.starts)?;
         let wanted = come || plan.follow().is_followed() || plan.scopes;
@@ -382,7 +382,6 @@ impl Tracee {
     }
 }
 
-/// Returns whether a mapping is glibc's.
 fn is_glibc(mapping: &Mapping) -> bool {
     let name = mapping.file().and_then(|path| path.file_name());
     name.is_some_and(|name| {
@@ -468,7 +467,6 @@ pub(super) fn patch(
     Ok(reasons)
 }
 
-/// Returns the addresses of armed sites.
 pub(super) fn addresses_of<'a>(
     planned: &'a [&PlannedSite],
     outcomes: Vec<Option<String>>,

@@ -24,7 +24,6 @@ const SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
 
-/// A process's budget.
 pub struct Purse {
     /// The part of the CPU time that may be spent.
     share: f64,
@@ -122,7 +121,6 @@ impl Tracee {
         self.purse.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
     }
 
-    /// Returns whether any calls are followed to their return.
     pub(super) fn follows(&self) -> bool {
         self.counters.iter().chain(&self.gates).any(is_followed)
     }

@@ -31,7 +31,6 @@ pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     }
 }
 
-/// Returns the reading of recorded calls.
 fn recorded(word: impl Fn(u32) -> u64) -> Reading {
     let records = Records {
         recorded: word(ring::words::RECORDED),

@@ -14,13 +14,12 @@ use tiptoe_wire::LeaveReason;
 
 use tiptoe_attach::resident::agent_thread;
 
-/// The threads whose filters each look reads, besides the first thread.
+/// How many other threads' filters each look reads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
 /// The shortest time between two looks, because the loop that reads hits calls more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// The state of the looks at one process.
 pub(super) struct Confinement {
     /// The most seccomp restrictions that any thread had when it was attached.
     seccomp: u32,
@@ -82,7 +81,6 @@ impl Confinement {
         found.map(|(_, tid, rights)| (tid, rights))
     }
 
-    /// Returns the next threads to look at.
     fn next(&self, process: Process) -> Vec<u32> {
         let mut others = self.others.borrow_mut();
         if others.is_empty() {
@@ -93,7 +91,6 @@ impl Confinement {
     }
 }
 
-/// Returns a thread's rights.
 fn rights(process: Process, tid: u32) -> Option<Rights> {
     let folder = format!("/proc/{}/task/{tid}", process.pid());
     let status = std::fs::read(format!("{folder}/status")).ok()?;

@@ -24,12 +24,11 @@ use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 /// contains it.
 const BACK: [u64; 2] = [2, 5];
 
-/// The state of watching the locks of a process.
 #[derive(Default)]
 pub struct LockWatch {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
-    /// The biases of modules that the agent was given, or has no room for. It skips their frames.
+    /// The biases of modules that the agent already skips, or has no room for.
     runtime: HashSet<u64>,
     names: Option<Names>,
     early: EarlyWaits,
@@ -57,7 +56,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 
 impl Tracee {
     /// Records which threads wait for locks. Must be called before anything is patched, because no
-    /// hook sees the beginning of these waits.
+    /// hook saw these waits begin.
     pub(super) fn look_for_early_waits(&mut self, plan: &Plan, names: &Names) {
         if plan.locks {
             // A wrong name is reported later, when the lock is watched.
@@ -67,7 +66,6 @@ impl Tracee {
         }
     }
 
-    /// Returns the address of the lock whose hold times are measured.
     pub(super) fn lock_to_hold(
         &self,
         plan: &Plan,
@@ -85,8 +83,7 @@ impl Tracee {
         })
     }
 
-    /// Arms the sites of futex calls. Calls that cannot be patched are left to the kernel, or
-    /// refused.
+    /// Arms the sites of futex calls, and leaves the others to the kernel.
     pub(super) fn watch_locks(
         &mut self,
         link: &Link,
@@ -208,7 +205,7 @@ impl Tracee {
         self.step_over(&modules)?;
         let mut sites = self.watched_locks.sites.clone();
         sites.extend(self.later.known.iter().copied());
-        // A thread that slept at an earlier look may run now, so all stacks are looked at again.
+        // Known stacks are kept, because the kernel does not report those of threads that run now.
         let known = self.watched_locks.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
@@ -229,8 +226,7 @@ impl Tracee {
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
-    /// Returns the waits that threads recorded, for rows of this kind; `None` if locks are not
-    /// watched.
+    /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
     pub fn noted(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);

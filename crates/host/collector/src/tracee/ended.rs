@@ -8,7 +8,7 @@ use super::Tracee;
 
 impl Tracee {
     /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory. So does an exit, which leaves no memory at all. The
+    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
     /// maps are read twice, because a reading that races with the removal may be incomplete.
     pub(super) fn has_execed(&self) -> bool {
         let Some(tid) = self.agent_thread else {
@@ -84,7 +84,7 @@ impl Tracee {
             && self.agent_thread.is_some_and(sleeps)
     }
 
-    /// Returns how the program ended, once.
+    /// Returns how the program ended, at the first call after its end.
     pub fn end(&self) -> Option<String> {
         if !self.target.has_ended() || self.is_end_reported.replace(true) {
             return None;

@@ -46,7 +46,7 @@ fn is_musl(loader: &str) -> bool {
     loader.contains("/ld-musl-")
 }
 
-/// Returns why the agent would take resources that the program needs; `None` if there are enough.
+/// Returns why the agent would take resources that the program needs; `None` if it would not.
 pub fn short_of_room(process: Process) -> Option<String> {
     let memory = address_space(process).map(|limit| {
         format!(

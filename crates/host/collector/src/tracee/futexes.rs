@@ -35,7 +35,7 @@ pub(super) struct InKernel {
 struct File {
     object: Rc<Object>,
     wrappers: Vec<(u64, Depth)>,
-    /// The biases at which the kernel already skips them.
+    /// The biases at which the kernel already skips these functions.
     biases: HashSet<u64>,
 }
 
@@ -73,7 +73,6 @@ impl InKernel {
 }
 
 impl Tracee {
-    /// Makes the kernel report all futex calls.
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
             let comm = &self.target.comm;
@@ -171,7 +170,6 @@ impl Tracee {
         }
     }
 
-    /// Adds the kernel's counts.
     pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
         let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
             return Ok(());
@@ -183,7 +181,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns the run times of the kernel's programs, for this process and for all.
+    /// Returns the kernel programs' run times, for this process and for all.
     pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let watched = self.watched_locks.in_kernel.as_ref()?;
         let own = watched.futexes.times().unwrap_or_default();
@@ -234,7 +232,6 @@ fn is_32_bit(modules: &[Module]) -> bool {
     programs.any(|program| program.object.image.header().class == Class::Elf32)
 }
 
-/// Returns the reasons for which waits or calls were dropped.
 fn dropped(drops: FutexDrops) -> Vec<Dropped> {
     words::dropped([
         (

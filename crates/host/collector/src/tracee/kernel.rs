@@ -239,7 +239,6 @@ fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> 
     Ok((files.into_iter().map(|(_, file)| file).collect(), places))
 }
 
-/// Returns the cost of a hit of each probe, in nanoseconds.
 fn prices(probes: &[Candidate]) -> Vec<f64> {
     let costs = kernel_costs(&PriceCache::of_this_user());
     let probes = probes.iter();

@@ -25,15 +25,11 @@ use crate::words::counted;
 /// The state from which the next plan continues.
 #[derive(Default)]
 pub(super) struct PlanState {
-    /// The addresses of the agent's entries.
     pub abi: Abi,
-    /// The %fs offset of [`tiptoe_wire::tls::RECALL`].
     pub recall: i32,
     /// All sites that the agent has.
     pub known: Vec<Site>,
-    /// The slots of this session's functions.
     pub rows: Rows,
-    /// The callers' arenas of this session.
     pub callers: Vec<CallerArena>,
     /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
@@ -52,14 +48,12 @@ pub(super) struct PlanState {
 /// The results of serving changes of the loader's list.
 #[derive(Default)]
 pub struct News {
-    /// Notes for the user.
     pub notes: Vec<String>,
     /// Matched functions that cannot be probed: the event and the reason.
     pub refused: Vec<(String, String)>,
 }
 
 impl Tracee {
-    /// Returns the specs that have matched nothing yet.
     pub fn waiting(&self) -> &[String] {
         &self.later.waiting
     }
@@ -105,7 +99,7 @@ impl Tracee {
             let failed = done.err().filter(|_| !link.is_gone());
             news.notes.extend(failed.map(|error| error.to_string()));
         }
-        // Also on failure, because the loading thread waits for it.
+        // Must be done on failure, too, because the loading thread waits for it.
         self.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
@@ -122,7 +116,7 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = self.target.process.maps()?;
         let mut modules = cache.modules(self.target.process, &maps)?;
-        // Also in old libraries, which may have been closed and loaded again.
+        // Old libraries, too, may have been closed and loaded again.
         self.open_ports(link, plan, &modules)?;
         if plan.follow().is_followed() {
             link.describe(&described::of(&modules))?;

@@ -17,7 +17,6 @@ const MOST_A_SECOND: f64 = 10_000.0;
 /// The shortest time over which a rate is averaged.
 pub const WINDOW: Duration = Duration::from_millis(100);
 
-/// The meters of one process.
 #[derive(Default)]
 pub struct Meters {
     /// The last look: its time, and each trap's count, by slot.

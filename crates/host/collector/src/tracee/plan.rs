@@ -18,25 +18,18 @@ use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolution};
 
 pub struct Plan<'a> {
-    /// The agent's bytes.
     pub agent: &'static [u8],
-    /// The events.
     pub specs: &'a [String],
-    /// Which hits count.
     pub hits: Hits,
     /// The function whose calls must enclose a hit.
     pub under: Option<&'a str>,
-    /// Whether the agent or the kernel counts.
     pub via: Via,
-    /// What counts are split by.
     pub by: Option<By>,
     /// Enter the process even if a rule forbids it.
     pub force: bool,
     /// How calls are timed; `None` if they are not.
     pub calls: Option<Timing>,
-    /// Whether calls are recorded.
     pub record: bool,
-    /// Whether contended locks are watched.
     pub locks: bool,
     /// The lock whose hold times are measured.
     pub hold: Option<&'a str>,
@@ -48,7 +41,6 @@ pub struct Plan<'a> {
     pub charges: Option<&'a [String]>,
     /// Whether variables are watched. If so, a command must not begin before they are found.
     pub breakpoints: bool,
-    /// The budget of followed calls.
     pub share: Share,
     /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
@@ -58,19 +50,16 @@ pub struct Plan<'a> {
     pub ready: Option<&'a Ready>,
 }
 
-/// How calls are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Shorter calls are only counted.
     pub slower_ns: u64,
 }
 
-/// The limit for the cost of followed calls, as a part of the target's CPU time; `None` for no
-/// limit.
+/// The most that followed calls may cost, as a part of the target's CPU time.
 type Share = Option<f64>;
 
 impl<'a> Plan<'a> {
-    /// Returns the plan of a request.
     pub fn of(request: &'a Request) -> Plan<'a> {
         let timing = || Timing {
             slower_ns: request.slower_ns.unwrap_or(0),
@@ -160,7 +149,7 @@ impl<'a> Plan<'a> {
         given.map(|(_, why)| why)
     }
 
-    /// Returns an alternative for an agent that cannot enter.
+    /// Returns what to do if the agent cannot enter.
     pub fn instead_of_agent(&self) -> &'static str {
         match (self.locks, self.breakpoints) {
             (true, _) => "`--via kernel` watches its futex calls, and makes each more expensive",

@@ -14,7 +14,6 @@ use crate::request::{By, Error};
 use crate::scopes::{NO_ROOM, Tree};
 use crate::values::{TimedValues, Values};
 
-/// The counts of one process.
 pub struct Reads {
     /// One for each counter.
     pub all: Vec<Measured>,
@@ -52,8 +51,8 @@ impl Tracee {
             Source::Agent { slot, follow, .. } => {
                 let ran = meters.ran_ns(slot);
                 Reading {
-                    // The trap was switched off because of its rate until then, which does not
-                    // predict the rate afterwards.
+                    // The trap was switched off because of its rate, so the time until then says
+                    // nothing about the rate afterwards.
                     at_least: ran.is_some(),
                     time_enabled_ns: enabled,
                     time_running_ns: ran.unwrap_or(enabled),
@@ -97,7 +96,6 @@ impl Tracee {
         })
     }
 
-    /// Returns the slots that must not only be summed.
     fn special(&self) -> Special {
         let mut special = Special::default();
         for counter in &self.counters {
@@ -124,7 +122,7 @@ impl Tracee {
     }
 }
 
-/// The source of values' names.
+/// How values are named.
 enum Keys {
     Argument(u8),
     Scopes(Tree),

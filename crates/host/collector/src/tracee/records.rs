@@ -19,7 +19,6 @@ use crate::planner::Follow;
 /// thread is still writing it, or has jumped out of the write for good.
 const PATIENCE: u32 = 200;
 
-/// A thread of the target.
 #[derive(Clone)]
 struct NamedThread {
     tid: u32,
@@ -69,7 +68,6 @@ impl RecordedCall {
     }
 }
 
-/// All rings of a process.
 pub struct Rings {
     start: Moment,
     /// For each slot, the probe's event and the number of its calls that were read.
@@ -88,7 +86,6 @@ struct Probe {
 }
 
 impl Rings {
-    /// Returns no rings, for a session that starts now.
     fn new() -> Rings {
         Rings {
             start: Moment::now(),
@@ -130,7 +127,6 @@ impl Rings {
         probe.map_or(0, |probe| probe.seen)
     }
 
-    /// Reads the new records of all rings.
     fn read(&mut self, data: &Data, since: Instant, patience: u32) {
         for (slab, ring) in data
             .entered()
@@ -173,7 +169,6 @@ impl Tracee {
         }
     }
 
-    /// Sets whether the observer wants each call.
     pub fn set_reports_calls(&self, reports_calls: bool) {
         if let Some(rings) = &mut *self.rings.borrow_mut() {
             rings.reports_calls = reports_calls;

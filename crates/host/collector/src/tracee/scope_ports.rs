@@ -32,7 +32,7 @@ const TRIES: usize = 20;
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
 impl Tracee {
-    /// Fails if scopes are requested and a running program has no library that reports any.
+    /// Fails if scopes are requested and no library of a running program reports any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
             let (pid, comm) = self.target.counted();
@@ -43,7 +43,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Makes the modules' ports call the agent when threads enter scopes or wait for locks.
+    /// Makes ports call the agent when threads enter scopes or wait for locks.
     pub(super) fn open_ports(
         &mut self,
         link: &Link,
@@ -61,8 +61,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Begins to charge events, and only then makes threads report scopes and waits for locks, so
-    /// that no scope is entered uncharged.
+    /// Begins to charge events, then opens the ports, so that no scope is entered uncharged.
     pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if !plan.scopes && !plan.locks {
             return Ok(());
@@ -79,7 +78,7 @@ impl Tracee {
         opened
     }
 
-    /// Begins to charge events. If the kernel does not allow that, only times are reported.
+    /// Begins to charge events. If the kernel refuses, only times are reported.
     fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
         match self.charge(link, &counters(charges)?) {
             Ok(charging) => self.charging = Some(charging),
@@ -112,7 +111,7 @@ impl Tracee {
             let before = threads();
             charging.start(counters, &before)?;
             tries -= 1;
-            // A race: a thread that started in between may not have inherited its parent's events.
+            // A race: a thread that started in between may lack its parent's events.
             let is_complete = counters.is_empty() || threads() == before;
             if !is_complete && tries > 0 {
                 continue;
@@ -125,7 +124,7 @@ impl Tracee {
         }
     }
 
-    /// Returns the charged events, and their amounts for each node until `now`, in ns; `None` if
+    /// Returns the charged events and their amounts for each node until `now`, in ns; `None` if
     /// none are charged.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
@@ -135,8 +134,7 @@ impl Tracee {
         Ok(Some((names, charging.read(now)?)))
     }
 
-    /// Returns the run times of charging, for this process and for all; `None` if the kernel does
-    /// not report them.
+    /// Returns the run times of charging, for this process and for all, if the kernel reports them.
     pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let charging = self.charging.as_ref()?;
         Some((charging.times().ok()?, charging.times_of_all()))
@@ -209,8 +207,8 @@ impl Tracee {
             return Ok(sums);
         };
         let threads = self.target.process.threads().unwrap_or_default();
-        // From the slab's own words to the end of those of scopes, because a slab's present node is
-        // among its own.
+        // From the slab's own words, which contain the present node, to the end of the scopes'
+        // words.
         let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
         let own = (link.scope_slot - Geometry::SCOPE) as usize;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| {

@@ -10,7 +10,6 @@ use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
-/// The looks at the threads of one process.
 #[derive(Default)]
 pub(super) struct SeenWaits {
     /// The threads that had ended at the last look.
@@ -46,7 +45,6 @@ impl SeenWaits {
         }
     }
 
-    /// Returns whether a thread had ended at the last look.
     pub(super) fn has_ended(&self, tid: u32) -> bool {
         self.ended.contains(&tid)
     }

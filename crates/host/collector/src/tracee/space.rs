@@ -30,9 +30,8 @@ impl Tracee {
         sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
     }
 
-    /// Looks at the memory of tiptoe that a fork would copy: at the first call, and then when the
-    /// number of calls is a power of two, because that memory changes little later. The process
-    /// must still live.
+    /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
+    /// of two, because that memory changes little later. The process must still live.
     pub fn look_at_copied(&self) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);

@@ -24,14 +24,13 @@ const COUNTED_NS: f64 = 15.0;
 const WAKE_NS: f64 = 9.0;
 /// The additional cost of timing a wait, without the clock, which is read twice.
 const TIMED_NS: f64 = 5.0;
-/// The least use of a CPU by which the budget is computed, so that an idle process has one.
+/// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 /// The least part of the budget that is left for timing.
 const LEAST_TIMED: f64 = 0.1;
 /// How long waits are remembered. Budgets are of seconds, so older waits do not matter.
 const MEMORY: Duration = Duration::from_millis(200);
 
-/// The timing budget of one process's waits.
 pub struct Thinning {
     /// The part of the CPU time that may be spent.
     share: f64,
@@ -42,7 +41,7 @@ pub struct Thinning {
 
 /// The state at the last look.
 struct BudgetState {
-    /// The time of the last look; the ticks of the look before it and of that look.
+    /// The time of the last look, and the ticks of the last two.
     at: Instant,
     ticks: [u64; 2],
     /// The process's CPU time at the last look.
@@ -137,7 +136,7 @@ impl BudgetState {
 }
 
 /// Returns the most that each may get so that all together get at most `all`. What one does not
-/// want is shared among the others.
+/// want goes to the others.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::{Counter, Source, Tracee};
 use crate::driver::TICK;
 
-/// The least use of a CPU by which the budget is computed, so that an idle process has one.
+/// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 /// The limit of savings: the share of this much time of one CPU.
 const SAVED: Duration = Duration::from_secs(1);
@@ -36,14 +36,12 @@ pub struct Throttle {
     /// The files of the probes, which must stay open, because probes are opened again by their
     /// descriptors.
     _files: Vec<File>,
-    /// The next look.
     next: Instant,
     /// When a probe was last opened.
     opened: Instant,
     account: Account,
 }
 
-/// The earnings and the spending.
 struct Account {
     /// The part of the CPU time that may be spent.
     share: f64,
@@ -86,7 +84,6 @@ impl Throttle {
         self.account.share *= 1.0 - part;
     }
 
-    /// Returns the time of the next look.
     pub fn next(&self) -> Instant {
         self.next
     }

@@ -30,7 +30,6 @@ impl Tracee {
             .ok_or_else(gone)
     }
 
-    /// Returns the shared memory of hits.
     pub fn hits(&self) -> Option<Hits<'_>> {
         let link = self.target.link.as_ref()?;
         Hits::new(link.data().slab_words(0, slot(link), WORDS)?)

@@ -219,7 +219,7 @@ pub fn is_libc(module: &Module) -> bool {
         || name.starts_with("libpthread")
 }
 
-/// Returns whether a module belongs to the runtime of C or C++, so that its callers are users.
+/// Returns whether a module belongs to the runtime of C or C++. Its callers count as the user's.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     let is = |name: &&str| module.name.starts_with(name);

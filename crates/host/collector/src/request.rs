@@ -86,7 +86,7 @@ pub enum By {
 pub enum Budget {
     /// All of it: nothing is sampled, counts are exact.
     Off,
-    /// This many percent.
+    /// A limit in percent.
     Percent(f64),
 }
 

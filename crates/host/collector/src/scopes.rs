@@ -88,7 +88,7 @@ impl Sums {
         }
     }
 
-    /// Returns how often threads entered a scope or returned to one, each time leaving it again.
+    /// Returns how often threads entered a scope or returned to one; each time they also left it.
     pub fn visits(&self) -> u64 {
         let entries = self.nodes.values().map(|scope| scope.entries);
         entries.fold(self.resumed, u64::saturating_add)

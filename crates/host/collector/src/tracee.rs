@@ -106,7 +106,7 @@ pub struct Tracee {
     kernel: Option<UprobeSet>,
     /// Keeps the cost of the kernel's probes within the budget.
     throttle: Option<throttle::Throttle>,
-    /// Whether any of these probes was closed for a while.
+    /// Whether any of the kernel's probes was ever closed to keep the budget.
     is_throttled: bool,
     agent_thread: Option<u32>,
     /// The signals that the agent owns, and where it records the threads that block them.

@@ -11,8 +11,8 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 
 const PAGE: u64 = 4096;
-/// The most unpatched pages between two patched ones of one mapping. With the child's end, a fork
-/// spends about 0.1 us on the entry of a resident page, and 3 us on two more mappings.
+/// The most unpatched pages between two patched ones of one mapping. A fork and the
+/// child's end spend about 0.1 us on a resident page's entry, and 3 us on two more mappings.
 const MOST_BETWEEN: u64 = 40;
 
 /// Returns the ranges that get mappings of their own.

@@ -114,8 +114,8 @@ fn numbers() -> [u64; 8] {
 }
 
 /// Extends a function that ends before its `syscall`. A function without a name has the length of
-/// its unwind information, and clone3's ends before the `syscall`, because it would be wrong for
-/// the child afterwards.
+/// its unwind information, and clone3's ends before the `syscall`, because that information
+/// would be wrong for the child afterwards.
 fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

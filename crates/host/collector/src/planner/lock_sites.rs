@@ -20,11 +20,11 @@ const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 pub struct Locks {
     /// Sites before futex calls and after them.
     pub sites: Vec<PlannedSite>,
-    /// The beginning of each call, and its system call.
+    /// For each call, the addresses of its beginning and of its system call.
     pub calls: Vec<(u64, u64)>,
     /// Calls that cannot be seen, each with the reason.
     pub left_out: Vec<(String, String)>,
-    /// What is not recorded of other calls.
+    /// Calls that are recorded in part, each with what is missing.
     pub in_part: Vec<(String, String)>,
 }
 

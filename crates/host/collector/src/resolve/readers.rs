@@ -27,7 +27,7 @@ const MOST_JUMPS: usize = 64;
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
-    /// The functions whose addresses may be in a module's words.
+    /// For each word of a module, the functions whose address it may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
     /// For each module, the names by which the loader fills its words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
@@ -43,8 +43,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns why a function cannot be followed: how its return address is read; `None` if it is
-    /// not.
+    /// Returns how a function's return address is read, which is why it cannot be followed; `None`
+    /// if it is not read.
     pub fn why(&self, module: &Module, function: &Function) -> Option<&'static str> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);

@@ -1,5 +1,5 @@
-//! Detects why a trace ends early: an exec, the program's end, or rights that it gives up and the
-//! agent's thread cannot.
+//! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up
+//! but the agent's thread cannot.
 
 use tiptoe_attach::resident::agent_in;
 use tiptoe_wire::{LeaveReason, State};

@@ -249,7 +249,7 @@ impl Tracee {
     }
 }
 
-/// Returns a module's code range, for the agent.
+/// Returns the address range of a module's code, for the agent.
 pub(super) fn library(module: &Module) -> Option<Library> {
     Some(Library {
         base: module.bias,

@@ -42,7 +42,7 @@ impl Tracee {
         let restore = || {
             let sites = sites.iter();
             let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));
-            // On failure the site is not mapped any more.
+            // A failure means that the site is not mapped any more.
             sites.for_each(|site| drop(restore(&memory, site)));
         };
         if let Some(masks) = self.masks_now(link) {

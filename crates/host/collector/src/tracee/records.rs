@@ -97,7 +97,7 @@ impl Rings {
         }
     }
 
-    /// Adds new probes.
+    /// Adds the probes of new counters.
     fn learn(&mut self, counters: &[Counter]) {
         if counters.len() == self.known {
             return;

@@ -28,7 +28,7 @@ const TIMED_NS: f64 = 5.0;
 const LEAST_USED: f64 = 0.1;
 /// The least part of the budget that is left for timing.
 const LEAST_TIMED: f64 = 0.1;
-/// How long waits are remembered. Budgets are of seconds, so older waits do not matter.
+/// How long waits are remembered: shorter than the seconds over which a budget must hold.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
@@ -46,7 +46,7 @@ struct BudgetState {
     ticks: [u64; 2],
     /// The process's CPU time at the last look.
     used: Duration,
-    /// The recent earnings.
+    /// The recently earned part of the CPU time.
     earned_ns: f64,
     threads: BTreeMap<u32, Waiter>,
 }

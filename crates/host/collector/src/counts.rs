@@ -1,8 +1,8 @@
 //! Reads counts from slabs.
 //!
-//! They must be read through the memfd, not the mapping, because a hole then reads as zeroes
+//! Slabs must be read through the memfd, not the mapping, because a hole then reads as zeroes
 //! without becoming a page. The target may have written anything, so each number is only its claim,
-//! and nothing that is read here may be used as an index.
+//! and no number read here may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,20 +29,19 @@ pub struct Counts {
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
-/// Bytes of a directory entry.
 const ENTRY: usize = Geometry::ENTRY_BYTES;
 /// The key of threads that had to share the overflow slab.
 const OTHERS: &str = "(other threads)";
 
-/// Slots that must not simply be summed.
+/// Slots whose words cannot simply be summed over threads.
 #[derive(Default)]
 pub struct Special {
     /// The first slots of timed functions.
     pub timed: Vec<u32>,
     /// The first slots of an argument's values.
     pub valued: Vec<u32>,
-    /// The first slots of values with the counters of their calls; the totals get the sums over all
-    /// values.
+    /// The first slots of functions whose calls are timed by value. The totals get the sums over
+    /// all values.
     pub timed_values: Vec<u32>,
 }
 
@@ -83,7 +82,7 @@ pub fn read(
     Ok(counts)
 }
 
-/// Returns the sums of some slots over all threads, which reads less than everything.
+/// Returns the sums of some slots over all threads, without reading the others.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -94,7 +93,7 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
-/// Calls `visit` with some slots of each slab, and its thread; the overflow slab has none.
+/// Calls `visit` with some slots of each slab and the slab's thread; the overflow slab has none.
 pub fn each_slab(
     file: &File,
     geometry: Geometry,
@@ -109,7 +108,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Returns the overflow slab, and every other slab that a thread entered.
+/// Returns the overflow slab, and all other slabs that a thread entered.
 fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<SlabOwner>)>> {
     let mut directory = vec![0; (geometry.slabs as usize) * ENTRY];
     file.read_exact_at(&mut directory, geometry.entry_offset(0))?;
@@ -140,9 +139,7 @@ pub fn plain(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// The thread that a slab belongs to.
 pub struct SlabOwner {
-    /// Its id.
     pub tid: u32,
     comm: String,
 }
@@ -155,7 +152,7 @@ impl SlabOwner {
         (tid != 0).then_some(SlabOwner { tid, comm })
     }
 
-    /// Returns by what its counts are grouped.
+    /// Returns the key under which the thread's counts are grouped.
     pub fn key(&self, by: By) -> String {
         match by {
             By::Comm | By::Argument(_) | By::Scope => self.comm.clone(),
@@ -169,7 +166,7 @@ struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Zero outside of the stretches.
+    /// Zero outside the stretches.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -187,7 +184,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Reads the words of a slab, in place of the last one's.
+    /// Reads the words of a slab, in place of the previous slab's.
     fn read(&mut self, slab: u32) -> std::io::Result<()> {
         for stretch in self.stretches.drain(..) {
             self.words[stretch].fill(0);
@@ -227,7 +224,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Adds all slots, some of which belong to timed functions.
+    /// Adds all slots; `timed` are the first slots of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {
@@ -244,7 +241,7 @@ fn add(sums: &mut [u64], words: &[u64]) {
     }
 }
 
-/// Adds one thread's words of a timed function to those of others.
+/// Adds one thread's words of a timed function to the sums over other threads.
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);
@@ -254,8 +251,8 @@ pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     }
 }
 
-/// Corrects the words of a timed function that must not be summed: the longest time, and the
-/// pending call.
+/// Corrects the sums for the words of a timed function that must not be summed: the longest time
+/// and the pending call.
 fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);
@@ -273,10 +270,10 @@ fn correct(sums: &mut [u64], own: &[u64]) {
     }
 }
 
-/// Returns the first stretch of a file's range that is no hole.
+/// Returns the first stretch of a file's range that is not a hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
-        // SAFETY: moves the offset of a descriptor that is only read by position.
+        // SAFETY: moves the offset of a descriptor that is only read at given positions.
         let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
         u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
     };
@@ -322,7 +319,7 @@ mod tests {
             of_one_thread(&file, words).add_timed(&mut sums, &[slot]);
         }
         assert_eq!(sums[at(words::LONGEST)], 9);
-        // The pending value of the second thread was invalid, so that its count stays as it is.
+        // The second thread's pending value was invalid, so its count was not corrected.
         assert_eq!(sums[at(words::DURATIONS)], 1);
         assert_eq!(sums[at(words::DURATIONS + 5)], 4);
         assert_eq!(sums[at(words::DURATIONS + 30)], 1);

@@ -1,12 +1,12 @@
-//! The additional cost of a traced process's forks: the kernel copies the agent's mappings, their
-//! pages and page tables, and the patched pages of code. Arenas are shared, so that only their few
-//! mappings are copied. Only the parent's part is priced, because
-//! a child is no target. The child's end frees them again, which takes it about as long.
+//! The additional cost of a traced process's forks. The kernel copies the agent's mappings with
+//! their pages and page tables, patched pages of code, and the few mappings of arenas, whose pages
+//! are shared. Only the parent's part is priced, because a child is no target. The child's end
+//! takes the child about as long, because it frees the copies.
 //!
-//! A single fork cannot be timed with and without them. So a child of tiptoe maps memory of the
-//! same shape at the same addresses, and forks with that memory and without (`MADV_DONTFORK`), in
-//! turns. That takes about 50 ms, and is done only for a target that forked. It is an estimate,
-//! because the present pages of code change while the program runs.
+//! A single fork cannot be timed with the copies and without them. So a child of tiptoe maps memory
+//! of the same shape at the same addresses, and forks alternately with it and without it
+//! (`MADV_DONTFORK`). That takes about 50 ms, and is done only for a target that forked. The result
+//! is an estimate, because the resident pages of code change while the program runs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -25,17 +25,16 @@ use tiptoe_price::own::used_by;
 use tiptoe_price::{Child, median};
 
 const PAGE: u64 = 4096;
-/// The most pages of one mapping to read, because the range is the target's claim.
+/// The most pages of one mapping to read, because the target may claim any range.
 const MOST_PAGES: u64 = 1 << 15;
 /// The number of forks in one timing, and of timings.
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
-/// The additional cost of a fork for each mapping and each page, in ns, if it cannot be measured
-/// here.
+/// The additional cost of a fork for each mapping and each page, in ns, if it cannot be measured.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// The range of a target's fork around a measured one, because the program uses the caches in
-/// between.
+/// Factors from a measured fork to the range of the target's, because the program uses the caches
+/// between forks.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -45,22 +44,21 @@ pub struct CopiedMemory {
     parts: Vec<MappingPages>,
 }
 
-/// One mapping.
 #[derive(Clone, Debug, PartialEq)]
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// A file's code: its other pages would not be copied without tiptoe's.
+    /// A file's code, whose resident pages are copied only because tiptoe wrote other pages of it.
     is_file: bool,
     /// The numbers of its private pages, which tiptoe wrote.
     written: Vec<u64>,
-    /// The numbers of the file's pages that are present.
+    /// The numbers of resident pages that are the file's.
     shown: Vec<u64>,
 }
 
 impl CopiedMemory {
-    /// Looks at a process whose agent has its tables at the given range, and has patched code in
-    /// some mappings. Returns `None` if its memory may not be read.
+    /// Reads the memory of a process whose agent has its tables at the given range, and has patched
+    /// some mappings. Returns `None` if it may not.
     pub fn of(
         process: Process,
         (tables, len): (u64, u64),
@@ -72,7 +70,7 @@ impl CopiedMemory {
         let mut parts = Vec::new();
         for mapping in &maps {
             let is_file = mapping.file().is_some();
-            // Looking at all code of a large program would take milliseconds.
+            // Reading the page map of all code of a large program would take milliseconds.
             let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
             let is_ours = is_image(mapping) || tables.contains(&mapping.start);
             if mapping.perms.shared || !(is_ours || may_be_patched) {
@@ -149,7 +147,6 @@ impl MappingPages {
     }
 }
 
-/// The memory that the measuring child maps.
 struct Plan {
     parts: Vec<MappingPages>,
     file: i32,
@@ -177,8 +174,8 @@ const MAP: u8 = 0;
 const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
-/// In the child: maps memory, or returns the CPU time of a fork in ns. Must make only system calls,
-/// because the child was forked from a process with threads.
+/// In the child: maps memory, or returns the CPU time of a fork in ns. Must only make system calls,
+/// because the child was forked from a process with threads, one of which may hold any lock.
 fn answer(question: u8) -> f64 {
     // SAFETY: the parent stored the address of a live plan, and this child has its copy at the same
     // address.
@@ -232,7 +229,7 @@ fn forks(plan: &Plan, advice: i32) -> f64 {
     }
     let before = used_by(UsageWho::RUSAGE_SELF);
     for _ in 0..FORKS {
-        // SAFETY: the child of this call ends at once. It is a fork without libc's handlers.
+        // SAFETY: the forked child ends at once, without libc's handlers.
         unsafe {
             match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
                 0 => libc::_exit(0),

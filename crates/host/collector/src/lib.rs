@@ -2,11 +2,11 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`request`] | what a run gets, and what it returns |
+//! | [`request`] | the request for a run, and its outcome |
 //! | [`module`] | the files that a target has mapped, and their functions |
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
-//! | [`counts`] | reads counts from slabs; all of them are the target's claims |
+//! | [`counts`] | reads counts from slabs, which the target may have written |
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
 //! | [`totals`] | events over all processes, and their price |
 //! | [`words`] | numbers in sentences |
@@ -17,8 +17,8 @@
 //! | [`drive`](mod@drive) | the one loop of a run and its clock; so far `locks` and `stat` run on it |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
-//! Everything that a target wrote is hostile: sizes must come from our own geometry, and addresses
-//! that an agent reports may only be used inside that same target.
+//! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that
+//! an agent reports must only be used inside the same target.
 #![warn(missing_docs)]
 
 mod counts;

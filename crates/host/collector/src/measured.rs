@@ -11,7 +11,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds what was counted elsewhere, over the same time.
+    /// Adds counts from elsewhere, over the same time.
     pub fn add(&mut self, other: &Measured) {
         let (one, more) = (self.reading, other.reading);
         self.reading = Reading {
@@ -24,7 +24,7 @@ impl Measured {
         }
     }
 
-    /// Subtracts what was counted before.
+    /// Subtracts earlier counts.
     pub fn since(&mut self, earlier: &Measured) {
         self.reading = self.reading.since(earlier.reading);
         if let (Some(times), Some(earlier)) = (&mut self.times, &earlier.times) {
@@ -32,7 +32,7 @@ impl Measured {
         }
     }
 
-    /// Returns it as a part of an event.
+    /// Returns the part of an event with this key.
     pub fn part(&self, key: &str) -> CountPart {
         let mut part = CountPart::new(key, self.reading.count);
         if let Some(ends) = self.reading.ends {

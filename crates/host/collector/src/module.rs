@@ -24,18 +24,16 @@ use crate::request::Error;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
-    /// Its symbols and layout.
     pub image: Image,
-    /// Its executable sections, each read when it is first used.
+    /// Its executable sections, each read at its first use.
     code: Content,
-    /// Where its debug files are.
+    /// Opens its debug files.
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
     /// How a function's return address is read, by its link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
     /// The open file, which the kernel's uprobes need.
     pub file: Rc<File>,
-    /// The file's identity.
     pub key: FileKey,
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
@@ -49,20 +47,18 @@ const FIRST_OF_LIBC: &str = "__libc_start_main";
 /// The mark that every Go program contains, in a section of this name.
 const GO: &[u8] = b"\xff Go buildinf:";
 const GO_SECTION: &str = ".go.buildinfo";
-/// Without a section, the mark is searched in this many first bytes of each writable segment.
+/// Without that section, this many first bytes of each writable segment are searched.
 const MOST_SEARCHED: u64 = 1 << 20;
 
 /// The identity of a mapped file: device and inode in `/proc/PID/maps`.
 pub type FileKey = (u32, u32, u64);
 
-/// Returns the identity of a mapping's file.
 pub fn key_of(mapping: &Mapping) -> FileKey {
     (mapping.dev.major, mapping.dev.minor, mapping.inode)
 }
 
 /// A file mapped into one process.
 pub struct Module {
-    /// The file.
     pub object: Rc<Object>,
     /// Its name in resolved specs.
     pub name: String,
@@ -72,11 +68,10 @@ pub struct Module {
     pub bias: u64,
     /// Its executable mappings.
     pub text: Vec<Range<u64>>,
-    /// Whether it is the program itself.
     pub is_program: bool,
 }
 
-/// Parsed files by device and inode, so that each is read once a run.
+/// Parsed files by device and inode, so that a run reads each once.
 #[derive(Default)]
 pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
@@ -115,7 +110,6 @@ impl Object {
         })
     }
 
-    /// Returns whether it is a Go program.
     pub fn is_go(&self) -> bool {
         *self.is_go.get_or_init(|| self.has_mark_of_go().is_some())
     }
@@ -135,13 +129,13 @@ impl Object {
             .then_some(())
     }
 
-    /// Returns the file's content, to be read again, because none of it is kept.
+    /// Returns the file's content, which is read again each time, because none is kept.
     fn content(&self) -> Option<Content> {
         content(Rc::clone(&self.file)).ok()
     }
 
-    /// Returns the link-time address from which on a statically linked program's functions are the
-    /// C library's, because linkers put these after all others.
+    /// Returns the link-time address of a statically linked program's first C library function.
+    /// Linkers put the C library last, so all later functions are its own.
     pub fn linked_libc(&self) -> Option<u64> {
         let is_first = |function: &&Function| {
             let mut names = function.names.iter();
@@ -159,7 +153,7 @@ impl Object {
         sections.filter_map(|section| Some((section.start, self.code_section(section)?)))
     }
 
-    /// Returns the functions whose code contains these bytes, wherever an instruction begins.
+    /// Returns the functions whose code contains these bytes, which need not begin an instruction.
     pub fn functions_with<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a Function> {
         let sections = self.code_sections();
         let found = sections.flat_map(move |(start, code)| {
@@ -183,21 +177,21 @@ impl Object {
         self.ports.get_or_init(look).clone()
     }
 
-    /// Calls `ask` with its variables.
+    /// Calls `ask` with the file's variables.
     pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.variables(&content, &self.source, ask)
     }
 
-    /// Calls `ask` with the sources of its instructions.
+    /// Calls `ask` with the source lines of the file's instructions.
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// Returns in how many places a function was inlined, according to debug information; for a
-    /// library only that in its own file, because users wait for the answer, and reading the debug
-    /// file of a C library takes longer than many programs run.
+    /// Returns in how many places a function was inlined, according to debug information. A
+    /// library's separate debug file is not read, because users wait for the answer, and that of a
+    /// C library takes longer than many programs run.
     pub fn inlined_places(&self, function: &Function, is_program: bool) -> u32 {
         let source: &dyn DebugSource = match is_program {
             true => &self.source,
@@ -211,14 +205,13 @@ impl Object {
         places.get(&function.address).copied().unwrap_or(0)
     }
 
-    /// Returns its unwind table.
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));
         self.unwind_table
             .get_or_init(|| compile().unwrap_or_default())
     }
 
-    /// Returns the function's bytes and those up to the next one, at `bias`.
+    /// Returns a function's bytes and those up to the next function, at `bias`.
     pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
         let layout = self.image.layout();
         let section = layout
@@ -265,15 +258,14 @@ impl Object {
 }
 
 impl Module {
-    /// Returns whether it is a Go program.
     pub fn is_go(&self) -> bool {
         self.is_program && self.object.is_go()
     }
 
     /// Returns the program and its libraries, as its own loader would map them, for a command that
-    /// has not called exec yet. Their load addresses are not known.
+    /// has not called exec yet. Their load addresses are made up.
     pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
-        // The name that it is started by, even if that is a link.
+        // The name by which the program is started, even if that is a link.
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
@@ -312,10 +304,10 @@ impl Module {
     }
 }
 
-/// The distance of made-up load addresses, so that no two libraries' functions have the same one.
+/// The distance between made-up load addresses, so that no two libraries overlap.
 const LIBRARY_APART: u64 = 1 << 40;
 
-/// Returns what the loader would map, as ldd(1) asks it.
+/// Returns the libraries that the loader would map, asked as ldd(1) does.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
     let mut list = std::process::Command::new(loader);
     list.arg("--list").arg(program);
@@ -335,8 +327,7 @@ fn listed_path(line: &[u8]) -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Takes files that were read before a command began, if they are mapped now; returns how many
-    /// are.
+    /// Adopts files that were read before a command began and are mapped now. Returns their number.
     pub fn adopt(&mut self, before: &[Module], maps: &[Mapping]) -> usize {
         let here = |module: &&Module| {
             let path = module.path.canonicalize().ok();
@@ -366,7 +357,7 @@ impl Cache {
             .filter(|mapping| mapping.perms.exec && mapping.inode != 0)
         {
             let Some(path) = mapping.file() else { continue };
-            // Our code must not be probed, because it runs on each hit.
+            // Our own code must not be probed, because it runs on each hit.
             if is_ours(path) {
                 continue;
             }
@@ -397,7 +388,7 @@ impl Cache {
     }
 }
 
-/// Returns the name of a module. The program's is the one that it was started by, because its user
+/// Returns a module's name. The program's is the one by which it was started, because its user
 /// knows that: Debian's redis-server is a link to redis-check-rdb.
 fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
     let base = path
@@ -411,7 +402,6 @@ fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> St
     }
 }
 
-/// Returns whether the process was started under this name.
 pub fn started_as(process: Process, name: &str) -> bool {
     let first = process
         .command_line()
@@ -425,7 +415,6 @@ pub fn started_as(process: Process, name: &str) -> bool {
     })
 }
 
-/// Returns the load bias by which this mapping shows the image.
 fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
     let end = mapping.offset + (mapping.end - mapping.start);
     let segments = image.layout().segments.iter();

@@ -38,19 +38,16 @@ pub use standard::{Extent, standard_rows};
 pub use unseen::{blocks_signals, replaces_block};
 pub use wrappers::{is_of_libc, wrappers};
 
-/// A site to arm, and whether the agent knows it already.
 pub struct PlannedSite {
-    /// The site.
     pub site: Site,
-    /// How it is patched.
     pub strategy: Strategy,
     /// What must be written first, and where; empty if the agent already has it.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// It is in the agent's table from an earlier session.
+    /// Whether the agent's table has it from an earlier session.
     pub known: bool,
     /// The address after the system call that it hooks; 0 for none.
     pub behind: u64,
-    /// The table has other sites at its address, any of which may be the current one.
+    /// The agent's table has other sites at its address, any of which may be the current one.
     pub has_others: bool,
     /// The address of the return addresses that its trampoline keeps, or 0.
     pub callers: u64,
@@ -59,23 +56,21 @@ pub struct PlannedSite {
 }
 
 impl PlannedSite {
-    /// Returns whether its arenas were mapped: they are none of the `lost` ones.
+    /// Returns whether its arenas were mapped; those at the bases in `lost` were not.
     pub fn has_room(&self, lost: &[u64]) -> bool {
         let at = [self.site.trampoline, self.callers].map(arena::base);
         !at.iter().any(|base| lost.contains(base))
     }
 }
 
-/// The plan for one process.
 #[derive(Default)]
 pub struct Plan {
     /// The address ranges to map for new arenas.
     pub ranges: Vec<Range<u64>>,
-    /// The new arenas.
     pub arenas: Vec<Arena>,
     /// All callers' arenas.
     pub callers: Vec<CallerArena>,
-    /// The bases of those that must be mapped.
+    /// The bases of callers' arenas that must be mapped.
     pub new_callers: Vec<u64>,
     /// The agent's own hooks.
     pub hooks: Vec<PlannedSite>,
@@ -83,15 +78,13 @@ pub struct Plan {
     pub restorer: Option<u64>,
     /// The function by which each intercepted unwinder reports the address of a frame.
     pub unwinders: Vec<u64>,
-    /// The sites for contended locks.
     pub locks: Locks,
     /// For each probe its site, or why it has none.
     pub probes: Vec<Result<PlannedSite, String>>,
 }
 
-/// What the planner must know of a process.
+/// The state of a process that the planner reads.
 pub struct Ground<'a> {
-    /// Its mappings.
     pub maps: &'a [Mapping],
     /// Sites that the agent has, from earlier sessions and from this one.
     pub known: &'a [Site],
@@ -99,15 +92,12 @@ pub struct Ground<'a> {
     pub mapped: Vec<Range<u64>>,
     /// The callers' arenas of this session.
     pub callers: &'a [CallerArena],
-    /// The slots of this session's functions.
     pub rows: &'a Rows,
-    /// The shape of threads' slabs.
     pub geometry: Geometry,
     /// The first slot that a probe may have.
     pub first_slot: u32,
     /// The unwinders that already have a number.
     pub unwinders: &'a [u64],
-    /// Calls are followed.
     pub follows: bool,
     /// Contended locks are watched.
     pub locks: bool,
@@ -115,9 +105,7 @@ pub struct Ground<'a> {
     pub hold: Option<u64>,
     /// The function that the loader calls when its list of libraries changes, if it must be hooked.
     pub changed: Option<u64>,
-    /// The addresses of the agent's entries.
     pub abi: Abi,
-    /// Which hits count.
     pub hits: Hits,
     /// The %fs offset of [`tiptoe_wire::tls::RECALL`].
     pub recall: i32,
@@ -126,7 +114,7 @@ pub struct Ground<'a> {
 struct Draft<'a> {
     planner: Planner,
     ground: &'a Ground<'a>,
-    /// By address, the latest last.
+    /// The agent's sites by address, the latest last.
     known: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
     /// The number of the next probe that follows calls; numbers are never reused.
@@ -189,15 +177,15 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
 }
 
 impl Plan {
-    /// Returns the callers' arenas that are mapped, if the `lost` arenas are not.
+    /// Returns the callers' arenas without the `lost` ones, which could not be mapped.
     pub fn callers_but(&self, lost: &[u64]) -> Vec<CallerArena> {
         let mut callers = self.callers.clone();
         callers.retain(|arena| !lost.contains(&arena.base));
         callers
     }
 
-    /// Returns the code that gets mappings of its own before it is patched, if only these sites will
-    /// be.
+    /// Returns the code that gets mappings of its own before it is patched, for the sites that
+    /// `will_be`.
     pub fn apart(&self, maps: &[Mapping], will_be: impl Fn(&Site) -> bool) -> Vec<Range<u64>> {
         let own = self.hooks.iter().chain(&self.locks.sites);
         let all = own.chain(self.probes.iter().flatten());
@@ -231,7 +219,7 @@ pub fn is_libc(module: &Module) -> bool {
         || name.starts_with("libpthread")
 }
 
-/// Returns whether a module belongs to the runtime of C or C++, so that its callers are users.
+/// Returns whether a module belongs to the runtime of C or C++. Its callers count as the user's.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     let is = |name: &&str| module.name.starts_with(name);
@@ -259,23 +247,23 @@ impl Draft<'_> {
         known.rev().copied()
     }
 
-    /// Returns the latest of them that is wanted. So an attach reuses what any earlier one left,
-    /// and a process has no more trampolines than different ones were ever requested.
+    /// Returns the latest site at an address that is `wanted`. Because an attach reuses what any
+    /// earlier one left, a process has no more trampolines than different ones were ever requested.
     fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(again(site, has_others))
     }
 
-    /// Returns it only if the site's original bytes are unchanged, so that it is the same library
-    /// as then.
+    /// As [`Draft::again_at`], but the site's original bytes must be unchanged, because another
+    /// library may have been mapped there since.
     fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.again_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
     }
 
-    /// Plans a probe; one whose calls cannot be followed counts their entries.
+    /// Plans a probe. If its calls cannot be followed, only their entries are counted.
     fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, String> {
         match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
@@ -294,8 +282,8 @@ impl Draft<'_> {
         let code = code.ok_or("no code is known there")?;
         let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
         if probe.function.is_cold {
-            // The function is entered here by a jump from its middle, so that any register may be
-            // live.
+            // A cold part is entered by a jump from the middle of its function, so any register may
+            // be live.
             shape = shape.preserving_everything();
         }
         let whole = Hits {
@@ -357,7 +345,6 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the address to which signal handlers return in a C library.
 fn restorer(libc: &Module) -> Option<u64> {
     let mut functions = libc.object.image.functions().iter();
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
@@ -390,13 +377,14 @@ fn body_hash(body: &Body) -> u32 {
         Body::Gate { .. } => "gate".to_owned(),
         other => format!("{other:?}"),
     };
-    // FNV-1a, because a later tiptoe of the same protocol must compute the same.
+    // FNV-1a, because any later tiptoe of the same protocol must compute the same hash.
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)
     })
 }
 
-/// Returns a trampoline, its unwind information, and the index entry by which unwinders find that.
+/// Returns what to write for a patch: the trampoline, its unwind information, and the index entry
+/// by which unwinders find the latter.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
     let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![

@@ -7,7 +7,7 @@ use crate::module::FileKey;
 use crate::planner::Follow;
 use crate::resolve::Probe;
 
-/// A place in a file, and what is recorded there.
+/// An address in a file, and what is recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeRow {
     file: FileKey,
@@ -16,7 +16,6 @@ pub struct ProbeRow {
 }
 
 impl ProbeRow {
-    /// Returns the row of a probe.
     pub fn of(probe: &Probe) -> ProbeRow {
         ProbeRow {
             file: probe.object.key,
@@ -34,7 +33,6 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Returns the slot of a row, if it has one.
     pub fn slot(&self, row: &ProbeRow) -> Option<u32> {
         self.slots.get(row).copied()
     }
@@ -44,7 +42,7 @@ impl Rows {
         self.taken.contains(&slot)
     }
 
-    /// Gives a row its slot; returns `true` if it had none.
+    /// Assigns a slot to a row; returns `true` if the row had none.
     pub fn insert(&mut self, row: ProbeRow, slot: u32) -> bool {
         self.taken.insert(slot);
         self.slots.insert(row, slot).is_none()

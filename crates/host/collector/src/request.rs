@@ -18,43 +18,42 @@ pub struct Request {
     pub agent: &'static [u8],
     /// The events, each in the event grammar.
     pub specs: Vec<String>,
-    /// Which hits count; if `None`, all.
+    /// Which hits count; all if `None`.
     pub filter: Option<Filter>,
     /// The target.
     pub target: RequestTarget,
-    /// Which side counts.
+    /// Whether the agent or the kernel counts.
     pub via: Via,
     /// What counts are split by.
     pub by: Option<By>,
     /// Whether calls are timed from their entry to their return.
     pub latency: bool,
-    /// Whether each call is recorded, and reported while the trace runs.
+    /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
     /// Whether waits for contended locks are watched, and what they are split by.
     pub locks: Option<ByLock>,
     /// The lock whose hold times are measured: a variable, or an address.
     pub hold: Option<String>,
-    /// Events, by perf's names, to charge to the scopes that the program enters, if their costs are
-    /// reported.
+    /// Events, by perf's names, to charge to the program's scopes, if their costs are reported.
     pub scopes: Option<Vec<String>>,
     /// Count only calls longer than this, if calls are timed.
     pub slower_ns: Option<u64>,
     /// Count only calls below this function, on the same thread; in the event grammar.
     pub under: Option<String>,
-    /// How long to trace; if `None`, until the target ends or `stop` is set.
+    /// How long to trace; until the target ends or `stop` is set if `None`.
     pub duration: Option<Duration>,
     /// How long to wait before the events are enabled.
     pub delay: Option<Duration>,
-    /// The interval at which the observer gets the counts since the last time.
+    /// The interval at which the observer gets the counts since its last report.
     pub interval: Option<Duration>,
     /// How much of the target's CPU time tracing may take.
     pub budget: Budget,
-    /// Patch even if a rule says that the kernel should count.
+    /// Patch even where a rule says that the kernel should count.
     pub force: bool,
     /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
     /// Set by the caller, besides `stop`, to a signal for a started command, which would otherwise
-    /// continue after its trace.
+    /// continue after the trace.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -87,7 +86,7 @@ pub enum By {
 pub enum Budget {
     /// All of it: nothing is sampled, counts are exact.
     Off,
-    /// This many percent.
+    /// A limit in percent.
     Percent(f64),
 }
 
@@ -101,28 +100,28 @@ impl Budget {
     }
 }
 
-/// Gets reports while the driver runs.
+/// Receives reports while the driver runs.
 pub trait Observer {
-    /// An interval has passed.
+    /// Receives a past interval.
     fn interval(&mut self, interval: &Interval);
-    /// Calls that were recorded since the last time, in the order of their beginning.
+    /// Receives the calls recorded since the last report, in the order of their beginning.
     fn calls(&mut self, calls: &[Call<'_>]);
-    /// Accesses to watched variables since the last time, in their order.
+    /// Receives the accesses to watched variables since the last report, in their order.
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
-    /// An interval of counting has passed.
+    /// Receives the counts of a past interval.
     fn counts(&mut self, _counts: &Counts) {}
-    /// Returns whether it wants calls at all; otherwise they are only read and counted.
+    /// Returns whether calls must be reported; otherwise they are only read and counted.
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Returns whether it wants to know now what the run has counted. It is asked at each turn of the driver's loop, so
-    /// the answer must be cheap and mostly `false`.
+    /// Returns whether to report the progress now. The driver asks in each turn of its loop, so the
+    /// answer must be cheap and mostly `false`.
     fn wants_progress(&mut self) -> bool {
         false
     }
-    /// What the run has counted so far.
+    /// Receives what the run has counted so far.
     fn progress(&mut self, _progress: &Progress) {}
-    /// A note for the user to see now, as one sentence.
+    /// Receives a note for the user to see now, as one sentence.
     fn note(&mut self, note: &str);
 }
 
@@ -131,7 +130,7 @@ pub trait Observer {
 pub struct Progress {
     /// The number of hits, waits or accesses.
     pub hits: u64,
-    /// What they cost; `None` while the price of a hit is not known.
+    /// The cost of these hits; `None` while the price of a hit is unknown.
     pub cost: Option<Cost>,
 }
 
@@ -144,7 +143,7 @@ pub struct Outcome {
     pub exit_status: Option<i32>,
 }
 
-/// Why a run failed. It must have left nothing in the target.
+/// Why a run failed. A failed run must have left nothing in the target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error("{what}")]
@@ -154,7 +153,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error of one sentence.
+    /// Returns an error of one sentence.
     pub fn new(what: impl Into<String>) -> Error {
         Error {
             what: what.into(),
@@ -171,7 +170,7 @@ impl Error {
         }
     }
 
-    /// Returns what the user can do about it.
+    /// Returns the hint.
     pub fn hint(&self) -> Option<String> {
         self.hint.clone()
     }
@@ -194,7 +193,7 @@ from!(
     tiptoe_attach::AttachError
 );
 
-/// Adds to the hint for a thread's number that rows may be by thread.
+/// Adds to the hint about a thread's number that rows may be grouped by thread.
 pub fn by_thread(error: tiptoe_attach::AttachError) -> Error {
     let is_thread = matches!(error, tiptoe_attach::AttachError::IsThread { .. });
     let mut error = Error::from(error);

@@ -26,24 +26,21 @@ mod readers;
 
 pub use gate::below;
 
-/// One place to count at, in one process.
+/// One instruction to probe, in one process.
 #[derive(Clone)]
 pub struct Probe {
     /// The resolved spec, such as `uprobe:redis-server:dictFind`.
     pub event: String,
     /// Other names of the same code.
     pub names: Vec<String>,
-    /// Remarks for the reader, each a few words.
+    /// Remarks for the user, each a few words.
     pub notes: Vec<String>,
-    /// The file.
     pub object: Rc<Object>,
     /// The difference between a run-time and a link-time address.
     pub bias: u64,
-    /// The function.
     pub function: Function,
-    /// The offset from its first byte.
+    /// The offset from the function's first byte.
     pub offset: u64,
-    /// What is recorded of each hit.
     pub follow: Follow,
 }
 
@@ -58,7 +55,7 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns the probe if only its entries are counted, which may be at a later instruction.
+    /// Returns the probe for counting entries only, which may be at a later instruction.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);
@@ -75,16 +72,14 @@ impl Probe {
     }
 }
 
-/// The result of resolving specs.
 #[derive(Default)]
 pub struct Resolution {
     /// The probes, one for each place.
     pub probes: Vec<Probe>,
-    /// IFUNCs whose choice is known only inside the target.
+    /// IFUNCs, whose choice is known only inside the target.
     pub ifuncs: Vec<Probe>,
     /// Matched functions that cannot be probed: the spec and the reason.
     pub refused: Vec<(String, String)>,
-    /// Notes for the user.
     pub notes: Vec<String>,
     /// The specs that matched something.
     pub met: Vec<String>,
@@ -93,7 +88,8 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// Returns what can be recorded of one more function.
+    /// Returns what to record of one more function. Times by value are limited, because they need
+    /// much room.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -107,7 +103,7 @@ impl Resolution {
     }
 }
 
-/// Resolves all specs against a process's modules; `entries` says what is recorded of entries. With
+/// Resolves all specs against a process's modules; `entries` is what to record of entries. With
 /// `wait`, a spec that matches nothing is no error if a later library may match it.
 pub fn resolve(
     specs: &[String],
@@ -173,7 +169,7 @@ fn resolve_all(
     }
 }
 
-/// Finds what a spec means; fails if it matches nothing.
+/// Adds the matches of a spec; fails if it matches nothing.
 fn find(
     resolved: &mut Resolution,
     seen: &mut SeenAddresses,
@@ -207,7 +203,7 @@ fn find(
     }
 }
 
-/// Parses a spec and refuses kinds that are not supported yet.
+/// Parses a spec, and refuses kinds and options that are not supported.
 pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     let spec = Spec::parse(text)
         .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
@@ -226,8 +222,8 @@ pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     Ok(spec)
 }
 
-/// Returns the other readings of a spec, for one that matches nothing as it is read first: another
-/// colon may separate the binary, or all colons may belong to the function's name.
+/// Returns the other readings of a spec that matches nothing in its first one: another colon may
+/// separate the binary, or all colons may belong to the function's name.
 fn other_readings(text: &str) -> impl Iterator<Item = Spec<'_>> {
     let others = Spec::readings(text).skip(1).flatten();
     others.filter(|spec| spec.options.is_empty())
@@ -272,10 +268,10 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-/// The places that have a probe, with the kind of its event.
+/// The addresses that have a probe, with the kinds of their events.
 type SeenAddresses = BTreeMap<u64, Kind>;
 
-/// Returns why the file of a mapped binary cannot be read.
+/// Returns why the file of a mapped binary cannot be read; `None` if it can.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
     let mut files = maps.iter().filter(|mapping| mapping.perms.exec);
@@ -349,8 +345,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// Returns whether a mapping lacks the probe's place, which another mapping of its file has. Node.js
-/// maps some pages of its text a second time, at addresses of their own.
+/// Returns whether a mapping lacks the probe's address, but another mapping of its file has it.
+/// Node.js maps some pages of its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
     let has = |module: &Module| {
         let place = probe.place_in_file().wrapping_add(module.bias);
@@ -375,7 +371,7 @@ fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<String> 
     }
 }
 
-/// Returns why a function has only one of its two events; `kind` is that of the other.
+/// Returns why a function has only one of its two events, given the `kind` of the other.
 fn twice(kind: Kind) -> String {
     format!(
         "`{kind}:` counts the same function, which has one event (`uretprobe:` alone also reports how many calls \
@@ -400,7 +396,7 @@ fn note_stripped(resolved: &mut Resolution, spec: &Spec, module: &Module) {
     }
 }
 
-/// Returns a note that a file was read in part.
+/// Returns a note if a file was read only in part.
 fn cut(module: &Module) -> Option<String> {
     let path = module.path.display();
     module.object.image.is_cut().then(|| {
@@ -422,9 +418,9 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. Other libraries may be
-/// closed and opened again while the program runs, and a spec must name a library to be probed
-/// there again.
+/// Returns libc if a name without a binary means a function of libc alone. A function of another
+/// library needs a spec that names the library: otherwise it would not be probed again after the
+/// program closed and reopened the library.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -437,7 +433,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns where a function is that was searched only in the program.
+/// Returns a hint that names the modules with this function, because only the program was searched.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -455,8 +451,8 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
     (!specs.is_empty()).then(|| format!("there is {}", specs.join(", ")))
 }
 
-/// Returns a spec to be pasted into a shell; it must be quoted, because the program chose the names
-/// of its libraries.
+/// Returns a spec to be pasted into a shell. It must be quoted, because the program chose its
+/// libraries' names.
 fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }
@@ -469,7 +465,7 @@ fn stripped(module: &Module) -> Option<String> {
     hint.flatten().map(|hint| one_line(&hint))
 }
 
-/// Returns the problem, and the first remedy.
+/// Returns the first two lines of a hint: the problem and the first remedy.
 fn one_line(hint: &str) -> String {
     hint.lines()
         .take(2)
@@ -478,7 +474,6 @@ fn one_line(hint: &str) -> String {
         .replace("hint: ", "")
 }
 
-/// Makes the error of a binary that is not mapped.
 pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {
     if let Some(why) = unreadable(binary, process) {
         return Error::new(format!("cannot read {why}"));

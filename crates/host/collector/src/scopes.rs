@@ -1,6 +1,6 @@
-//! Reads scopes of a program from its agent's words: their names, and the time in them.
+//! Reads scopes of a program from its agent's words: their names, and the time spent in them.
 //!
-//! The target may have written anything: a name must be escaped as names of threads are, and no
+//! The target may have written anything. So a scope's name must be escaped like a thread's, and no
 //! number may be relied on.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,11 @@ use tiptoe_wire::scopes::{NODES, NodeTotals, OTHERS, RESUMED, node, spent};
 
 use crate::counts::plain;
 
-/// The name of what is done in no scope.
+/// The name for time outside all scopes.
 pub const OUTSIDE: &str = "(no scope)";
 /// The name of scopes for which there was no room.
 pub const NO_ROOM: &str = "(other scopes)";
 
-/// The nodes that have names.
 #[derive(Debug, Default)]
 pub struct Tree(BTreeMap<u32, String>);
 
@@ -41,7 +40,7 @@ impl Tree {
         Tree(names)
     }
 
-    /// Returns the name of a node, within its parents: `checkout/payment`.
+    /// Returns the path of a node through its parents: `checkout/payment`.
     pub fn name(&self, number: u64) -> String {
         let named = u32::try_from(number).ok();
         match number {
@@ -54,12 +53,12 @@ impl Tree {
     }
 }
 
-/// The sums of a scope, over threads.
+/// The sums of a scope over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// How often it was entered.
+    /// How often threads entered it.
     pub entries: u64,
-    /// Ticks in it, without those in its inner scopes.
+    /// Ticks in it, without those in inner scopes.
     pub ticks: u64,
 }
 
@@ -72,8 +71,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Adds a thread's words. `is_in` is the node that it is in now and the ticks since then, which
-    /// are not charged yet.
+    /// Adds a thread's words. `is_in` has the thread's present node, and the ticks since it was
+    /// entered, which the words do not contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
@@ -89,13 +88,12 @@ impl Sums {
         }
     }
 
-    /// Returns how often threads entered a scope or returned to one, and left it again.
+    /// Returns how often threads entered a scope or returned to one; each time they also left it.
     pub fn visits(&self) -> u64 {
         let entries = self.nodes.values().map(|scope| scope.entries);
         entries.fold(self.resumed, u64::saturating_add)
     }
 
-    /// Returns each node and its sums.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Scope)> {
         self.nodes.iter().map(|(number, sum)| (*number, *sum))
     }

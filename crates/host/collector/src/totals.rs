@@ -11,7 +11,7 @@ use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
 
-/// The assumed time between two hits of a function with many callers, if hits were not counted.
+/// The assumed time between two hits of a function with many callers, if hits are not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
 
 /// One event over all processes.
@@ -23,15 +23,14 @@ pub struct Total {
     /// How the kernel executes the instruction, if it counts.
     pub step: Step,
     pub names: Vec<String>,
-    /// Other remarks on it.
+    /// Further remarks for the user.
     pub remarks: Vec<String>,
-    /// How many functions of one process have its name.
+    /// The most functions of this name in one process.
     pub bearers: u64,
     pub parts: BTreeMap<String, Measured>,
 }
 
 impl Total {
-    /// Makes an empty total of a counter's event.
     fn of(counter: &Counter) -> Total {
         let (via, trap, follow, step) = match counter.source {
             Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
@@ -61,12 +60,11 @@ impl Total {
     }
 }
 
-/// All events over all processes.
 #[derive(Default)]
 pub struct Events {
     pub order: Vec<String>,
     pub by_name: BTreeMap<String, Total>,
-    /// The functions below which they were counted.
+    /// The functions whose calls must enclose a hit (`--under`).
     pub gates: BTreeMap<String, Total>,
 }
 
@@ -92,7 +90,7 @@ impl Events {
             let fresh = fresh.filter(|note| !total.remarks.contains(note));
             let fresh: Vec<String> = fresh.cloned().collect();
             total.remarks.extend(fresh);
-            // Two places with the same name count together.
+            // Functions of the same name count together.
             if let Some(all) = reads.all.get(index) {
                 total.all.add(all);
             }
@@ -102,7 +100,7 @@ impl Events {
         }
     }
 
-    /// Subtracts what was counted before.
+    /// Subtracts earlier counts.
     pub fn since(&mut self, before: &Events) {
         for (name, earlier) in &before.by_name {
             let Some(total) = self.by_name.get_mut(name) else {
@@ -135,15 +133,15 @@ impl Events {
 pub struct Prices {
     pub costs: UnitCosts,
     pub filtered: bool,
-    /// Whether some hits do not count for another reason.
+    /// Whether some hits do not count because of `--under`.
     pub under: bool,
     /// CPU time that the target used.
     pub cpu_ns: u64,
 }
 
 impl Prices {
-    /// Returns the cost of a hit that does not count, if there are such hits. Their number is not
-    /// counted.
+    /// Returns the cost of a hit that does not count; `None` if all hits count. The number of such
+    /// hits is unknown.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.trap);
         let cost = if traps_only {
@@ -154,7 +152,6 @@ impl Prices {
         (self.filtered || self.under).then_some(cost)
     }
 
-    /// Returns the cost of all hits of an event.
     pub fn of(&self, total: &Total) -> Cost {
         let hits = total.all.reading.hits();
         let unpaid = total.all.reading.only_counted();
@@ -167,7 +164,7 @@ impl Prices {
         match (total.via, total.trap) {
             (Via::Kernel, _) => self.costs.kernel.of(total.step),
             (_, true) => self.costs.trap,
-            // A hit that passes does what a rejected one does, and counts.
+            // A hit that passes the filter costs what a rejected one does, and its count.
             _ if self.filtered && total.follow != Follow::Gate => {
                 self.followed(total.follow, self.costs.filtered.at(gap_ns))
             }
@@ -187,7 +184,7 @@ impl Prices {
         }
     }
 
-    /// Returns the average time from one hit to the next, if known.
+    /// Returns the average time between two hits; infinite if unknown.
     fn gap_ns(&self, hits: u64) -> f64 {
         match (self.cpu_ns, hits) {
             (0, _) | (_, 0) => f64::INFINITY,
@@ -195,7 +192,7 @@ impl Prices {
         }
     }
 
-    /// Returns the part of a sum of costs that is not more than all CPU time: 1, if all of it is.
+    /// Returns the part of a sum of costs that fits the CPU time: 1 if all of it does.
     pub fn payable_part(&self, costs: Cost) -> f64 {
         match costs.ns > 0.0 {
             true => self.sum(costs).ns / costs.ns,
@@ -203,7 +200,7 @@ impl Prices {
         }
     }
 
-    /// Returns the sum of costs, which is never more than all CPU time.
+    /// Returns the sum of costs, limited to all CPU time.
     pub fn sum(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
             0 => costs,

@@ -58,13 +58,9 @@ const TOGGLES: u64 = 1000;
 
 /// How one probe counts.
 pub struct Counter {
-    /// The event's resolved spec.
     pub event: String,
-    /// Other names of the same place.
     pub names: Vec<String>,
-    /// Remarks for the reader, each a few words.
     pub notes: Vec<String>,
-    /// Where its count is stored.
     pub source: Source,
 }
 
@@ -73,62 +69,56 @@ pub struct Counter {
 pub enum Source {
     /// In the slabs, at this slot. The site is patched with a permanent trap or with a jump.
     Agent {
-        /// The slot.
         slot: u32,
         /// Every hit raises SIGTRAP.
         trap: bool,
         /// Which words follow the slot.
         follow: Follow,
     },
-    /// In the kernel.
     Kernel(KernelUprobe),
 }
 
-/// A uprobe of the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KernelUprobe {
-    /// Its index in the set.
     pub index: usize,
     /// How the kernel executes the instruction there, which decides its price.
     pub step: Step,
 }
 
-/// One traced process.
 pub struct Tracee {
     /// The process, with the agent in it.
     pub target: Attached,
-    /// The program that it ran when it was attached, so that an exec is noticed.
+    /// The program that it ran when it was attached, so that an exec can be detected.
     program: RunningProgram,
     /// What is counted.
     pub counters: Vec<Counter>,
-    /// The functions below which hits count, if the request has `--under`.
+    /// The functions that must enclose a hit, if the request has `--under`.
     pub gates: Vec<Counter>,
     /// What is not counted: the event and the reason.
     pub refused: Vec<(String, String)>,
-    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Why the agent did not enter, if it was to.
+    /// Why the agent did not enter, if it should have.
     left_out: Option<String>,
     /// When counting began.
     pub since: Instant,
-    /// Its CPU time before the start of what is reported.
+    /// Its CPU time before the reported time began.
     early_cpu: Duration,
     kernel: Option<UprobeSet>,
     /// Keeps the cost of the kernel's probes within the budget.
     throttle: Option<throttle::Throttle>,
-    /// At least one of them was closed for a while.
+    /// Whether any of the kernel's probes was ever closed to keep the budget.
     is_throttled: bool,
     agent_thread: Option<u32>,
-    /// The signals that the agent owns, and where threads' masks of them are recorded.
+    /// The signals that the agent owns, and where it records the threads that block them.
     masks: Option<Masks>,
-    /// Set if no trap byte may be written in the process.
+    /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
     quiet: Option<guards::Quiet>,
     /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<String>>,
     /// Why the agent was asked to leave, or left by itself.
     left: Cell<Option<LeaveReason>>,
     confinement: confined::Confinement,
-    /// The armed sites without hooks, parallel to the first of `counters`.
+    /// The armed sites except hooks. Site N belongs to counter N.
     sites: Vec<Site>,
     /// The file of each of these sites.
     files: Vec<FileKey>,
@@ -136,22 +126,18 @@ pub struct Tracee {
     later: PlanState,
     /// The addresses of the agent's hooks.
     hooks: Vec<u64>,
-    /// Measures how often its traps are hit.
+    /// Measures how often the agent's traps are hit.
     meters: RefCell<meter::Meters>,
     is_end_reported: Cell<bool>,
-    /// The budget of followed calls.
     purse: Option<budget::Purse>,
     /// Decides how many waits for locks are timed.
     thinning: Option<thinned::Thinning>,
-    /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
-    /// Its contended locks.
     watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
-    /// Charges events to scopes.
     charging: Option<Scopes>,
-    /// What its forks copy of tiptoe's memory, as of the last look.
+    /// The part of tiptoe's memory that its forks copy, as of the last look.
     copied: RefCell<Option<CopiedMemory>>,
     /// How often `look_at_copied` was called.
     looks: Cell<u32>,
@@ -199,15 +185,14 @@ impl Tracee {
         }
     }
 
-    /// Returns why threads may block signals without passing a hook, if they may: see
-    /// [`planner::blocks_signals`].
+    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
+    /// `None` if they cannot.
     fn unseen(&self, modules: &[Module]) -> Option<&str> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
             .as_deref()
     }
 
-    /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid)?;
         process_kind::check(process)?;
@@ -239,14 +224,14 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor, or counts it as the kernel does
-    /// if the agent fails.
+    /// Takes over a command that waits in the agent's constructor. If the agent fails, the kernel
+    /// counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = target.process;
         let mut tracee = Tracee::new(target);
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
-            // On failure the agent keeps the name that it was loaded by.
+            // On failure the agent keeps the name under which it was loaded.
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
         }
         let modules = cache.modules(process, &maps)?;
@@ -264,20 +249,22 @@ impl Tracee {
         }
         tracee.later.waiting = waiting;
         if plan.locks {
-            // The command may have ended before tiptoe runs again, and then nothing could name its locks.
+            // The command may have ended before tiptoe runs again. Then nothing could name its
+            // locks.
             tracee.look_for_names(cache)?;
         }
         plan.go_on(tracee.target.counted())?;
         tracee.since = Instant::now();
-        // With breakpoints the command must not run yet, because the variables are not found yet.
+        // With breakpoints the command must not run yet, because the variables are still to be
+        // found.
         if !plan.breakpoints {
             tracee.target.release()?;
         }
         Ok(tracee)
     }
 
-    /// Counts through the kernel, either on request or because the agent cannot enter for the
-    /// reason `left_out`; `subject` begins the note of that reason.
+    /// Counts through the kernel, either on request or because the agent cannot enter, for the
+    /// reason `left_out`. `subject` begins the note with that reason.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
@@ -294,7 +281,7 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Records why the agent does not enter; a trace of functions has a note that says so.
+    /// Records why the agent does not enter, with a note for the user unless locks are watched.
     fn leave_out(&mut self, plan: &Plan, subject: &str, reason: &str) {
         self.left_out = Some(reason.to_owned());
         let note = || format!("{subject}traced by the kernel: {reason}");
@@ -348,30 +335,32 @@ impl Tracee {
         if plan.locks && self.target.link.is_none() {
             self.watch_in_kernel(plan, modules)?;
         }
-        // Calls are recorded while others are still being patched. None may be earlier than the start.
+        // Calls are recorded while other probes are still being patched, and none may be earlier
+        // than the start.
         self.since = if plan.record { before } else { Instant::now() };
         self.target.mark();
         Ok(())
     }
 
-    /// Starts the time and the CPU time of what is reported, which may be later than those of the budget.
+    /// Starts the reported time and CPU time, which may be later than the budget's.
     pub fn start_clock(&mut self, since: Instant) {
         self.since = since;
         self.early_cpu = self.target.fetch_cpu_time();
     }
 
-    /// Returns the CPU time that the process used since the start of what is reported.
+    /// Returns the CPU time that the process used in the reported time.
     pub fn reported_cpu_time(&self) -> Duration {
         self.target.fetch_cpu_time().saturating_sub(self.early_cpu)
     }
 
-    /// Before the last reading, makes the agent count the open calls of ended threads as left.
+    /// Makes the agent count the open calls of ended threads as left. Must be called before the
+    /// last reading.
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.target.link
             && self.follows()
             && !(self.left.get().is_some() || self.target.has_ended() || self.has_execed())
         {
-            // On failure those calls stay counted as inside.
+            // On failure these calls stay counted as inside.
             let _ = link.bury();
         }
     }
@@ -401,7 +390,7 @@ impl Tracee {
                 let detached = link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
                     if masks.map(still).is_none_or(|done| done.is_err()) {
-                        // Threads that cannot be stopped do not get their blocked signals back.
+                        // Threads cannot be stopped, so their blocked signals are not restored.
                         settle();
                     }
                 });

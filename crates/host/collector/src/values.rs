@@ -8,7 +8,7 @@ use tiptoe_wire::values::{WIDTH, decode};
 
 use crate::counts::add_calls;
 
-/// The most values of one event to keep, however many a target makes up.
+/// The most values to keep of one event, because a target may make up any number.
 const MOST: usize = 1 << 16;
 
 /// The values that all threads recorded of one event.
@@ -16,7 +16,7 @@ const MOST: usize = 1 << 16;
 pub struct Values(BTreeMap<u64, u64>);
 
 impl Values {
-    /// Adds what one thread recorded, in the words of its probe; later words are ignored.
+    /// Adds the words of one thread's probe; later words are ignored.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..WIDTH as usize).unwrap_or(words);
         for (value, hits) in decode(own) {
@@ -27,7 +27,6 @@ impl Values {
         }
     }
 
-    /// Returns each value and its hits.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(value, hits)| (*value, *hits))
     }
@@ -45,13 +44,13 @@ impl Values {
 /// The most values of one event with times of their own.
 const MOST_TIMED: usize = 1 << 12;
 
-/// The calls of all threads by value, `None` for unknown ones: the words of
+/// The calls of all threads by value, `None` for unknown values. The words are those of
 /// [`tiptoe_wire::calls::words`].
 #[derive(Clone, Debug, Default)]
 pub struct TimedValues(BTreeMap<Option<u64>, Vec<u64>>);
 
 impl TimedValues {
-    /// Adds one thread's calls, in the words of its probe; later words are ignored.
+    /// Adds the words of one thread's probe; later words are ignored.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..timed_values::WIDTH as usize).unwrap_or(words);
         for (value, set) in timed_values::decode(own) {
@@ -62,12 +61,11 @@ impl TimedValues {
         }
     }
 
-    /// Returns each value and the words of its calls.
     pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, &[u64])> {
         self.0.iter().map(|(value, words)| (*value, &words[..]))
     }
 
-    /// Returns the words of all calls together.
+    /// Returns the sums of all calls' words.
     pub fn all(&self) -> Vec<u64> {
         let mut all = vec![0; words::ALL as usize];
         self.0.values().for_each(|words| add_calls(&mut all, words));
@@ -102,8 +100,8 @@ mod tests {
             let first = timed_values::set(0, number);
             all[(first + words::CALLS) as usize] = *calls;
             all[(first + words::LONGEST) as usize] = *longest;
-            // The pending duration of the last call; the first call counted a pending value that
-            // did not exist.
+            // The duration of the last call is still pending; the first call counted a pending
+            // value that did not exist.
             all[(first + words::PENDING) as usize] = *value;
             all[(first + words::DURATIONS) as usize] = 1;
             let key = u32::from(number - timed_values::FIRST) + timed_values::KEYS;

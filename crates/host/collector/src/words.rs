@@ -3,7 +3,7 @@
 use tiptoe_session::Dropped;
 use tiptoe_sys::host::Process;
 
-/// The most items of a list to name; the rest are only counted.
+/// The most items of a list to name.
 const FEW: usize = 8;
 
 /// Formats a count of a thing: `1 hit`, `2 hits`.
@@ -21,7 +21,7 @@ pub fn few(all: &[String]) -> String {
     }
 }
 
-/// Names the first of some processes, by id and name, and the number of the others.
+/// Names the first processes of a list, by id and name, and the number of the others.
 pub fn few_processes(pids: &[u32]) -> String {
     let name = |pid: u32| Process::new(pid).and_then(Process::comm);
     let words = |pid: &u32| format!("{pid} {}", name(*pid).unwrap_or_default());
@@ -32,7 +32,7 @@ pub fn few_processes(pids: &[u32]) -> String {
     few(&all)
 }
 
-/// Returns the reasons for which anything was dropped.
+/// Returns the reasons for which hits were dropped.
 pub fn dropped<const N: usize>(reasons: [(u64, &str); N]) -> Vec<Dropped> {
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
     some.map(|(count, reason)| Dropped {

@@ -1,9 +1,9 @@
-//! Which pages of a file's code get a mapping of their own, so that forks copy less.
+//! Which pages of a file's code get mappings of their own, so that forks copy less.
 //!
-//! A fork skips the page tables of a file's mapping in which no page is written: the child reads them from the file when
-//! it needs them. With one patched page in a mapping it copies the entries of all pages that are there, and the child's
-//! end removes them again. So patched pages that are close to each other are one mapping, and the others stay the
-//! file's.
+//! A fork copies no page-table entries of a file's mapping in which no page was written, because
+//! the child can read the pages from the file. One patched page makes the fork copy the entries of
+//! all resident pages of its mapping, and the child's end removes them again. So patched pages
+//! close to each other become one mapping, and the others keep the file's.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 
 const PAGE: u64 = 4096;
-/// The most unpatched pages between two patched ones of one mapping. Copying the entry of a page takes a fork about
-/// 0.1 us with the child's end, if the page is there, and two more mappings take it 3 us.
+/// The most unpatched pages between two patched ones of one mapping. A fork and the
+/// child's end spend about 0.1 us on a resident page's entry, and 3 us on two more mappings.
 const MOST_BETWEEN: u64 = 40;
 
-/// Returns the ranges that get mappings of their own, given the mappings of a process and the sites to be patched.
+/// Returns the ranges that get mappings of their own.
 pub(super) fn ranges<'a>(
     maps: &[Mapping],
     sites: impl Iterator<Item = &'a Site>,
@@ -34,7 +34,7 @@ fn pages_of(site: &Site) -> Range<u64> {
     site.address & !(PAGE - 1)..(last & !(PAGE - 1)) + PAGE
 }
 
-/// Returns the ranges within a mapping; none if that would be all of it.
+/// Returns the ranges within a mapping; none if they would be all of it.
 fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
     let far = MOST_BETWEEN * PAGE;
     let first = pages.partition_point(|range| range.start < mapping.start);
@@ -47,7 +47,7 @@ fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
             _ => found.push(range.clone()),
         }
     }
-    // What would be left at either end is as short as what may be between two.
+    // A short rest at either end is joined, as a short gap is.
     if let Some(first) = found.first_mut().filter(|f| f.start - mapping.start <= far) {
         first.start = mapping.start;
     }

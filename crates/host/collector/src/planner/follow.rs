@@ -6,8 +6,8 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed by value.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters of a thread whose calls are timed by value. A function has 226 KB of them; a
-/// thread touches only what it needs, but all threads' are mapped.
+/// The most counters that each thread has for calls timed by value. A function has 226 KB of them;
+/// a thread touches only those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
 // Room must be left for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
@@ -18,7 +18,7 @@ pub enum Follow {
     /// Its count.
     #[default]
     No,
-    /// Its count, again when the call returns.
+    /// Its count, and that of returns.
     Returns,
     /// Its count and duration.
     Times,
@@ -33,12 +33,10 @@ pub enum Follow {
 }
 
 impl Follow {
-    /// Returns whether calls are followed to their return.
     pub fn is_followed(self) -> bool {
         !matches!(self, Follow::No | Follow::Values | Follow::Record)
     }
 
-    /// Returns whether calls are timed.
     pub fn is_timed(self) -> bool {
         matches!(self, Follow::Times | Follow::TimedValues)
     }
@@ -63,12 +61,12 @@ impl Follow {
         }
     }
 
-    /// Returns how many counters this many probes have.
+    /// Returns how many counters a number of probes has.
     pub fn room(self, probes: u32) -> u32 {
         self.within(probes.saturating_mul(self.width()))
     }
 
-    /// Limits the number of these counters.
+    /// Limits a number of counters to what threads can have.
     pub fn within(self, counters: u32) -> u32 {
         match self {
             Follow::TimedValues => counters.min(MOST_TIMED_VALUES),

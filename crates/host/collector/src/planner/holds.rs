@@ -1,5 +1,5 @@
-//! The functions of the C library that take a lock and release it, for the one lock whose holds are
-//! timed. The trampoline compares its address.
+//! The functions of the C library that take and release locks. Their trampolines compare the lock
+//! with the one whose holds are timed.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, Strategy, shape, transfers};
@@ -10,7 +10,6 @@ use tiptoe_wire::futex::hold::{FREES, GIVES, LEAVES, SPINS, TAKES, TRIES};
 use super::{Draft, Locks, PlannedSite, body_hash, is_libc, planned};
 use crate::module::Module;
 
-/// The functions, with their effect.
 const FUNCTIONS: [(&str, i32); 22] = [
     ("pthread_mutex_lock", TAKES),
     ("pthread_mutex_trylock", TRIES),
@@ -38,7 +37,7 @@ const FUNCTIONS: [(&str, i32); 22] = [
 
 /// The bytes on the stack at a function's entry.
 const RETURN_ADDRESS: u32 = 8;
-/// A function of at most this size may only jump to another one.
+/// A function of at most this many bytes may be only a jump to another one.
 const SMALL: usize = 16;
 
 /// Returns a function's effect on a lock.
@@ -48,7 +47,6 @@ fn turn_of(function: &Function) -> Option<i32> {
     found.map(|(_, turn)| *turn)
 }
 
-/// Returns the body of a function's patch.
 fn body(turn: i32, lock: u64) -> Option<Body> {
     let is_lock = Comparison {
         arg: u8::from(turn == LEAVES),
@@ -113,7 +111,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the function to which a small one jumps at its end, with the same caller.
+/// Returns the function to which a small one jumps at its end, so that both return to the same
+/// caller.
 fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
     let code = module.object.code(function, module.bias)?;
     let jumps = transfers(&code).into_iter();

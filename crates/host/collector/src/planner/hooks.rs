@@ -1,4 +1,4 @@
-//! The system calls that the agent must see first.
+//! Hooks of system calls that the agent must see before the kernel.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use tiptoe_wire::Site;
 use super::{Draft, Locks, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
-/// System calls that the agent must see first, so that the program finds its signals and namespaces
-/// as they would be without us. Grouped by effect.
+/// System calls that the agent must see before the kernel, so that the program finds its signals
+/// and namespaces as they would be without tiptoe. Grouped by effect.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -27,11 +27,12 @@ const HOOKED: &[u32] = &[
     158, // arch_prctl: changes the thread-local block
 ];
 
-/// Those that it must see in other code, too: they copy, replace or trace a process, change what
-/// threads may do, or lock memory. Hooks of the others read records that only libc is known to pass.
+/// The calls of [`HOOKED`] that are hooked outside the C library as well: they copy, replace or
+/// trace a process, change what threads may do, or lock memory. Hooks of the others read records
+/// that only libc is known to pass.
 const HOOKED_EVERYWHERE: &[u32] = &[56, 57, 58, 59, 101, 151, 157, 158, 272, 308, 317, 322, 435];
 
-/// The instruction's bytes.
+/// The bytes of the instruction `syscall`.
 pub(super) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Draft<'_> {
@@ -112,9 +113,9 @@ fn numbers() -> [u64; 8] {
     numbers
 }
 
-/// Extends a function without a name, whose length is that of its unwind information. In clone3
-/// that ends between `mov $NUMBER,%eax` and the `syscall`, because after the call it would be wrong
-/// for the child.
+/// Extends a function that ends before its `syscall`. A function without a name has the length of
+/// its unwind information, and clone3's ends before the `syscall`, because that information
+/// would be wrong for the child afterwards.
 fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {
@@ -127,7 +128,7 @@ fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     }
 }
 
-/// Returns whether bytes contain one of these numbers, as an immediate, and a `syscall` at all.
+/// Returns whether code contains a `syscall` and one of these numbers as an immediate.
 fn may_call(bytes: &[u8], numbers: &[u32]) -> bool {
     let mut four = bytes
         .windows(4)
@@ -140,7 +141,7 @@ fn may_call(bytes: &[u8], numbers: &[u32]) -> bool {
 mod tests {
     use super::*;
 
-    /// A hook is before a call, and relies on the call being at that place.
+    /// A hook runs before a call, and relies on the call being at that place.
     #[test]
     fn what_is_hooked_is_never_made_elsewhere() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));

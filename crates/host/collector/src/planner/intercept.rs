@@ -1,4 +1,4 @@
-//! The functions that the agent must see so that unwinders know our code.
+//! Hooks of the functions that unwind or leave calls, so that unwinders know our code.
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
@@ -19,14 +19,13 @@ const LASTING: &[(&str, u32)] = &[
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
     ("_Unwind_ForcedUnwind", intercepted::FORCED),
 ];
-/// Functions that leave calls, which matters only with a gate.
+/// Functions that leave calls without returning, which matters only with a gate.
 const LEAVING: &[(&str, u32)] = &[
     ("longjmp", intercepted::JUMP),
     ("__longjmp_chk", intercepted::JUMP),
     ("_Unwind_SetIP", intercepted::LAND),
 ];
 
-/// Returns whether the agent intercepts a function of this name.
 pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
@@ -37,8 +36,8 @@ pub(super) fn stays(body: &Body) -> bool {
 }
 
 impl Draft<'_> {
-    /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. If no
-    /// calls are followed, no hook stays after the session.
+    /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. A hook
+    /// may stay after the session only if calls are followed.
     pub(super) fn interceptions(&mut self, modules: &[Module], follows: bool, plan: &mut Plan) {
         let leaving = if self.ground.hits.under { LEAVING } else { &[] };
         for module in modules {
@@ -61,8 +60,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the hook of a function. A lasting hook may have been unmapped with its library: then
-    /// it is patched again.
+    /// Plans the hook of a function. A lasting hook may have been unmapped with its library, and is
+    /// then patched again.
     pub(super) fn interception(
         &mut self,
         module: &Module,
@@ -82,7 +81,8 @@ impl Draft<'_> {
     }
 }
 
-/// Numbers an unwinder, and records the unwinder's own function that the agent calls there.
+/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if it
+/// lacks that function.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

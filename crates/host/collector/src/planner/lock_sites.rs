@@ -1,5 +1,5 @@
-//! The sites where threads wait for locks: the futex calls of the C library, and of other code that
-//! makes such calls itself.
+//! The sites where threads wait for locks: futex calls of the C library, and of other code that
+//! makes them itself.
 
 use std::ops::Range;
 
@@ -20,23 +20,22 @@ const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 pub struct Locks {
     /// Sites before futex calls and after them.
     pub sites: Vec<PlannedSite>,
-    /// The beginning of each call, and its system call.
+    /// For each call, the addresses of its beginning and of its system call.
     pub calls: Vec<(u64, u64)>,
     /// Calls that cannot be seen, each with the reason.
     pub left_out: Vec<(String, String)>,
-    /// What is missing of other calls, in words.
+    /// Calls that are recorded in part, each with what is missing.
     pub in_part: Vec<(String, String)>,
 }
 
 /// The futex calls of one module.
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Possible beginnings of calls that take an unknown path.
+    /// Where cancellable calls may begin that are none of the sites.
     unknown: Vec<u64>,
 }
 
 impl Calls {
-    /// Finds them.
     pub(super) fn of(module: &Module) -> Calls {
         let (mut sites, mut unknown) = (Vec::new(), Vec::new());
         let functions = module.object.image.functions();
@@ -65,7 +64,7 @@ impl Calls {
     }
 }
 
-/// Returns how to step to the caller before a call and after it; unknown unless both are known.
+/// Returns the unwind rules before a call and after it; both are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let behind = site.behind.as_ref().map_or(front, Shape::site);
@@ -77,7 +76,6 @@ fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     }
 }
 
-/// Names an address in one of these modules.
 pub fn name_of(modules: &[Module], address: u64) -> String {
     let mut modules = modules.iter();
     match modules.find(|m| m.text.iter().any(|text| text.contains(&address))) {
@@ -102,7 +100,6 @@ fn name(module: &Module, address: u64) -> String {
     }
 }
 
-/// The prefix of all functions of a rwlock.
 const RWLOCK: &str = "pthread_rwlock_";
 
 fn is_rwlocks(function: &Function) -> bool {
@@ -128,7 +125,6 @@ pub fn rwlocks(module: &Module) -> Option<Range<u64>> {
 }
 
 impl Draft<'_> {
-    /// Plans the sites of the futex calls of all modules.
     pub(super) fn locks(&mut self, modules: &[Module], locks: &mut Locks) {
         for module in modules {
             let calls = Calls::of(module);
@@ -146,8 +142,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the site after a call first, because it must undo what the site before it records.
-    /// Returns the notice of the latter.
+    /// Plans the site after a call first, because it must undo what the site before the call
+    /// records. Returns the notice of the site before the call.
     fn notice(&mut self, module: &Module, site: &FutexSite, locks: &mut Locks) -> Notice {
         let [front, behind] = rules_around(module, site).map(Rule::bits);
         let shape = site.behind.as_ref();

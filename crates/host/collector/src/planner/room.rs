@@ -15,11 +15,11 @@ const STACK_ROOM: u64 = 128 << 20;
 /// The room below mappings that is used last, because the kernel puts the program's next mappings
 /// there.
 const NEXT_ROOM: u64 = 256 << 20;
-/// The end of a process's own addresses: the kernel maps nothing between this one and its vsyscall
-/// page.
+/// The end of a process's own addresses: the kernel maps nothing between this address and its
+/// vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Returns where arenas may be. Of those that exist, only this session's can be written.
+/// Returns where arenas may be. Of the existing ones, only this session's can be written.
 pub(super) fn space(ground: &Ground) -> Space {
     let [seed] = random::words();
     let mut arenas = arenas_of(ground.known);
@@ -38,10 +38,10 @@ pub(super) fn space(ground: &Ground) -> Space {
     }
 }
 
-/// Returns the gaps between mappings, where arenas may be. A range into which the program may map
-/// something before an arena is mapped is the last resort: the range into which the heap grows, and
-/// where the kernel puts new mappings. That is the highest gap between mappings that is long
-/// enough, from its end downwards. The room below a stack is never used.
+/// Returns the gaps between mappings, where arenas may be. The last resort is where the program may
+/// map something before the arena is mapped: where the heap grows, and where the kernel puts new
+/// mappings, which is the highest gap that is long enough, from its end downwards. The room below a
+/// stack is never used.
 fn gaps(maps: &[Mapping]) -> Space {
     let mut space = Space::default();
     let mut end = 0x1_0000;
@@ -74,8 +74,8 @@ fn gaps(maps: &[Mapping]) -> Space {
     space
 }
 
-/// Returns whether the heap begins after this mapping: the last of the program's own, which is the
-/// first file in the list, if there is no heap yet.
+/// Returns whether the heap begins after this mapping. If there is no heap yet, it will begin after
+/// the program's last mapping; the program is the first file in the list.
 fn is_program_end(maps: &[Mapping], mapping: &Mapping) -> bool {
     let has_heap = maps
         .iter()

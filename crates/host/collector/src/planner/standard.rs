@@ -1,5 +1,5 @@
-//! The functions of a standard library, because a walk from a wait to the user's call site goes
-//! through them. Most were compiled into the program or into a user's library.
+//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's
+//! call site must pass. Most were compiled into the program or into a user's library.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use tiptoe_symbol::Function;
 use super::{is_libc, is_runtime};
 use crate::module::Module;
 
-/// If not all such functions have room, those whose names contain one of these words are kept,
-/// because they may wait.
+/// Without room for all functions, those whose names contain one of these words are kept, because
+/// they may wait.
 const MAY_WAIT: [&str; 20] = [
     "wait",
     "notify",
@@ -34,17 +34,16 @@ const MAY_WAIT: [&str; 20] = [
     "join",
 ];
 
-/// Which of these functions.
+/// Which functions of a standard library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All of them.
     All,
     /// Those that may wait, by their names.
     MayWait,
 }
 
-/// Returns these functions of a module, sorted: all functions of a C++ standard library itself,
-/// none of libc.
+/// Returns a module's functions of a standard library, sorted: all functions of a C++ standard
+/// library itself, none of libc.
 fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &Function> {
     let functions = match is_libc(module) || module.is_go() {
         true => &[],
@@ -59,7 +58,8 @@ fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &
     std::iter::from_fn(move || functions.find(|f| is_all || f.is_of_standard_library()))
 }
 
-/// Returns their unwind rows, and the link-time addresses from the first to the last; `None` if there are none.
+/// Returns the unwind rows of [`standard_functions`], and the link-time addresses from the first to
+/// the last; `None` if there are none.
 pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range<u64>)> {
     let mut end = 0;
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -74,8 +74,8 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns the return addresses of their calls, at most `most`: those of functions that may wait
-/// first.
+/// Returns at most `most` return addresses in [`standard_functions`], first those in functions that
+/// may wait.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {
         standard_functions(module, extent).filter_map(|f| module.object.code(f, module.bias))

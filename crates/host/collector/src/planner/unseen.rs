@@ -1,4 +1,4 @@
-//! Finds what the agent cannot see of a program: system calls and instructions outside the C library that change
+//! Finds what the agent cannot see: system calls and instructions outside the C library that change
 //! what the agent relies on.
 
 use tiptoe_patch::{FunctionCode, may_change_masks, may_replace_block};
@@ -11,8 +11,8 @@ use crate::module::Module;
 const WRFSBASE: &[u8] = &[0x0f, 0xae];
 
 /// Returns the first function that may block signals without passing a hook, in words that follow
-/// "because". A trap byte would kill such a thread. So only sites that never contain one may be
-/// patched in this program, and the rest is left to the kernel.
+/// "because". A trap byte would kill a thread that blocks its signal, so in this program only sites
+/// that never contain one may be patched. The kernel counts the rest.
 pub fn blocks_signals(modules: &[Module]) -> Option<String> {
     let name = find(modules, &SYSCALL, may_change_masks)?;
     Some(format!(
@@ -22,7 +22,7 @@ pub fn blocks_signals(modules: &[Module]) -> Option<String> {
 
 /// Returns why the agent must not enter, if a function may give its thread another thread-local
 /// block without passing a hook. Trampolines find a thread's counters by that block, so they would
-/// write to memory of the program.
+/// write to the program's memory.
 pub fn replaces_block(modules: &[Module]) -> Option<String> {
     let name = [WRFSBASE, &SYSCALL]
         .into_iter()
@@ -47,8 +47,8 @@ fn find(
     })
 }
 
-/// Returns whether a module's system calls are neither the C library's nor the loader's. The loader makes those
-/// that matter before the program starts, or in a program that is about to end.
+/// Returns whether a module's system calls are neither the C library's nor the loader's. The loader
+/// makes those that matter before the program starts, or in a program about to end.
 pub fn makes_own_calls(module: &&Module) -> bool {
     !is_libc(module) && !module.name.starts_with("ld-linux")
 }

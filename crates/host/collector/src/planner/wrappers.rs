@@ -1,7 +1,6 @@
 //! The functions between a futex call and its user, for the kernel's programs, which search for the
-//! user's call site. These are functions of the C library and of Go's runtime, and those of the
-//! standard libraries of C++ and Rust that were compiled in. Functions of a C library that was
-//! linked into the program count as well.
+//! user's call site. They belong to the C library, also one linked into the program, to Go's
+//! runtime, or to the standard libraries of C++ and Rust that were compiled in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +14,11 @@ use super::lock_sites::Calls;
 use super::standard::standard_returns;
 use crate::module::Module;
 
-/// The most return addresses.
+/// The most return addresses of a module.
 const MOST: usize = 3000;
 /// Go's one function that makes futex calls, which has no frame.
 const GO_FUTEX: [&str; 2] = ["runtime.futex", "runtime.futex.abi0"];
-/// Prefixes of the names of its callers that do nothing but wait.
+/// Prefixes of the names of [`GO_FUTEX`]'s callers that do nothing but wait.
 const GO_WRAPPERS: [&str; 6] = [
     "runtime.futex",
     "runtime.note",
@@ -71,7 +70,7 @@ fn is_mangled(name: &str) -> bool {
 }
 
 /// Returns link-time addresses at which a thread may be, or to which it may return, during a futex
-/// call of such a function, and where the frame of that function's caller begins.
+/// call of a wrapper, and where the frame of the wrapper's caller begins.
 pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     if module.is_go() {
         return of_go(module);
@@ -128,7 +127,7 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// Returns the return addresses of a module's calls that lead to one of these functions, if the
+/// Returns the return addresses of a module's calls that lead to the functions of `level`, if the
 /// callers are `inner` ones, nearest first.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
@@ -157,8 +156,8 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call, but nothing that may set its number, which the
-/// caller then sets.
+/// Returns whether code contains a system call, but nothing that may set its number: its caller
+/// does.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];
@@ -167,7 +166,7 @@ fn makes_any_call(code: &[u8]) -> bool {
     pairs.any(|two| two == [0x0f, 0x05]) && known.next().is_none() && !code.contains(&MOV_EAX)
 }
 
-/// Go's functions keep the frame pointer.
+/// As [`wrappers`], for Go, whose functions keep the frame pointer.
 fn of_go(module: &Module) -> Vec<(u64, Depth)> {
     let functions = module.object.image.functions();
     let begins = |index: usize, with: &[&str]| {

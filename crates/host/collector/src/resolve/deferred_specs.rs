@@ -1,4 +1,4 @@
-//! Specs that may match libraries which are not loaded yet.
+//! Specs that may match libraries not loaded yet.
 
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
@@ -8,8 +8,8 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
 
-/// Returns whether any spec may match a library that is loaded later. Libraries that a command was
-/// started with are never closed.
+/// Returns whether any spec may match a library that is loaded later. If tiptoe `started` the
+/// command, its present libraries are never closed and loaded again.
 pub fn may_come_later(
     specs: &[String],
     process: Process,
@@ -42,7 +42,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// Returns what the specs match in newly loaded libraries; a spec that matches nothing is no error.
+/// Returns what the specs match in newly loaded libraries. A spec that matches nothing is no error.
 pub fn later(
     specs: &[String],
     entries: Follow,

@@ -35,18 +35,19 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     }
 }
 
-/// How far a function's calls can be followed.
+/// What a function's calls allow.
 pub enum Limit {
-    /// To its return.
+    /// Calls can be followed to their return.
     None,
-    /// Its entries alone.
+    /// Only entries can be counted, with the reason.
     Entries(&'static str),
-    /// Not at all.
+    /// Not even entries can be counted, with the reason.
     Nothing(&'static str),
 }
 
 impl Limit {
-    /// Returns what of a wish is possible; `None` if nothing is, with the reason among the refused.
+    /// Returns the possible part of a wish; `None` if there is none. Adds the reason to `refused`
+    /// unless all is possible.
     pub fn of_wish(
         self,
         follow: Follow,
@@ -66,18 +67,18 @@ impl Limit {
     }
 }
 
-/// What limits the functions of a module.
+/// What restricts the functions of a module.
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
-    /// Unwinders, and functions that they call, which may be given their caller's frame: link-time
-    /// addresses.
+    /// Link-time addresses of unwinders and of functions that they call, which may get their
+    /// caller's frame.
     unwinders: HashSet<u64>,
     is_described: OnceCell<bool>,
 }
 
 impl<'m> Limits<'m> {
-    /// Searches the functions of a module, one of `modules`.
+    /// Finds the unwinders of a module, one of `modules`.
     pub fn new(module: &'m Module, modules: &'m [Module]) -> Limits<'m> {
         let mut unwinders = HashSet::new();
         let all = module.object.image.functions().iter();
@@ -95,7 +96,6 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns how far this function can be followed.
     pub fn of(&self, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
@@ -117,7 +117,7 @@ impl<'m> Limits<'m> {
         why.map_or(Limit::None, Limit::Entries)
     }
 
-    /// Returns why a function may not begin with its return address on top of the stack. For
+    /// Returns why a function may be entered without its return address on top of the stack. For
     /// example, the linkage table enters the loader's resolver with two more words there.
     fn is_entered_otherwise(&self, function: &Function) -> Option<&'static str> {
         let rule = self.module.object.unwind_table().rule(function.address);
@@ -131,8 +131,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns whether most of the module's functions have unwind information. If the program was
-    /// built without it, its absence says nothing about a function.
+    /// Returns whether most of the module's functions have unwind information. Otherwise the module
+    /// was built without it, and a missing rule says nothing about a function.
     fn is_described(&self) -> bool {
         *self.is_described.get_or_init(|| {
             let object = &self.module.object;
@@ -144,7 +144,7 @@ impl<'m> Limits<'m> {
     }
 }
 
-/// Returns whether a function begins by leaving its stack (`mov %rbx,%rsp`), as does the one to
+/// Returns whether a function begins by leaving its stack (`mov %rbx,%rsp`), as does the code to
 /// which the first function of a ucontext returns.
 fn begins_elsewhere(module: &Module, function: &Function) -> bool {
     let code = module.object.code(function, 0);

@@ -1,4 +1,4 @@
-//! Resolves the function below which hits must be.
+//! Resolves the gate: the function whose calls must enclose a hit.
 
 use tiptoe_sys::host::procfs::Process;
 
@@ -7,8 +7,8 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
 
-/// Returns the resolved probes, with the function that opens their gate. That function itself
-/// cannot be counted, because one patch does one thing.
+/// Returns the resolved probes and the gate. The gate's function cannot be counted, because one
+/// patch does one thing.
 pub fn below(
     mut resolved: Resolution,
     function: &str,

@@ -1,4 +1,4 @@
-//! Chooses the name under which a function is counted, so that no two functions have the same.
+//! Chooses the names under which functions are counted, so that no two have the same.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use tiptoe_symbol::Function;
 
 /// Returns the names of functions that one spec matched in one file. Functions that share a name
 /// (overloads, an old version of a symbol) get a longer name or another symbol, if it is unique. An
-/// IFUNC keeps its name, because it is called by it.
+/// IFUNC keeps the name by which programs call it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()
@@ -45,7 +45,7 @@ pub fn event(kind: Kind, module: &str, name: &str, offset: u64) -> String {
     }
 }
 
-/// Returns its symbols without the displayed one.
+/// Returns a function's symbols without the displayed one.
 pub fn others(function: &Function, shown: &str) -> Vec<String> {
     let symbols = || function.names.iter().map(|name| name.to_string());
     match symbols().any(|symbol| symbol == shown) {
@@ -55,7 +55,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
     }
 }
 
-/// An overload that was requested with its parameters keeps them.
+/// Returns the displayed name, with parameters if the request had them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),
@@ -63,7 +63,7 @@ fn short(spec: &Spec, function: &Function) -> String {
     }
 }
 
-/// Returns its other possible names, the best first.
+/// Returns a function's other possible names, the best first.
 fn longer(function: &Function) -> Vec<String> {
     if function.is_ifunc {
         return Vec::new();

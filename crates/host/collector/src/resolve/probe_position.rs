@@ -1,7 +1,7 @@
 //! Checks where a probe may be: on an instruction of a known function.
 //!
-//! A trap or a jump inside an instruction changes what the program computes, so every place must be
-//! checked here, before the agent or the kernel gets it.
+//! A trap or a jump inside an instruction changes what the program computes, so every position must
+//! be checked here before the agent or the kernel gets it.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,8 @@ use tiptoe_symbol::{Function, Image, Machine, Source};
 
 use crate::module::Object;
 
-/// Returns the function to which a place belongs, and the offset from its first byte.
-///
-/// A bare address in the middle of a function is an offset into that function.
+/// Returns the function that contains a position, and the offset from the function's first byte. A
+/// bare address in the middle of a function becomes an offset.
 pub fn home<'a>(
     image: &'a Image,
     function: Cow<'a, Function>,
@@ -27,8 +26,8 @@ pub fn home<'a>(
     (Cow::Borrowed(home), offset.saturating_add(behind))
 }
 
-/// Returns the offset from a function's first byte at which each call is counted once: a Go
-/// function begins again if its stack is too small.
+/// Returns the offset at which each call is counted once: a Go function begins again if its stack
+/// is too small.
 pub fn counted_at(object: &Object, function: &Function) -> u64 {
     let code = object.code(function, 0).filter(|_| object.is_go());
     let behind = code.and_then(|code| behind_stack_check(&code));

@@ -1,11 +1,11 @@
-//! Finds functions whose return address is read: by themselves, by one that they jump to, or by one
-//! that they call.
+//! Finds functions whose return address is read: by themselves, by a function that they jump to, or
+//! by one that they call.
 //!
-//! While a function is followed, its return address is that of a thunk, which `dladdr` does not
-//! know. So its calls are only counted if its instructions, or those of the functions that it leads
-//! to, read that word (`tiptoe_patch::return_reads`). A jump or call through a linkage table is
-//! resolved by name, in every file that the process has mapped. Functions that are reached through
-//! a pointer are not checked.
+//! While a function is followed, its return address is a thunk's, which `dladdr` does not know. So
+//! a function's calls are only counted if its instructions read that word
+//! (`tiptoe_patch::return_reads`), or those of functions that it leads to. A jump or call through a
+//! linkage table is resolved by name, in all files that the process has mapped. Functions reached
+//! through a pointer are not checked.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,18 +24,16 @@ type FunctionAddress = (usize, u64);
 /// The most functions to check because others jump to them.
 const MOST_JUMPS: usize = 64;
 
-/// The functions that were read so far.
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
-    /// The functions to which a module's words lead.
+    /// For each word of a module, the functions whose address it may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
-    /// The names for which the loader fills a module's words.
+    /// For each module, the names by which the loader fills its words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 
 impl<'m> Readers<'m> {
-    /// Starts with no function read.
     pub fn new(modules: &'m [Module]) -> Readers<'m> {
         Readers {
             modules,
@@ -45,7 +43,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns how a function's return address is read; `None` if it is not.
+    /// Returns how a function's return address is read, which is why it cannot be followed; `None`
+    /// if it is not read.
     pub fn why(&self, module: &Module, function: &Function) -> Option<&'static str> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);
@@ -67,8 +66,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns whether any of the functions to which a module's calls or jumps lead reads one of
-    /// these levels: by itself, or by one that it jumps to.
+    /// Returns whether any function to which a module's calls or jumps lead reads one of these
+    /// levels, by itself or in a function that it jumps to.
     fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
         let mut seen = Vec::new();
         for to in first {
@@ -129,8 +128,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions whose address a module's word may hold: those of the name that the
-    /// loader looks up for it.
+    /// Returns the functions whose address a module's word may contain: those with the name that
+    /// the loader looks up for it.
     fn behind(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();
@@ -156,14 +155,13 @@ impl<'m> Readers<'m> {
     }
 }
 
-/// Returns whether the code under a function's name is known, and the agent does not show it its
-/// true return address.
+/// Returns whether a function's code is known and its return address is not restored by the agent.
 fn is_left_alone(function: &&Function) -> bool {
     let intercepted = function.names.iter().any(|name| is_intercepted(name));
     !function.is_ifunc && !intercepted
 }
 
-/// Returns the CFA in the patcher's form.
+/// Returns the canonical frame address in the patcher's form.
 fn cfa(rule: Rule) -> Option<Cfa> {
     if rule == Rule::OUTERMOST {
         return Some(Cfa::Nowhere);

@@ -22,19 +22,19 @@ use crate::probe_slots::ProbeRow;
 use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
 
-/// The most callers of a followed function, on average.
+/// The thunks made for each followed function: one for each caller, on average.
 const CALLERS: usize = 16;
-/// How many lists of threads to read for the agent's thread.
+/// How many times the threads are listed in search of the agent's.
 const LISTS: usize = 20;
-/// How often to map arenas elsewhere if the program mapped something there first.
+/// How many times arenas are planned, if the program has mapped something in their place.
 const TRIES: u32 = 5;
-/// How long an agent may take to send its hello.
+/// The longest time until an agent sends its hello.
 pub(super) const GREETING: Duration = Duration::from_secs(5);
 
 impl Tracee {
-    /// Maps arenas, callers' arenas too, and returns the bases of those that could not be mapped.
+    /// Maps arenas and callers' arenas; returns the bases of those that could not be mapped.
     pub(super) fn map_arenas(&self, link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
-        // The gaps between arenas would be a part of an address space that is limited.
+        // The gaps between arenas would use up a limited address space.
         let outcomes = match address_space(self.target.process) {
             Some(_) => vec![false; plan.ranges.len()],
             None => link.map_code(&plan.ranges)?,
@@ -62,7 +62,7 @@ impl Tracee {
         Ok(lost)
     }
 
-    /// Arms hooks and probes; returns the probes that the agent cannot take.
+    /// Arms hooks and probes; returns the probes that the agent cannot count.
     pub(super) fn arm(
         &mut self,
         link: &Link,
@@ -79,7 +79,7 @@ impl Tracee {
             })
         })?;
         link.is_in(self.target.process, self.program);
-        // While threads start and end, a list of them may lack some.
+        // A list that is read while threads start and end may lack some.
         let agent = || agent_thread(self.target.process, link.data().thread());
         self.agent_thread = (0..LISTS).find_map(|_| agent());
         self.check_confined()?;
@@ -108,7 +108,7 @@ impl Tracee {
                 self.later.callers = planned.callers_but(&lost);
                 break (planned, lost);
             }
-            // The program mapped something there after its maps were read.
+            // The program has mapped something there since its maps were read.
             maps = self.target.process.maps()?;
         };
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
@@ -134,7 +134,7 @@ impl Tracee {
             let locks = std::mem::take(&mut planned.locks);
             self.watch_locks(link, plan, locks, (&armed, &lost), modules)?;
         }
-        // Must be before the first probe, so that every library that is loaded from then on is
+        // Must be before the first probe, so that every library that is loaded afterwards is
         // reported.
         if let Some((record, _)) = record {
             let initial = modules.iter();
@@ -151,8 +151,8 @@ impl Tracee {
         self.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
-    /// Fails if the agent's thread has rights left. It must give them up before its hello, and must
-    /// not stay if it could not, because any thread of the program can write its stack.
+    /// Fails if the agent's thread still has rights. It must give them up before its hello, or
+    /// leave, because any thread of the program can write its stack.
     fn check_confined(&self) -> Result<(), Error> {
         let status = |tid| self.target.process.thread_status(tid).ok();
         match self.agent_thread.and_then(status) {
@@ -163,7 +163,7 @@ impl Tracee {
         }
     }
 
-    /// Returns the state from which this plan, and those of later libraries, continue.
+    /// Returns the state from which this plan and those of later libraries continue.
     fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::new("the agent's TLS is too far");
@@ -180,8 +180,8 @@ impl Tracee {
         })
     }
 
-    /// Returns the loader's record if libraries that are loaded later matter: those that a spec may
-    /// match, or any that may carry an unwinder.
+    /// Returns the loader's record if later libraries matter: a spec may match them, they may
+    /// contain an unwinder, or they may report scopes.
     fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
         let come = resolve::may_come_later(plan.specs, self.target.process, modules, plan.starts)?;
         let wanted = come || plan.follow().is_followed() || plan.scopes;
@@ -205,7 +205,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns the signals that the agent owns, and where it records who blocks them.
+    /// Returns the signals that the agent owns, and where it records the threads that block them.
     fn masks(
         &self,
         tls: i64,
@@ -258,14 +258,14 @@ impl Tracee {
             }
         }
         for (probe, reason) in &mut left {
-            // The planner has only addresses; the name of the other probe is known here.
+            // The planner knows only addresses, and cannot name the other probe.
             *reason = self.displaced_by(probe).or(reason.take());
         }
         Ok(left)
     }
 
-    /// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
-    /// and a refusal says so.
+    /// Returns a probe as planned. If its calls cannot be followed, it only counts entries, with a
+    /// refusal.
     fn as_planned(&mut self, plan: &PlannedSite, probe: Probe) -> Probe {
         let Some(why) = &plan.untimed else {
             return probe;
@@ -275,7 +275,7 @@ impl Tracee {
         probe.of_entries()
     }
 
-    /// Counts at this site from now on. If the slot counted before, its row continues.
+    /// Adds a counter for a site; if the slot counted the same row before, that one continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let row = ProbeRow::of(&probe);
@@ -299,15 +299,14 @@ impl Tracee {
         if probe.follow == Follow::Gate {
             return self.gates.push(counter);
         }
-        // Counters of sites must come before those of the kernel, because `sites` is parallel to
-        // them.
+        // Counters of sites must precede those of the kernel, because site N belongs to counter N.
         self.counters.insert(self.sites.len(), counter);
         self.sites.push(plan.site);
         self.files.push(probe.object.key);
     }
 
-    /// Returns the probes that the agent left, without the functions of `--under`. Fails if the
-    /// agent could take none of those.
+    /// Returns the probes left to the kernel, without the functions of `--under`. Fails if the
+    /// agent took none of these functions.
     pub(super) fn without_gates(
         &mut self,
         left: Vec<(Probe, Option<String>)>,
@@ -332,7 +331,7 @@ impl Tracee {
         }
     }
 
-    /// Returns the implementations that indirect functions chose in this process.
+    /// Returns probes of the implementations that IFUNCs chose in this process.
     fn chosen(
         &mut self,
         link: &Link,
@@ -383,7 +382,6 @@ impl Tracee {
     }
 }
 
-/// Returns whether the mapping is of glibc.
 fn is_glibc(mapping: &Mapping) -> bool {
     let name = mapping.file().and_then(|path| path.file_name());
     name.is_some_and(|name| {
@@ -392,7 +390,7 @@ fn is_glibc(mapping: &Mapping) -> bool {
     })
 }
 
-/// Adds probes; a probe of an address that already has one becomes another name of it.
+/// Adds probes. If another probe has the same address, the new one only adds names to it.
 fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     let mut places: BTreeMap<u64, usize> = probes
         .iter()
@@ -421,7 +419,7 @@ fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     }
 }
 
-/// Writes trampolines; returns the sites that can be armed, in order of their addresses.
+/// Writes trampolines; returns the sites that can be armed, ordered by address.
 pub(super) fn write_trampolines(
     link: &Link,
     planned: &[&PlannedSite],
@@ -440,8 +438,8 @@ pub(super) fn write_trampolines(
     Ok(order)
 }
 
-/// Arms sites in this order; their trampolines must be written. Returns for each planned site why
-/// it is not armed.
+/// Arms sites in this order. Their trampolines must have been written. Returns for each planned
+/// site why it is not armed.
 pub(super) fn patch(
     link: &Link,
     planned: &[&PlannedSite],
@@ -469,7 +467,6 @@ pub(super) fn patch(
     Ok(reasons)
 }
 
-/// Returns the addresses of those that are armed.
 pub(super) fn addresses_of<'a>(
     planned: &'a [&PlannedSite],
     outcomes: Vec<Option<String>>,

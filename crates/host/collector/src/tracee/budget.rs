@@ -1,9 +1,9 @@
-//! Pays for followed and recorded calls: each thread has a credit of them in its slab, which is
-//! refilled every few milliseconds from the budget's share of the CPU time that the process used. A
-//! call without credit is only counted.
+//! Pays for followed and recorded calls. Each thread has a credit of calls in its slab, which is
+//! refilled every few milliseconds from the budget's share of the process's CPU time. A call
+//! without credit is only counted.
 //!
-//! A thread decrements its credit without atomics, so that a call may overwrite a refill. That
-//! loses one refill; the next one is seen.
+//! A thread decrements its credit without atomics, which races with a refill: the thread may
+//! overwrite it. That loses one refill, and the next one is seen.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,27 +19,26 @@ use crate::planner::Follow;
 pub const ANY: u64 = u64::MAX >> 1;
 /// The calls that a thread may follow or record before its credit is first checked.
 pub const FIRST: u64 = 1000;
-/// The most that is saved up: the share of this time.
+/// The limit of savings: the share of this much CPU time.
 const SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
 
-/// A process's budget.
 pub struct Purse {
     /// The part of the CPU time that may be spent.
     share: f64,
-    /// The cost of such a call.
+    /// The cost of a followed or recorded call.
     call_ns: f64,
     accounts: RefCell<Accounts>,
 }
 
 #[derive(Default)]
 struct Accounts {
-    /// CPU time that was already credited.
+    /// The CPU time credited so far.
     paid: Duration,
-    /// What may be spent; negative after threads spent their first credit.
+    /// The savings in ns; negative after threads spent their first credit.
     saved_ns: f64,
-    /// The credit with which each slab was left.
+    /// The credit that each slab had after the last refill.
     credits: BTreeMap<u32, u64>,
 }
 
@@ -59,7 +58,7 @@ impl Purse {
         })
     }
 
-    /// Takes what was spent from the savings, and shares out what may be spent.
+    /// Subtracts what threads spent, and distributes the savings among them.
     fn settle(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
         let mut accounts = self.accounts.borrow_mut();
         let earned = used.saturating_sub(accounts.paid).as_nanos() as f64 * self.share;
@@ -85,7 +84,7 @@ impl Purse {
 }
 
 impl Tracee {
-    /// Refills the credit of the threads that spent some, and sets how many waits are timed.
+    /// Refills the credit of threads that spent some, and sets how many waits are timed.
     pub fn pay(&self) {
         self.thin();
         let (Some(purse), Some(link)) = (&self.purse, &self.target.link) else {
@@ -122,7 +121,6 @@ impl Tracee {
         self.purse.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
     }
 
-    /// Returns whether any calls are followed to their return.
     pub(super) fn follows(&self) -> bool {
         self.counters.iter().chain(&self.gates).any(is_followed)
     }

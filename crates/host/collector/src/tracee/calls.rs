@@ -1,4 +1,4 @@
-//! Reads the counters of a function that is followed or recorded.
+//! Reads the counters of a followed or recorded function.
 
 use tiptoe_event::{Ends, Histogram, Latency, Reading, Records};
 use tiptoe_wire::calls::words;
@@ -6,8 +6,8 @@ use tiptoe_wire::ring;
 
 use crate::planner::Follow;
 
-/// Returns the counts of a probe, from its slot on. A function that is followed for its returns
-/// counts returns.
+/// Returns a probe's counts from its slot on. For a function that is followed for its returns, the
+/// count is that of returns.
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
     let calls = match follow {
@@ -31,7 +31,6 @@ pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     }
 }
 
-/// Returns what became of recorded calls.
 fn recorded(word: impl Fn(u32) -> u64) -> Reading {
     let records = Records {
         recorded: word(ring::words::RECORDED),
@@ -45,23 +44,23 @@ fn recorded(word: impl Fn(u32) -> u64) -> Reading {
     }
 }
 
-/// Returns how calls ended; those without a known end still run.
+/// Returns how calls ended; those without a known end are inside.
 fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     let ended = Ends {
         returns: word(words::RETURNS),
-        // Temporarily below 0 if a call that was counted as left returned.
+        // Temporarily below 0 after the return of a call that was counted as left.
         left: (word(words::LEFT) as i64).max(0) as u64,
         only_counted: word(words::ONLY_COUNTED),
         inside: 0,
     };
     Ends {
-        // The words are read at different times: a call may return in between.
+        // The words are read at different times, so a call may return in between.
         inside: calls.saturating_sub(ended.calls()),
         ..ended
     }
 }
 
-/// After the end of the process, counts the calls that were inside as left.
+/// Counts the calls that were inside as left, because the process has ended.
 pub fn at_the_end(reading: Reading) -> Reading {
     let left = |ends: Ends| Ends {
         left: ends.left + ends.inside,
@@ -74,7 +73,7 @@ pub fn at_the_end(reading: Reading) -> Reading {
     }
 }
 
-/// Returns the durations of its calls, if they are timed.
+/// Returns the durations of a function's calls; `None` if they are not timed.
 pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histogram>> {
     if !follow.is_timed() {
         return None;
@@ -83,7 +82,7 @@ pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histog
     let durations = values.get(from..from + words::DURATION_COUNT as usize)?;
     let (zero, buckets) = durations.split_first()?;
     let mut histogram = Box::new(Histogram::default());
-    // Temporarily below 0, between the exchange of the pending value and its count.
+    // Temporarily below 0 between the exchange of the pending value and its count.
     histogram.add_counts((*zero as i64).max(0) as u64, buckets);
     Some(histogram)
 }

@@ -1,6 +1,6 @@
-//! Notices that a program has confined itself more than the agent's thread is. A filter may forbid
-//! what the agent does in any thread, or kill for it. And the agent's thread must not have any
-//! right that no thread of the program has.
+//! Notices that a program has confined itself more than the agent's thread. A seccomp filter may
+//! forbid what the agent does in a thread, or kill the thread for it. And the agent's thread must
+//! not have a right that no thread of the program has.
 //!
 //! Each look reads the status of three threads, and the namespace links of one.
 
@@ -17,22 +17,21 @@ use tiptoe_attach::resident::agent_thread;
 /// How many other threads' filters each look reads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
-/// The pause between two looks, because a loop that reads hits calls more often.
+/// The shortest time between two looks, because the loop that reads hits calls more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// The state of the looks at one process.
 pub(super) struct Confinement {
-    /// The most seccomp restrictions that any thread had at first.
+    /// The most seccomp restrictions that any thread had when it was attached.
     seccomp: u32,
-    /// The agent's thread by its own number and by tiptoe's, and its rights, which never grow.
+    /// The agent's thread by its own number and by tiptoe's, with its rights, which never grow.
     agent: Cell<Option<(u32, u32, Rights)>>,
-    /// Threads to look at.
+    /// The threads still to be looked at in this round.
     others: RefCell<Vec<u32>>,
     looked: Cell<Instant>,
 }
 
 impl Confinement {
-    /// For a process that the agent has not entered yet.
+    /// Records the confinement of a process that the agent has not entered yet.
     pub(super) fn of(process: Process) -> Confinement {
         let threads = process.threads().unwrap_or_default().into_iter();
         let seccomp = threads.filter_map(|tid| seccomp(process, tid)).max();
@@ -44,7 +43,7 @@ impl Confinement {
         }
     }
 
-    /// Returns how the process has confined itself, if it has; `thread` is the agent's thread by
+    /// Returns how the process has confined itself, if it has. `thread` is the agent's thread by
     /// its own number.
     pub(super) fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
@@ -66,7 +65,7 @@ impl Confinement {
         (!own.are_within(&first) && !is_within()).then_some(LeaveReason::Confined)
     }
 
-    /// Returns whether a later filter also covers the agent's thread.
+    /// Returns whether the agent's thread is under a later filter, too.
     pub(super) fn covers_agent(&self, process: Process) -> bool {
         let agent = self.agent.get().map(|(_, tid, _)| tid);
         agent.and_then(|tid| seccomp(process, tid)) > Some(self.seccomp)
@@ -82,7 +81,6 @@ impl Confinement {
         found.map(|(_, tid, rights)| (tid, rights))
     }
 
-    /// Returns the threads whose turn it is.
     fn next(&self, process: Process) -> Vec<u32> {
         let mut others = self.others.borrow_mut();
         if others.is_empty() {
@@ -93,7 +91,6 @@ impl Confinement {
     }
 }
 
-/// Returns a thread's rights.
 fn rights(process: Process, tid: u32) -> Option<Rights> {
     let folder = format!("/proc/{}/task/{tid}", process.pid());
     let status = std::fs::read(format!("{folder}/status")).ok()?;

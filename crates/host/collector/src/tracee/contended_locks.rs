@@ -20,23 +20,23 @@ use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::{By, Error};
 use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 
-/// The lengths of a `syscall` instruction, and of a call of the function that contains it.
+/// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
+/// contains it.
 const BACK: [u64; 2] = [2, 5];
 
-/// The state of watching the locks of a process.
 #[derive(Default)]
 pub struct LockWatch {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
-    /// The biases of libraries whose frames the agent skips, or has no room for.
+    /// The biases of modules that the agent already skips, or has no room for.
     runtime: HashSet<u64>,
     names: Option<Names>,
     early: EarlyWaits,
     seen: SeenWaits,
 }
 
-/// Makes the agent skip the standard library's functions that were compiled into a module. Those
-/// without room are taken for the user's.
+/// Makes the agent skip the standard library's functions that were compiled into a module.
+/// Functions without room count as the user's.
 fn walk_over_standard(frames: &Frames, module: &Module) {
     for extent in [Extent::All, Extent::MayWait] {
         let Some((rows, code)) = planner::standard_rows(module, extent) else {
@@ -55,18 +55,17 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 }
 
 impl Tracee {
-    /// Looks which threads wait for locks. Must be called before anything is patched, because it
-    /// describes waits that no hook sees.
+    /// Records which threads wait for locks. Must be called before anything is patched, because no
+    /// hook saw these waits begin.
     pub(super) fn look_for_early_waits(&mut self, plan: &Plan, names: &Names) {
         if plan.locks {
-            // A wrong name is reported when the lock is watched.
+            // A wrong name is reported later, when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
             self.watched_locks.early = EarlyWaits::look(self.target.process, names, hold);
         }
     }
 
-    /// Returns the address of the lock whose hold times are measured.
     pub(super) fn lock_to_hold(
         &self,
         plan: &Plan,
@@ -84,7 +83,7 @@ impl Tracee {
         })
     }
 
-    /// Arms the sites of futex calls.
+    /// Arms the sites of futex calls, and leaves the others to the kernel.
     pub(super) fn watch_locks(
         &mut self,
         link: &Link,
@@ -141,14 +140,14 @@ impl Tracee {
         Ok(())
     }
 
-    /// Makes the agent skip the frames of the runtime's modules.
+    /// Makes the agent skip frames of the runtime's modules.
     pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
         let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
             return;
         };
         let runtime = modules.iter().filter(|module| is_runtime(module));
         let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
-        // libc first, because most walks end right after it.
+        // libc first, because most walks end after its frames.
         for module in libc.into_iter().chain(others) {
             let rows = module.object.unwind_table().rows();
             let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
@@ -164,7 +163,7 @@ impl Tracee {
                         false => RuntimePart::Other,
                     },
                 };
-                // A library without room is taken for the user's.
+                // A library without room counts as the user's.
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
                 let rwlocks =
@@ -180,8 +179,8 @@ impl Tracee {
         }
     }
 
-    /// Reads what is mapped, for names and for libraries that were loaded since, and where threads
-    /// have their stacks.
+    /// Reads the mappings, for names and for libraries loaded since, and where threads have their
+    /// stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
         self.watched_locks.early.look_again(self.target.process);
         let maps = self.target.process.maps()?;
@@ -206,7 +205,7 @@ impl Tracee {
         self.step_over(&modules)?;
         let mut sites = self.watched_locks.sites.clone();
         sites.extend(self.later.known.iter().copied());
-        // A thread that slept at an earlier look may run now.
+        // Known stacks are kept, because the kernel does not report those of threads that run now.
         let known = self.watched_locks.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
@@ -221,13 +220,13 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns what was counted so far; nothing if locks are not watched.
+    /// Returns the sums of all waits so far; zero if locks are not watched.
     pub fn waits_so_far(&self) -> Result<WaitTotals, Error> {
         let noted = self.noted(ByLock::Lock)?;
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
-    /// Returns what its threads recorded, for rows of this kind; `None` if locks are not watched.
+    /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
     pub fn noted(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);

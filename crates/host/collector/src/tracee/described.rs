@@ -1,5 +1,5 @@
-//! Finds the code that unwind information describes, because calls from any other code are only
-//! counted.
+//! Finds the code that unwind information describes. Calls from other code are only counted:
+//! runtimes that generate code walk their own stacks, and would crash at a thunk's address.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use tiptoe_wire::calls::MAX_EXTENTS;
 
 use crate::module::Module;
 
-/// Returns the addresses of such code in a process, sorted and disjoint.
+/// Returns the ranges of described code in a process, sorted and disjoint.
 pub(super) fn of(modules: &[Module]) -> Vec<Range<u64>> {
     let of_one = |module: &Module| {
         let bias = module.bias;

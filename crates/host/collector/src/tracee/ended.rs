@@ -1,5 +1,5 @@
-//! Says why a trace ends early: exec, the program's own end, and rights that it gives up but the
-//! agent's thread cannot.
+//! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up
+//! but the agent's thread cannot.
 
 use tiptoe_attach::resident::agent_in;
 use tiptoe_wire::{LeaveReason, State};
@@ -7,9 +7,9 @@ use tiptoe_wire::{LeaveReason, State};
 use super::Tracee;
 
 impl Tracee {
-    /// Returns whether the process runs another program than the traced one: exec ends the agent's
-    /// thread and removes its memory. An exiting process loses both, too, but then has no memory at
-    /// all. The maps are read twice, because a reading while memory is removed may be incomplete.
+    /// Returns whether the process runs another program than the traced one. An exec ends the
+    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
+    /// maps are read twice, because a reading that races with the removal may be incomplete.
     pub(super) fn has_execed(&self) -> bool {
         let Some(tid) = self.agent_thread else {
             return false;
@@ -22,14 +22,14 @@ impl Tracee {
         !std::path::Path::new(&thread).exists() && another() && another()
     }
 
-    /// Returns whether it runs another program than when it was attached, by the kernel's record.
+    /// Returns whether the kernel reports another program than when the process was attached.
     pub(super) fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
         now.is_ok_and(|now| now.differs(&self.program))
     }
 
-    /// Returns why tracing ended before the program did, if so: what the program did, and what
-    /// follows.
+    /// Returns why the trace ended before the program, if it did: what the program did, and the
+    /// consequence.
     pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         if self.has_execed() || self.has_left_kernel() {
             return Some(("ran another program", "the trace of the old program ended"));
@@ -47,8 +47,8 @@ impl Tracee {
         Some((why, "the trace ended (`--via kernel` continues)"))
     }
 
-    /// Returns why the agent has left, if so. It leaves by itself if it sees the call by which the
-    /// program confines itself; otherwise tiptoe makes it leave here.
+    /// Returns why the agent has left, if it has. The agent leaves by itself if it sees the call
+    /// that confines the program; otherwise tiptoe makes it leave here.
     fn left_for(&self) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
         if link.data().state() == State::Dormant {
@@ -62,7 +62,7 @@ impl Tracee {
         {
             match self.confinement.covers_agent(self.target.process) {
                 true => self.put_back(link),
-                // An agent that does not answer has ended.
+                // An agent that does not answer has ended already.
                 false => drop(self.detach()),
             }
             self.left.set(Some(why));
@@ -71,9 +71,9 @@ impl Tracee {
         self.left.get()
     }
 
-    /// Returns whether only the agent's own thread runs in the process, because the program ended
-    /// all of its threads without ending the process. In a killed process the agent's thread may be
-    /// the last as well, but then it does not sleep.
+    /// Returns whether only the agent's thread runs, because the program ended all of its own
+    /// threads but not the process. In a killed process the agent's thread may be the last, too,
+    /// but then it does not sleep.
     pub fn only_agent_left(&self) -> bool {
         let status = self.target.process.status();
         let sleeps = |tid| {
@@ -84,7 +84,7 @@ impl Tracee {
             && self.agent_thread.is_some_and(sleeps)
     }
 
-    /// Returns how the program ended, the first time that this is called after its end.
+    /// Returns how the program ended, at the first call after its end.
     pub fn end(&self) -> Option<String> {
         if !self.target.has_ended() || self.is_end_reported.replace(true) {
             return None;
@@ -97,7 +97,6 @@ impl Tracee {
     }
 }
 
-/// Returns the usual names of the signals that end programs.
 fn name(signal: i32) -> &'static str {
     match signal {
         libc::SIGHUP => " (SIGHUP)",

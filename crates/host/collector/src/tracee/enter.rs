@@ -18,15 +18,15 @@ use crate::planner;
 use crate::request::Error;
 use crate::resolve::{self, Resolution};
 
-/// The time to find a thread to borrow.
+/// The longest search for a thread to borrow.
 const BORROW: Duration = Duration::from_secs(5);
-/// The time that a program may take to load its libc.
+/// The longest time until a program has loaded its libc.
 const LOADING: Duration = Duration::from_millis(500);
 
-/// How many functions of later libraries may be probed.
+/// The most functions of later libraries for which slots are reserved.
 const LATER: u32 = 1 << 14;
 
-/// If a program's user may start fewer threads than this, the agent must not take one.
+/// The agent must not take a thread if the program's user may start fewer than this.
 const SPARE_THREADS: u64 = 16;
 
 const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
@@ -36,7 +36,7 @@ const ANOTHER: &str = "it has the agent of another build of tiptoe, from an earl
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
                        (`--force` enters anyway)";
 
-/// Returns why a program's locks cannot be watched by patches, if so.
+/// Returns why a program's locks cannot be watched by patches; `None` if they can.
 pub fn unpatchable(header: &Header) -> Option<&'static str> {
     let musl = header.interpreter.as_deref().is_some_and(is_musl);
     musl.then_some("it runs on musl, whose futex calls cannot be patched")
@@ -46,7 +46,7 @@ fn is_musl(loader: &str) -> bool {
     loader.contains("/ld-musl-")
 }
 
-/// Returns why the agent would take resources that the program needs, if so.
+/// Returns why the agent would take resources that the program needs; `None` if it would not.
 pub fn short_of_room(process: Process) -> Option<String> {
     let memory = address_space(process).map(|limit| {
         format!(
@@ -67,7 +67,7 @@ fn short_of_threads(process: Process) -> Option<String> {
 }
 
 impl Tracee {
-    /// Returns why the agent must not enter, if so.
+    /// Returns why the agent must not enter; `None` if it may.
     pub(super) fn rules_against_agent(
         &self,
         plan: &Plan,
@@ -104,8 +104,8 @@ impl Tracee {
         short_of_room(self.target.process)
     }
 
-    /// Returns the sites that an earlier session's agent recorded in the program's memory; fails if
-    /// they cannot be its own, because that memory is hostile.
+    /// Returns the sites that an earlier session's agent recorded in the program's memory. That
+    /// memory is hostile, so this fails if the sites cannot be the agent's.
     pub(super) fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());
@@ -166,7 +166,7 @@ impl Tracee {
             });
             let injected = match injected {
                 Ok(injected) => injected,
-                // The program may only just have called exec.
+                // The program may have called exec just now.
                 Err(InjectError::NoLibc { .. }) if Instant::now() < young => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
@@ -176,7 +176,7 @@ impl Tracee {
             match injected.entry_result {
                 0 => {}
                 // -16: an agent that a dead tiptoe left is still restoring code. -114: the other
-                // tiptoe lives, so that waiting is useless.
+                // tiptoe lives, so waiting would be useless.
                 -16 if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
@@ -190,7 +190,7 @@ impl Tracee {
                 }
             }
             let link = link.ok_or_else(|| Error::new("no segments were offered"))?;
-            // The agent's thread may be refused calls that the borrowed one did not need.
+            // The kernel may refuse the agent's thread calls that the borrowed thread did not make.
             link.wait_for_hello(GREETING);
             return match link.refusal() {
                 Some(why) => Err(Error::new(format!("the agent could not begin: {why}"))),

@@ -1,4 +1,4 @@
-//! Notices when other tracers probe the same functions.
+//! Detects other tracers that probe the same functions.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,10 +12,10 @@ use crate::module::{FileKey, key_of};
 use crate::words::counted;
 
 impl Tracee {
-    /// Returns the events that another tracer probes as well. Either its trap covers our patch now,
-    /// so that hits are counted through a trap or not at all; or its probe was removed and erased
-    /// our patch, which is then restored. A trap inside our jump would corrupt its target, so that
-    /// jump is removed if its first byte is still ours.
+    /// Returns the events that another tracer probes as well. If its trap covers our patch, hits
+    /// are counted through that trap or not at all. If its probe was removed and erased our patch,
+    /// the patch is restored. A trap inside our jump corrupts the jump's target, so a jump whose
+    /// first byte is still ours is removed.
     pub fn foreign(&self) -> Vec<&str> {
         self.undisturbed(|| self.look_for_foreign())
             .unwrap_or_default()
@@ -45,7 +45,7 @@ impl Tracee {
             site.len > 1 && !differs(&first, &site.patched)
         };
         if self.agent_leaves() {
-            // It restored the code meanwhile, which no other tracer did.
+            // The agent restored the code in between, not another tracer.
             return Vec::new();
         }
         let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
@@ -55,21 +55,21 @@ impl Tracee {
         if let Some(link) = &self.target.link
             && !(lost.is_empty() && astray.is_empty())
         {
-            // On failure the event stays as it is, and is still reported.
+            // On failure the event is still reported.
             let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
         events
     }
 
-    /// Returns whether the agent has left, or begins to.
+    /// Returns whether the agent has left or begins to.
     fn agent_leaves(&self) -> bool {
         let leaves =
             |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
         self.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
     }
 
-    /// Returns the slots of functions whose library is now closed.
+    /// Returns the slots of functions whose libraries are closed now.
     fn closed(&self) -> BTreeSet<u32> {
         let maps = match self.watched() {
             Some(_) => self.target.process.maps().unwrap_or_default(),
@@ -86,8 +86,8 @@ impl Tracee {
         gone.map(|(site, _)| site.slot).collect()
     }
 
-    /// Returns a note if hits found that another tracer's probe had been removed from a site of
-    /// ours, possibly before [`Tracee::foreign`] looked.
+    /// Returns a note if hits found that another tracer's probe had been removed from our sites,
+    /// even if [`Tracee::foreign`] never saw that probe.
     pub fn came_and_went(&self) -> Option<String> {
         let Some(link) = &self.target.link else {
             return self.went_on();

@@ -1,5 +1,5 @@
 //! Watches contended locks of one process through the kernel's futex tracepoints: all of its futex
-//! calls if it has no agent, else only calls from sites that could not be patched.
+//! calls, or beside the agent those from sites that could not be patched.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -18,32 +18,33 @@ use crate::request::Error;
 use crate::ulocks::WaitRecords;
 use crate::words;
 
-/// The time that a command's loader may take to map its libraries.
+/// The longest time until a command's loader has mapped its libraries.
 const LOADING: Duration = Duration::from_millis(500);
 /// The pause between two looks during that time.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// What counts in the kernel.
+/// The futex calls that the kernel counts.
 pub(super) struct InKernel {
     futexes: Futexes,
-    /// The agent counts the sites that it patched.
+    /// Whether the agent counts the sites that it patched.
     beside_agent: bool,
     files: Vec<File>,
 }
 
-/// A file of the program, with its functions between futex calls and the user's code.
+/// A file of the program, and its functions between futex calls and the user's code.
 struct File {
     object: Rc<Object>,
     wrappers: Vec<(u64, Depth)>,
-    /// The biases at which the kernel already knows it.
+    /// The biases at which the kernel already skips these functions.
     biases: HashSet<u64>,
 }
 
 impl InKernel {
-    /// Gives the kernel the functions of these modules that it must skip to find a user's caller.
+    /// Gives the kernel the functions of these modules, which it must skip to find a user's call
+    /// site.
     fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
-        // libc must be last: until its functions are known, a wait has no caller and is looked at
-        // again when it ends.
+        // libc must be last: until the kernel knows its functions, a wait has no caller, and the
+        // kernel looks for one again at the wait's end.
         let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
         for module in others.into_iter().chain(libc) {
             let known = self
@@ -59,7 +60,7 @@ impl InKernel {
                 self.files.len() - 1
             });
             let file = &mut self.files[index];
-            // A file that is not mapped yet may have no address.
+            // A file that is not mapped yet has no address, unless it is linked at one.
             let placed = !module.text.is_empty() || has_its_place(module);
             if !placed || !file.biases.insert(module.bias) {
                 continue;
@@ -72,7 +73,6 @@ impl InKernel {
 }
 
 impl Tracee {
-    /// Makes the kernel report all futex calls.
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
             let comm = &self.target.comm;
@@ -99,8 +99,7 @@ impl Tracee {
         })
     }
 
-    /// Makes the kernel report the futex calls that do not return to one of the `patched`
-    /// addresses.
+    /// Makes the kernel report the futex calls that do not return to `patched` addresses.
     pub(super) fn watch_left_out(
         &mut self,
         plan: &Plan,
@@ -139,8 +138,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Waits until a started command has its libraries, so that its call sites are found from then
-    /// on.
+    /// Waits until a started command has mapped its libraries, so that later waits have call sites.
     pub fn catch_start(&mut self, before: &[Module], cache: &mut Cache) {
         if self.watched_locks.in_kernel.is_none() {
             return;
@@ -153,11 +151,11 @@ impl Tracee {
             }
             std::thread::sleep(LOOK);
         }
-        // If the maps cannot be read, the process has ended.
+        // Fails only if the process has ended.
         let _ = self.look_for_names(cache);
     }
 
-    /// Calls [`InKernel::step_over`] for what is mapped now.
+    /// Calls [`InKernel::step_over`], if the kernel counts.
     pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
         match &mut self.watched_locks.in_kernel {
             Some(watched) => watched.step_over(modules).map_err(Error::from),
@@ -172,7 +170,6 @@ impl Tracee {
         }
     }
 
-    /// Adds what the kernel counted.
     pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
         let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
             return Ok(());
@@ -184,14 +181,14 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns the run times of the kernel's programs, for the process and for all.
+    /// Returns the kernel programs' run times, for this process and for all.
     pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let watched = self.watched_locks.in_kernel.as_ref()?;
         let own = watched.futexes.times().unwrap_or_default();
         Some((own, watched.futexes.times_of_all()))
     }
 
-    /// Returns whether the process runs another program than the one that the kernel watched.
+    /// Returns whether the process runs another program than the one watched in the kernel.
     pub(super) fn has_left_kernel(&self) -> bool {
         let watched = self.watched_locks.in_kernel.as_ref();
         watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
@@ -203,7 +200,7 @@ impl Tracee {
         watched.is_some_and(|watched| !watched.beside_agent)
     }
 
-    /// Returns a note that only the kernel reported its locks, why, and at what cost.
+    /// Returns a note that only the kernel reports its locks, with the reason and the cost.
     pub fn kernel_note(&self) -> Option<String> {
         let watched = self.watched_locks.in_kernel.as_ref();
         let watched = watched.filter(|watched| !watched.beside_agent)?;
@@ -235,7 +232,6 @@ fn is_32_bit(modules: &[Module]) -> bool {
     programs.any(|program| program.object.image.header().class == Class::Elf32)
 }
 
-/// Returns a text for each reason for which something was dropped.
 fn dropped(drops: FutexDrops) -> Vec<Dropped> {
     words::dropped([
         (

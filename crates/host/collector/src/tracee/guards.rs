@@ -1,10 +1,9 @@
-//! Installs the hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in place
-//! before the first trap byte, and from then on no thread blocks the signals, because a blocked
-//! trap kills the process.
+//! Installs the guards: hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in
+//! place before the first trap byte, because a trap kills a process whose thread blocks its signal.
 //!
-//! A program may block the signals by system calls that no hook sees. Then no trap byte may be
-//! written at all: only sites that need none are patched, and all threads are stopped if one write
-//! does not suffice.
+//! A program may block the signals by system calls that no hook sees. Then no trap byte may ever be
+//! written: only sites that need none are patched. If one write does not suffice, all threads are
+//! stopped.
 
 use tiptoe_attach::inject::{HookedCall, Masks, Unready};
 use tiptoe_attach::link::Link;
@@ -17,11 +16,11 @@ use crate::request::Error;
 #[derive(Clone, Debug)]
 pub(super) struct Quiet {
     pub(super) masks: Masks,
-    /// Why, in words that follow "because".
+    /// The reason, in words that follow "because".
     pub(super) why: String,
 }
 
-/// Writes trampolines and arms sites; returns for each why it is not armed.
+/// Writes trampolines and arms sites. Returns for each site why it is not armed.
 pub(super) fn install(
     link: &Link,
     planned: &[&PlannedSite],
@@ -54,8 +53,8 @@ pub(super) fn install(
     Ok(reasons)
 }
 
-/// Arms the guards and unblocks the signals in every thread. Returns the guards' addresses. Fails
-/// if threads cannot be stopped: then no trap byte may be written.
+/// Arms the guards, and unblocks the signals in all threads. Returns the guards' addresses. Fails
+/// if threads cannot be stopped; then no trap byte may be written.
 pub(super) fn put_on(
     link: &Link,
     masks: &Masks,

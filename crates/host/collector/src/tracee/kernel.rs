@@ -1,4 +1,4 @@
-//! Counts in the kernel what the agent cannot patch.
+//! Counts in the kernel where the agent cannot patch.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,8 +18,8 @@ use crate::resolve::Probe;
 use crate::words::counted;
 
 impl Tracee {
-    /// Counts in the kernel after the agent failed with `error`. The agent must first have restored
-    /// everything; otherwise returns the error.
+    /// Counts in the kernel after the agent failed with `error`. Returns the error unless the agent
+    /// has restored everything.
     pub(super) fn leave_to_kernel(
         self,
         plan: &Plan,
@@ -34,7 +34,7 @@ impl Tracee {
             return Err(error);
         }
         let mut target = self.target;
-        // Must be dropped after the target, because the agent then lets a command run.
+        // Must be dropped after the target, because dropping it lets a waiting command run.
         let _link = target.link.take();
         let subject = format!("process {} is ", target.process.pid());
         let reason = error.to_string();
@@ -131,8 +131,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns the probes without those of returns, because an exception that unwinds past the
-    /// kernel's return probe ends the program.
+    /// Returns the probes of entries. Probes of returns are refused, because an exception that
+    /// unwinds past the kernel's return probe ends the program.
     fn entries_only(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         const WHY: &str = "the kernel's return probes end programs that throw past them";
         let (entries, returns): (Vec<_>, Vec<_>) = probes
@@ -146,9 +146,8 @@ impl Tracee {
         Ok(entries)
     }
 
-    /// Returns the probes without those whose instruction the kernel cannot run. It refuses such
-    /// code only if it is already mapped, and silently counts nothing in a program that starts
-    /// later.
+    /// Returns the probes whose instruction the kernel can run. It refuses other code only if it is
+    /// mapped already, and silently counts nothing in a program that starts later.
     fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         let (good, bad): (Vec<_>, Vec<_>) = probes
             .into_iter()
@@ -172,8 +171,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note that the kernel also counted in another program after an exec, because no
-    /// agent ended the trace.
+    /// Returns a note if the kernel also counted in another program after an exec, because no agent
+    /// ended the trace.
     pub(super) fn went_on(&self) -> Option<String> {
         let execed = self.kernel.as_ref().is_some_and(UprobeSet::has_execed);
         execed.then(|| {
@@ -186,7 +185,7 @@ impl Tracee {
         })
     }
 
-    /// Notes the calls that should have been timed but the kernel only counts.
+    /// Notes calls that the kernel only counts, although the request times them.
     fn note_untimed(&mut self, probes: &[Candidate]) {
         let timed = probes.iter().filter(|(probe, _)| probe.follow.is_timed());
         let events: Vec<String> = timed.map(|(probe, _)| probe.event.clone()).collect();
@@ -198,7 +197,7 @@ impl Tracee {
         }
     }
 
-    /// Notes that `--by` does not apply to what the kernel counts.
+    /// Notes that the kernel's counts are not split by `--by`. Fails if only the kernel counts.
     fn note_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
         const WHY: &str =
             "the kernel's uprobes count for the whole process: `--by` cannot split them";
@@ -213,11 +212,11 @@ impl Tracee {
     }
 }
 
-/// A probe, and why the agent left it.
+/// A probe, and why the agent did not take it.
 pub(super) type Candidate = (Probe, Option<String>);
 
-/// Opens the probes' files, which must stay open with the descriptors, and returns where the probes
-/// are.
+/// Opens the probes' files, which must stay open with the descriptors. Returns the files, and the
+/// probes' positions in them.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());
@@ -240,7 +239,6 @@ fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> 
     Ok((files.into_iter().map(|(_, file)| file).collect(), places))
 }
 
-/// Returns the cost of a hit of each probe, in nanoseconds.
 fn prices(probes: &[Candidate]) -> Vec<f64> {
     let costs = kernel_costs(&PriceCache::of_this_user());
     let probes = probes.iter();
@@ -252,7 +250,7 @@ fn prices(probes: &[Candidate]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns each event with its own reason, or else with `why`.
+/// Returns each event with its own reason, or `why`.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
     let refusal = |(probe, own): &Candidate| {
         let why = own.clone().unwrap_or_else(|| why.to_owned());
@@ -261,7 +259,7 @@ fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
     probes.iter().map(refusal).collect()
 }
 
-/// Returns what about the instruction keeps the kernel from running it.
+/// Returns why the kernel cannot run the probe's instruction; `None` if it can.
 fn against(probe: &Probe) -> Option<&'static str> {
     // A cold part is entered by a jump from the middle of its function, whose variables may be
     // below the stack pointer.
@@ -272,7 +270,7 @@ fn against(probe: &Probe) -> Option<&'static str> {
     }
 }
 
-/// Returns the code from its instruction on.
+/// Returns the code from the probe's instruction on.
 fn instruction(probe: &Probe) -> Option<&[u8]> {
     let code = probe.object.code(&probe.function, probe.bias)?;
     let offset = usize::try_from(probe.offset).ok()?;
@@ -280,7 +278,7 @@ fn instruction(probe: &Probe) -> Option<&[u8]> {
     (!code.is_empty()).then_some(code)
 }
 
-/// Returns a note of what the agent left to the kernel for one reason.
+/// Returns a note of the events that the agent left to the kernel for one reason.
 fn left_to_kernel((why, events): (&String, &Vec<String>)) -> String {
     format!("the kernel counts {}: {why}", some_of(events))
 }
@@ -295,7 +293,7 @@ fn some_of(events: &[String]) -> String {
     }
 }
 
-/// Returns why the kernel refuses a place, without naming the place, so that equal reasons group.
+/// Returns why the kernel refuses a probe, without its address, so that equal reasons group.
 fn kernel_reason(error: &tiptoe_kernel::Error) -> String {
     match error {
         tiptoe_kernel::Error::Unprobeable { .. } => {

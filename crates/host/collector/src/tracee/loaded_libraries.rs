@@ -1,10 +1,9 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! The thread that loads one notifies tiptoe and waits up to 5 ms, under the loader's lock. In that
-//! time tiptoe resolves the specs in the library and plans patches, and the agent's thread applies
-//! them. So the patches are in place before any code of the library runs. The agent remembers the
-//! sites of each library. If a library was closed and is loaded again, the agent patches it by
-//! itself.
+//! A thread that loads a library notifies tiptoe and waits up to 5 ms, under the loader's lock. In
+//! that time tiptoe resolves the specs in the library and plans patches, which the agent's thread
+//! applies. So the patches are in place before the library's code runs. The agent remembers the
+//! sites of each library, and patches it without tiptoe if it is closed and loaded again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,49 +22,43 @@ use crate::request::Error;
 use crate::resolve;
 use crate::words::counted;
 
-/// The state from which a later plan continues.
+/// The state from which the next plan continues.
 #[derive(Default)]
 pub(super) struct PlanState {
-    /// The addresses of the agent's entries.
     pub abi: Abi,
-    /// The %fs offset of the word that makes a thread call the hook again.
     pub recall: i32,
-    /// Every site that the agent has.
+    /// All sites that the agent has.
     pub known: Vec<Site>,
-    /// The slots of this session's functions.
     pub rows: Rows,
-    /// The callers' arenas of this session.
     pub callers: Vec<CallerArena>,
-    /// Every unwinder that has a number.
+    /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
-    /// Libraries that were loaded when the session began, which the loader has not reported.
+    /// Libraries loaded when the session began, which the loader has not reported since.
     pub initial: Vec<(FileKey, Library)>,
     /// Specs that have matched nothing yet.
     pub waiting: Vec<String>,
     /// Libraries that were probed too late at least once.
     pub late: HashSet<String>,
-    /// The agent reports changes of the loader's list.
+    /// Whether the agent reports changes of the loader's list.
     pub watching: bool,
-    /// The last change that was served.
+    /// The number of the last change that was served.
     pub served: u64,
 }
 
-/// The result of a look at the loader's list.
+/// The results of serving changes of the loader's list.
 #[derive(Default)]
 pub struct News {
-    /// Notes for the user.
     pub notes: Vec<String>,
     /// Matched functions that cannot be probed: the event and the reason.
     pub refused: Vec<(String, String)>,
 }
 
 impl Tracee {
-    /// Returns the specs that have matched nothing so far.
     pub fn waiting(&self) -> &[String] {
         &self.later.waiting
     }
 
-    /// Returns a note if libraries ran before their probes were in place.
+    /// Returns a note if libraries ran before they were probed.
     pub fn missed(&self) -> Option<String> {
         let missed = self.watched()?.0.data().missed();
         (missed > 0).then(|| {
@@ -76,14 +69,14 @@ impl Tracee {
         })
     }
 
-    /// Returns the link to an agent that reports changes, and the last change that was served.
+    /// Returns the link to an agent that reports changes, and the number of the last served change.
     pub fn watched(&self) -> Option<(&Link, u64)> {
         let link = self.target.link.as_ref().filter(|_| self.later.watching)?;
         Some((link, self.later.served))
     }
 
-    /// Runs `look`; returns `None` if the program's list of libraries changed during it, because
-    /// then `look` may have seen a library half patched.
+    /// Runs `look`. Returns `None` if the program's libraries changed in between, because `look`
+    /// may have seen a library half patched.
     pub(super) fn undisturbed<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || self.watched().map_or(0, |(link, _)| link.data().looks());
         let before = looks();
@@ -91,7 +84,7 @@ impl Tracee {
         (before % 2 == 0 && looks() == before).then_some(seen)
     }
 
-    /// Probes the libraries that the agent reported.
+    /// Probes the libraries that the agent reported, and lets the loading thread continue.
     pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> News {
         let mut news = News::default();
         let reported = self.watched().map(|(link, _)| link.data().reported());
@@ -106,7 +99,7 @@ impl Tracee {
             let failed = done.err().filter(|_| !link.is_gone());
             news.notes.extend(failed.map(|error| error.to_string()));
         }
-        // The loading thread must be released even on failure.
+        // Must be done on failure, too, because the loading thread waits for it.
         self.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
@@ -123,7 +116,7 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = self.target.process.maps()?;
         let mut modules = cache.modules(self.target.process, &maps)?;
-        // Also for old libraries: they may have been closed and loaded again.
+        // Old libraries, too, may have been closed and loaded again.
         self.open_ports(link, plan, &modules)?;
         if plan.follow().is_followed() {
             link.describe(&described::of(&modules))?;
@@ -139,8 +132,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Returns what the agent must know of the libraries that it reported. Leaves in `modules`
-    /// those that were not looked at yet.
+    /// Returns the code ranges of the libraries that the agent reported. Leaves in `modules` those
+    /// that were not looked at yet.
     fn libraries(&mut self, fresh: Option<Vec<u64>>, modules: &mut Vec<Module>) -> Vec<Library> {
         let all = || modules.iter().map(|module| module.bias).collect();
         let fresh: Vec<u64> = fresh.unwrap_or_else(all);
@@ -153,7 +146,8 @@ impl Tracee {
                 .position(|module| module.bias == library.base);
             let same = now.is_none_or(|at| modules[at].object.key == *file);
             if is_reported(library.base) {
-                // If another library has its address, the agent must not find it anywhere.
+                // If another library has this address now, the agent must not find the old one
+                // there.
                 let base = if same { library.base } else { u64::MAX };
                 libraries.push(Library { base, ..*library });
                 now.filter(|_| same).map(|at| modules.remove(at));
@@ -168,7 +162,7 @@ impl Tracee {
         libraries
     }
 
-    /// Arms hooks and probes in libraries; returns the sites of the probes.
+    /// Arms hooks and probes in libraries. Returns the probes' sites.
     fn arm_later(
         &mut self,
         link: &Link,
@@ -218,7 +212,7 @@ impl Tracee {
         Ok(sites)
     }
 
-    /// Returns what the planner needs to know of a process that was planned for before.
+    /// Returns the planner's state of a process, for a plan after the first.
     pub(super) fn ground<'a>(
         &'a self,
         link: &Link,
@@ -244,7 +238,7 @@ impl Tracee {
         }
     }
 
-    /// Records the sites that the agent was given.
+    /// Records the new sites that the agent has.
     pub(super) fn note_sites<'a>(
         &mut self,
         planned: impl Iterator<Item = &'a PlannedSite>,
@@ -255,7 +249,7 @@ impl Tracee {
     }
 }
 
-/// Returns where a module's code is, for the agent.
+/// Returns the address range of a module's code, for the agent.
 pub(super) fn library(module: &Module) -> Option<Library> {
     Some(Library {
         base: module.bias,
@@ -291,7 +285,7 @@ fn too_late(module: &Module, link: &Link) -> String {
     )
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds, the clock that the agent uses.
+/// Returns CLOCK_MONOTONIC in ns, as the agent uses it.
 fn now() -> u64 {
     tiptoe_sys::raw::monotonic_ns()
 }

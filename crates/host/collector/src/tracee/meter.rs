@@ -1,5 +1,5 @@
-//! Measures how often traps are hit, and switches off a trap that is hit too often, because a hit
-//! there costs thousands of times as much as through a jump.
+//! Measures how often traps are hit. A trap that is hit too often is switched off, because its hits
+//! cost thousands of times as much as those of a jump.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,28 +11,27 @@ use super::{Counter, Source, Tracee};
 use crate::counts;
 use crate::words::counted;
 
-/// The most hits per second of a trap. It then costs 3.3% of a core if a trap takes 3.3 us (`tiptoe
-/// bench uprobe`).
+/// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a
+/// core.
 const MOST_A_SECOND: f64 = 10_000.0;
 /// The shortest time over which a rate is averaged.
 pub const WINDOW: Duration = Duration::from_millis(100);
 
-/// The meters of one process.
 #[derive(Default)]
 pub struct Meters {
-    /// The last look: its time, and each trap's count by slot.
+    /// The last look: its time, and each trap's count, by slot.
     last: Option<(Instant, BTreeMap<u32, u64>)>,
-    /// Slots that were switched off, and how long they had counted.
+    /// How long each switched-off slot had counted, in ns.
     off: BTreeMap<u32, u64>,
 }
 
 impl Meters {
-    /// Returns how long a slot counted before it was switched off, if it was.
+    /// Returns how long a slot counted before it was switched off; `None` if it is on.
     pub fn ran_ns(&self, slot: u32) -> Option<u64> {
         self.off.get(&slot).copied()
     }
 
-    /// Records a new look; returns the slots that were hit too often since the last one.
+    /// Records a look. Returns the slots that were hit too often since the last one.
     fn look(&mut self, now: Instant, counts: BTreeMap<u32, u64>) -> Vec<u32> {
         let Some((then, before)) = &self.last else {
             self.last = Some((now, counts));
@@ -54,7 +53,7 @@ impl Meters {
 }
 
 impl Tracee {
-    /// Switches off the traps that are hit too often, and returns a note for each.
+    /// Switches off traps that are hit too often. Returns a note for each.
     pub fn switch_off_hot_traps(&self) -> Vec<String> {
         let traps = self.live_traps();
         let hot = match self.trap_counts(&traps) {
@@ -66,7 +65,7 @@ impl Tracee {
             .filter(|(_, site)| hot.contains(&site.slot))
             .collect();
         let addresses: Vec<u64> = hot.iter().map(|(_, site)| site.address).collect();
-        // On failure the trap stays on and is tried again at the next look.
+        // On failure a trap stays on until the next look.
         let done = match &self.target.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
@@ -93,7 +92,7 @@ impl Tracee {
         off.iter().map(note).collect()
     }
 
-    /// Returns the traps that are on, if the agent can still be asked.
+    /// Returns the traps that are on; none if the agent does not answer any more.
     fn live_traps(&self) -> Vec<(&Counter, &Site)> {
         let there = self.target.link.as_ref().is_some_and(|link| {
             self.left.get().is_none() && link.data().state() != State::Dormant && !link.is_gone()

@@ -1,6 +1,6 @@
-//! Restores a program without its agent, because a filter of the program covers the agent's thread
-//! and would kill the program at its next system call. The thread then sleeps forever, and the
-//! program's bytes are written from outside while all threads are stopped.
+//! Restores a program without its agent, because a seccomp filter covers the agent's thread and
+//! would kill the program at that thread's next system call. So the thread sleeps forever, and
+//! tiptoe restores the code from outside while all threads are stopped.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,12 @@ use tiptoe_wire::{Site, SiteFlags};
 
 use super::Tracee;
 
-/// The length of the jump to which a short jump leads.
+/// The length of an island's jump, to which a short jump leads.
 const ISLAND: usize = 5;
 
 impl Tracee {
-    /// Returns the agent's signals with its thread by its current number, which changes if the
-    /// program changed its user or its namespaces.
+    /// Returns the agent's signals, with its thread's current number: that changes if the program
+    /// changes its user or its namespaces.
     pub(super) fn masks_now(&self, link: &Link) -> Option<Masks> {
         let spare = agent_thread(self.target.process, link.data().thread());
         self.masks
@@ -26,15 +26,15 @@ impl Tracee {
             .map(|masks| Masks { spare, ..masks })
     }
 
-    /// Restores the program's code, if its threads can be stopped.
+    /// Restores the program's code. Does nothing if its threads cannot be stopped.
     pub(super) fn put_back(&self, link: &Link) {
         link.silence();
         let path = format!("/proc/{}/mem", self.target.process.pid());
         let Ok(memory) = File::options().read(true).write(true).open(&path) else {
             return;
         };
-        // `give_back` stops threads only of the program whose memory was opened here, so an exec in
-        // between must be excluded.
+        // The memory must be that of the program whose threads `give_back` stops, so no exec may
+        // have come in between.
         if self.runs_another_program() {
             return;
         }
@@ -42,7 +42,7 @@ impl Tracee {
         let restore = || {
             let sites = sites.iter();
             let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));
-            // Sites that are no longer mapped need no bytes restored.
+            // A failure means that the site is not mapped any more.
             sites.for_each(|site| drop(restore(&memory, site)));
         };
         if let Some(masks) = self.masks_now(link) {

@@ -1,6 +1,6 @@
-//! Keeps the kernel's probes off bytes of patches. The kernel would run the file's instruction
-//! instead of the patched one, and its trap byte inside a jump would send the next hit to a random
-//! address.
+//! Keeps the kernel's probes off patched bytes. Under a probe there, the kernel would run the
+//! file's instruction instead of the patched one, and its trap byte inside a jump would send the
+//! next hit to a random address.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,8 +18,8 @@ use crate::resolve::Probe;
 const HOOK: u64 = 5;
 
 impl Tracee {
-    /// Returns the probes without those on a byte of a patch of the agent's, and without those
-    /// inside any other patch in this process, after its first byte.
+    /// Returns the probes that are neither on a byte of the agent's patches, nor inside any other
+    /// patch after its first byte. The others are refused.
     pub(super) fn beside_patches(
         &mut self,
         probes: Vec<Candidate>,
@@ -57,7 +57,7 @@ impl Tracee {
         }
     }
 
-    /// Returns which other probe of this run displaces the instruction, as the reason of a refusal.
+    /// Returns the refusal of a probe whose instruction another probe of this run displaces.
     pub(super) fn displaced_by(&self, probe: &Probe) -> Option<String> {
         let address = probe.address();
         let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
@@ -70,7 +70,7 @@ impl Tracee {
     }
 }
 
-/// A process's code in memory.
+/// A process's code in memory, and its mappings.
 struct Text {
     maps: Vec<Mapping>,
     memory: Option<File>,
@@ -84,8 +84,8 @@ impl Text {
         }
     }
 
-    /// Returns whether the instruction is inside a patch, after its first byte. Returns `false` for
-    /// a program that has not begun, because nothing of it is mapped.
+    /// Returns whether the instruction is inside a patch, after its first byte; `false` if the
+    /// program has not begun, because its code is not mapped.
     fn is_patched_at(&self, probe: &Probe) -> bool {
         let address = probe.address();
         let is_there =

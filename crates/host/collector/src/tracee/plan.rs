@@ -17,60 +17,49 @@ use crate::planner::Follow;
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolution};
 
-/// What all processes of a run share.
 pub struct Plan<'a> {
-    /// The agent's bytes.
     pub agent: &'static [u8],
-    /// The events.
     pub specs: &'a [String],
-    /// Which hits count.
     pub hits: Hits,
-    /// The function below which hits must be.
+    /// The function whose calls must enclose a hit.
     pub under: Option<&'a str>,
-    /// Which side counts.
     pub via: Via,
-    /// What counts are split by.
     pub by: Option<By>,
     /// Enter the process even if a rule forbids it.
     pub force: bool,
-    /// How calls are timed, if they are.
+    /// How calls are timed; `None` if they are not.
     pub calls: Option<Timing>,
-    /// Calls are recorded.
     pub record: bool,
-    /// Contended locks are watched.
     pub locks: bool,
     /// The lock whose hold times are measured.
     pub hold: Option<&'a str>,
-    /// Locks are reported by thread.
+    /// Whether locks are reported by thread.
     pub lock_threads: bool,
-    /// Counts, locks or times are reported by scope.
+    /// Whether counts, locks or times are reported by scope.
     pub scopes: bool,
-    /// The events that are charged to scopes, if the request is for these.
+    /// The events to charge to scopes; `None` if scopes' costs are not requested.
     pub charges: Option<&'a [String]>,
-    /// Variables are watched: a command must not begin before they are found.
+    /// Whether variables are watched. If so, a command must not begin before they are found.
     pub breakpoints: bool,
-    /// The budget of following calls.
     pub share: Share,
-    /// The target is a command that is started.
+    /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
     /// Set by the user to end the run.
     pub stop: &'a AtomicBool,
-    /// Notified when a command is about to begin, unless counting starts only later.
+    /// Notified when a command is about to begin; `None` if counting starts only later.
     pub ready: Option<&'a Ready>,
 }
 
-/// How calls are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Shorter calls are only counted.
     pub slower_ns: u64,
 }
 
-/// The cost limit of followed calls, as a part of the target's CPU time; `None` for no limit.
+/// The most that followed calls may cost, as a part of the target's CPU time.
 type Share = Option<f64>;
 
 impl<'a> Plan<'a> {
-    /// Makes the plan of a request.
     pub fn of(request: &'a Request) -> Plan<'a> {
         let timing = || Timing {
             slower_ns: request.slower_ns.unwrap_or(0),
@@ -108,12 +97,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the probes of a process, and the function below which their hits must be.
+    /// Returns the probes of a process, and the gate.
     pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolution, Error> {
         self.resolved(self.specs, process, modules, false)
     }
 
-    /// Like `resolve`, but specs may match what is loaded later.
+    /// As [`Plan::resolve`], but specs may also match libraries that are loaded later.
     pub fn resolve_or_wait(
         &self,
         process: Process,
@@ -136,7 +125,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns why the kernel cannot count what the request wants, and the option to leave out.
+    /// Returns why the kernel cannot count for this request, and the option to leave out; `None` if
+    /// it can.
     pub fn against_kernel(&self) -> Option<(&'static str, &'static str)> {
         let options = [
             (
@@ -179,7 +169,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the most that is recorded of any hit.
+    /// Returns the most that is recorded of any probe's hits.
     pub fn follow(&self) -> Follow {
         let returns = || self.specs.iter().any(|spec| spec.starts_with("uretprobe:"));
         match self.entries() {
@@ -188,13 +178,13 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the terms for an agent, whose slots are free from `free_slot` on.
+    /// Returns the terms for an agent whose slots are free from `free_slot` on.
     pub fn terms(&self, free_slot: u32) -> Terms {
         let behind_locks = free_slot + if self.locks { futex::WIDTH } else { 0 };
         Terms {
             lock_slot: if self.locks { free_slot } else { 0 },
             scope_slot: if self.scopes { behind_locks } else { 0 },
-            // A thread's name is stored with its slab.
+            // A thread's name is stored with its slab, so no other thread may take the slab over.
             keep_slabs: self.lock_threads || matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
                 credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
@@ -217,7 +207,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Notifies the process that waits for counting to begin. Fails if the user ended the run
-    /// first: then the command must never begin.
+    /// first, because then the command must never begin.
     pub fn go_on(&self, command: CountedProcess) -> Result<(), Error> {
         // Relaxed: the flag orders no other data.
         if self.stop.load(Ordering::Relaxed) {

@@ -1,10 +1,10 @@
-//! Rejects process ids that are no running program.
+//! Rejects process ids that cannot be traced.
 
 use tiptoe_sys::host::procfs::Process;
 
 use crate::request::Error;
 
-/// Returns an error that says what this id is, if it cannot be traced.
+/// Fails if this id is not that of a running program; the error says what it is.
 pub(super) fn check(process: Process) -> Result<(), Error> {
     let pid = process.pid();
     let status = process.status()?;

@@ -1,4 +1,4 @@
-//! Reads what has been counted in one process.
+//! Reads the counts of one process.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,7 +14,6 @@ use crate::request::{By, Error};
 use crate::scopes::{NO_ROOM, Tree};
 use crate::values::{TimedValues, Values};
 
-/// What has been counted in one process.
 pub struct Reads {
     /// One for each counter.
     pub all: Vec<Measured>,
@@ -25,8 +24,8 @@ pub struct Reads {
 }
 
 impl Tracee {
-    /// Reads all counters, and then the records, so that no counted record is missed. `start` is
-    /// that of the session.
+    /// Reads all counters first and then the records, so that no counted record is missed. `start`
+    /// is the session's.
     pub fn read(&self, by: Option<By>, start: Instant) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.target.link {
@@ -52,8 +51,8 @@ impl Tracee {
             Source::Agent { slot, follow, .. } => {
                 let ran = meters.ran_ns(slot);
                 Reading {
-                    // A trap was switched off because it was hit so often, so that its time says
-                    // nothing about the rest.
+                    // The trap was switched off because of its rate, so the time until then says
+                    // nothing about the rate afterwards.
                     at_least: ran.is_some(),
                     time_enabled_ns: enabled,
                     time_running_ns: ran.unwrap_or(enabled),
@@ -97,7 +96,6 @@ impl Tracee {
         })
     }
 
-    /// Returns the slots that must not be summed.
     fn special(&self) -> Special {
         let mut special = Special::default();
         for counter in &self.counters {
@@ -138,7 +136,7 @@ impl Keys {
         }
     }
 
-    /// Returns the name for hits whose value found no room.
+    /// Returns the name for hits whose values found no room.
     fn others(&self) -> String {
         match self {
             Keys::Argument(_) => OTHER_VALUES.to_owned(),
@@ -147,7 +145,7 @@ impl Keys {
     }
 }
 
-/// Merges parts by key, because several may have the same.
+/// Merges parts that have the same key.
 fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String, Measured> {
     let mut all: BTreeMap<String, Measured> = BTreeMap::new();
     for (key, part) in parts {
@@ -156,7 +154,7 @@ fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String,
     all
 }
 
-/// Returns the hits of each value, and of those whose value found no room.
+/// Returns the hits of each value, and of the values that found no room.
 fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
     let others = (others > 0).then(|| (keys.others(), others));
@@ -172,7 +170,7 @@ fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     all.map(|(key, hits)| (key, measured(hits))).collect()
 }
 
-/// Returns the calls of each value, and of those whose value found no room.
+/// Returns the calls of each value, and of the values that found no room.
 fn by_timed_value(
     keys: &Keys,
     values: &TimedValues,
@@ -188,7 +186,7 @@ fn by_timed_value(
     })
 }
 
-/// Returns one thread's or name's part of a counter, if it is not empty.
+/// Returns a counter's part of one thread or name; `None` if it is empty.
 fn part(counter: &Counter, values: &[u64]) -> Option<Measured> {
     let Source::Agent { slot, follow, .. } = counter.source else {
         return None;
@@ -200,7 +198,7 @@ fn part(counter: &Counter, values: &[u64]) -> Option<Measured> {
     })
 }
 
-/// Returns the durations of its calls, if they are timed.
+/// Returns the durations of a counter's calls; `None` if they are not timed.
 fn times(counter: &Counter, values: &[u64]) -> Option<Box<Histogram>> {
     match counter.source {
         Source::Agent { slot, follow, .. } => calls::histogram(values, slot, follow),

@@ -1,5 +1,5 @@
-//! Reads recorded calls. Each thread's ring is read every 5 ms. Everything in it is hostile data
-//! from the target.
+//! Reads recorded calls from each thread's ring every 5 ms. A ring's content is hostile data from
+//! the target.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,11 +15,10 @@ use super::{Counter, Plan, Source, Tracee};
 use crate::counts;
 use crate::planner::Follow;
 
-/// How often to look at an incomplete record before it is given up, which takes about a second. Its
-/// thread is still writing it, or was led out of the write for good.
+/// The number of looks at an incomplete record before it is given up, after about a second. Its
+/// thread is still writing it, or has jumped out of the write for good.
 const PATIENCE: u32 = 200;
 
-/// A thread of the target's.
 #[derive(Clone)]
 struct NamedThread {
     tid: u32,
@@ -42,7 +41,7 @@ struct Ring {
     who: NamedThread,
 }
 
-/// A call that was read and not yet handed to the observer.
+/// A call that was read, and not yet passed to the observer.
 pub struct RecordedCall {
     who: NamedThread,
     event: Rc<str>,
@@ -51,12 +50,12 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
-    /// Returns when it began, from the start of the session.
+    /// Returns when the call began, from the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// Returns it as the observer sees it.
+    /// Returns the call in the observer's form.
     pub fn call(&self) -> Call<'_> {
         Call {
             at_ns: self.at_ns,
@@ -69,12 +68,11 @@ impl RecordedCall {
     }
 }
 
-/// All rings of a process.
 pub struct Rings {
     start: Moment,
-    /// The event of each probe, and how many of its calls were read, by slot.
+    /// For each slot, the probe's event and the number of its calls that were read.
     probes: Vec<Option<Probe>>,
-    /// The number of the process's counters at the last look at them.
+    /// The number of the process's counters when `probes` was last updated.
     known: usize,
     rings: BTreeMap<u32, Ring>,
     /// Whether the observer wants each call.
@@ -88,7 +86,6 @@ struct Probe {
 }
 
 impl Rings {
-    /// Rings to be read.
     fn new() -> Rings {
         Rings {
             start: Moment::now(),
@@ -100,7 +97,7 @@ impl Rings {
         }
     }
 
-    /// Adds the probes that are new.
+    /// Adds the probes of new counters.
     fn learn(&mut self, counters: &[Counter]) {
         if counters.len() == self.known {
             return;
@@ -124,13 +121,12 @@ impl Rings {
         self.known = counters.len();
     }
 
-    /// Returns how many calls of a probe were read.
+    /// Returns the number of a probe's calls that were read.
     fn seen(&self, slot: u32) -> u64 {
         let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
         probe.map_or(0, |probe| probe.seen)
     }
 
-    /// Reads what is new in every ring.
     fn read(&mut self, data: &Data, since: Instant, patience: u32) {
         for (slab, ring) in data
             .entered()
@@ -173,7 +169,6 @@ impl Tracee {
         }
     }
 
-    /// Sets whether the observer wants each call.
     pub fn set_reports_calls(&self, reports_calls: bool) {
         if let Some(rings) = &mut *self.rings.borrow_mut() {
             rings.reports_calls = reports_calls;
@@ -185,8 +180,8 @@ impl Tracee {
         self.read_rings(since, PATIENCE);
     }
 
-    /// Reads records after a reading of the counters. After the end of the process an incomplete
-    /// record is given up at once, because it will never be completed.
+    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
+    /// record is given up at once, because it will never be complete.
     pub(super) fn read_all_records(&self, since: Instant) {
         let patience = if self.target.has_ended() { 0 } else { PATIENCE };
         self.read_rings(since, patience);
@@ -200,15 +195,15 @@ impl Tracee {
         rings.read(&link.data(), since, patience);
     }
 
-    /// Takes the calls that were read.
+    /// Returns the calls that were read since the last call of this.
     pub fn take_calls(&self) -> Vec<RecordedCall> {
         let mut rings = self.rings.borrow_mut();
         let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
         calls.unwrap_or_default()
     }
 
-    /// Returns the counts of a probe, with the number of its records that were read. A record that
-    /// was written and not read is counted as lost.
+    /// Returns a probe's reading with the number of records that were read. A record that was
+    /// written but not read counts as lost.
     pub(super) fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;

@@ -1,5 +1,4 @@
-//! The scopes of one process: finds the ports of its libraries, and reads what its threads did in
-//! which scope.
+//! The scopes of one process: finds the ports of its libraries, and reads the sums of its threads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,19 +20,19 @@ use crate::scopes::{Sums, Tree};
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
 
-/// The names of events, and for each node how often each happened.
+/// The names of events, and for each node how often each event happened.
 pub type ChargedEvents = (Vec<String>, Vec<NodeSums>);
 
-/// The kernel's number of the task clock; the CPU clock is below it.
+/// The kernel's number of the task clock; that of the CPU clock is lower.
 const TASK_CLOCK: u64 = 1;
-/// How often to open events again if threads start in between.
+/// How many times events are opened, if threads start in between.
 const TRIES: usize = 20;
 
 /// Advice for a process without scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
 impl Tracee {
-    /// Fails if scopes are requested and no library in a running program reports any.
+    /// Fails if scopes are requested and no library of a running program reports any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
             let (pid, comm) = self.target.counted();
@@ -44,7 +43,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Makes the libraries among these call the agent when threads enter scopes, or wait for locks.
+    /// Makes ports call the agent when threads enter scopes or wait for locks.
     pub(super) fn open_ports(
         &mut self,
         link: &Link,
@@ -52,7 +51,7 @@ impl Tracee {
         modules: &[Module],
     ) -> Result<(), Error> {
         if plan.locks {
-            // If a port stays closed, its locks are seen through their futex calls.
+            // Locks of a port that stays closed are seen through their futex calls.
             link.open_ports(&self.ports(modules, Kind::Locks))?;
         }
         if plan.scopes {
@@ -62,7 +61,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Begins to charge events, and only then makes threads report scopes, and waits for locks.
+    /// Begins to charge events, then opens the ports, so that no scope is entered uncharged.
     pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if !plan.scopes && !plan.locks {
             return Ok(());
@@ -79,7 +78,7 @@ impl Tracee {
         opened
     }
 
-    /// If charging is not allowed, only times are reported.
+    /// Begins to charge events. If the kernel refuses, only times are reported.
     fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
         match self.charge(link, &counters(charges)?) {
             Ok(charging) => self.charging = Some(charging),
@@ -112,7 +111,7 @@ impl Tracee {
             let before = threads();
             charging.start(counters, &before)?;
             tries -= 1;
-            // A thread that started in between may or may not have inherited its parent's events.
+            // A race: a thread that started in between may lack its parent's events.
             let is_complete = counters.is_empty() || threads() == before;
             if !is_complete && tries > 0 {
                 continue;
@@ -125,8 +124,8 @@ impl Tracee {
         }
     }
 
-    /// Returns the events that were charged, and the amount for each node until `now`, in ns;
-    /// `None` if nothing was charged.
+    /// Returns the charged events and their amounts for each node until `now`, in ns; `None` if
+    /// none are charged.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -135,13 +134,13 @@ impl Tracee {
         Ok(Some((names, charging.read(now)?)))
     }
 
-    /// Returns the run times of charging, for the process and for all, if the kernel reports them.
+    /// Returns the run times of charging, for this process and for all, if the kernel reports them.
     pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let charging = self.charging.as_ref()?;
         Some((charging.times().ok()?, charging.times_of_all()))
     }
 
-    /// Returns a note if no library reported scopes until the end.
+    /// Returns a note if no library reported scopes during the run.
     pub fn without_scopes(&self, plan: &Plan) -> Option<String> {
         let none = plan.scopes && !self.has_ports;
         none.then(|| {
@@ -156,7 +155,7 @@ impl Tracee {
         })
     }
 
-    /// Returns the addresses of the ports of a kind.
+    /// Returns the addresses of all ports of one kind.
     fn ports(&self, modules: &[Module], kind: Kind) -> Vec<u64> {
         let Ok(memory) = File::open(format!("/proc/{}/mem", self.target.process.pid())) else {
             return Vec::new();
@@ -171,7 +170,7 @@ impl Tracee {
             if memory.read_exact_at(&mut bytes, first).is_err() {
                 continue;
             }
-            // Compilers align large objects, so that there may be gaps between two.
+            // Compilers align large objects, so there may be gaps between ports.
             let at = (0..bytes.len()).step_by(align_of::<Port>());
             let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(kind));
             ports.extend(found.map(|at| first + at as u64));
@@ -185,7 +184,7 @@ impl Tracee {
         link.filter(|link| link.scope_slot != 0)
     }
 
-    /// Returns the names of its scopes.
+    /// Returns the names of the program's scopes.
     pub fn scope_names(&self) -> Result<Tree, Error> {
         let Some(link) = self.scopes_link() else {
             return Ok(Tree::default());
@@ -201,14 +200,15 @@ impl Tracee {
         Ok(tree)
     }
 
-    /// Returns the sums of its scopes until `now`, in ticks.
+    /// Returns the sums of the program's scopes until `now`, in ticks.
     pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
         let mut sums = Sums::default();
         let Some(link) = self.scopes_link() else {
             return Ok(sums);
         };
         let threads = self.target.process.threads().unwrap_or_default();
-        // All words from the slab's own to the end of those of scopes.
+        // From the slab's own words, which contain the present node, to the end of the scopes'
+        // words.
         let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
         let own = (link.scope_slot - Geometry::SCOPE) as usize;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| {
@@ -226,7 +226,7 @@ impl Tracee {
     }
 }
 
-/// Returns the events by these names, without clocks, because times are reported anyway.
+/// Returns the events of these names except clocks, because times are reported anyway.
 fn counters(lists: &[String]) -> Result<Vec<Counter<'_>>, Error> {
     let mut all = Vec::new();
     for group in lists.iter().flat_map(|list| counter_groups(list)) {

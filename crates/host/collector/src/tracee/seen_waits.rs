@@ -1,5 +1,6 @@
-//! Which threads were seen in which wait. A thread that is cancelled in a wait, or jumps out of it and ends, passes no
-//! hook after it. So its wait counts up to the last look that found the thread still there.
+//! Records which threads were seen in which waits. A thread that is cancelled in a wait, or jumps
+//! out of it and ends, passes no hook after it. So its wait counts up to the last look that found
+//! the thread there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +10,16 @@ use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
-/// The looks at the threads of one process.
 #[derive(Default)]
 pub(super) struct SeenWaits {
     /// The threads that had ended at the last look.
     ended: BTreeSet<u32>,
-    /// By thread and the wait's number: the wait's beginning, and when it was seen last, in ticks.
+    /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
 }
 
 impl SeenWaits {
-    /// Looks at all threads that have words; `threads` are those that live.
+    /// Looks at all threads that have words; `threads` are the living ones.
     pub(super) fn look(&mut self, link: &Link, threads: &[u32]) {
         let data = link.data();
         let now = clock::ticks();
@@ -45,12 +45,11 @@ impl SeenWaits {
         }
     }
 
-    /// Returns whether a thread had ended at the last look.
     pub(super) fn has_ended(&self, tid: u32) -> bool {
         self.ended.contains(&tid)
     }
 
-    /// Returns for how many nanoseconds a thread was seen in one of the waits in its words.
+    /// Returns how long a thread was seen in one of the waits in its words, in ns.
     pub(super) fn seen_ns(&self, tid: u32, index: u32, words: &[u64]) -> u64 {
         let at = head::ACTIVITIES + index * activity::WORDS + activity::SINCE;
         let beginning = words.get(at as usize).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What the agent counts of forks and of the address space.
+//! The agent's counts of forks and of the address space.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use crate::counts;
 use crate::forks::CopiedMemory;
 
 impl Tracee {
-    /// Returns the number of forks since counting began, as the agent counted them.
+    /// Returns the number of forks that the agent has counted in the reported time.
     pub fn forks(&self) -> u64 {
         self.all_forks().saturating_sub(self.early_forks.get())
     }
 
-    /// Excludes its forks until now.
+    /// Excludes the forks until now.
     pub fn leave_out_forks(&self) {
         self.early_forks.set(self.all_forks());
     }
@@ -30,8 +30,8 @@ impl Tracee {
         sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
     }
 
-    /// Looks at what a fork of the process copies of tiptoe's memory. Looks at the first call, and
-    /// then at powers of two, because that changes little later. The process must still live.
+    /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
+    /// of two, because that memory changes little later. The process must still live.
     pub fn look_at_copied(&self) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);
@@ -53,17 +53,17 @@ impl Tracee {
         }
     }
 
-    /// Returns the additional cost of each of its forks; `None` if no look was possible.
+    /// Returns the additional cost of each fork; `None` if no look was possible.
     pub fn fork_cost(&self) -> Option<Cost> {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// Returns how the agent kept its copy of the address space, and its last state. All of this is
-    /// the target's claim, and is only displayed.
+    /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
+    /// it is the target's claim, and must only be displayed.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
         if !(self.left.get().is_some() || self.target.has_ended() || self.has_execed()) {
-            // If the agent does not answer, the last reading stays.
+            // If the agent does not answer, its last reading stays.
             let _ = link.read_maps();
         }
         let readings = link.data().readings();

@@ -1,10 +1,10 @@
-//! Keeps the cost of watching waits for locks within the budget: if there are more waits than it
-//! pays for, some are only counted (`tiptoe_futex::gaps`). This module computes how many.
+//! Keeps the cost of watching waits for locks within the budget. If there are more waits than the
+//! budget pays for, some are only counted (`tiptoe_futex::gaps`). This module computes how many.
 //!
 //! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
-//! reading the clock. It is shared among the threads so that a thread with few waits has each one
-//! timed, and the other threads have the same number per second. So long waits are timed, because a
-//! thread has few of them, and only threads that wake each other over and over are sampled.
+//! reading the clock. All threads may have the same number of waits timed per second. A thread with
+//! fewer waits has each one timed, and leaves its rest to the others. So long waits are timed,
+//! because a thread has few of them. Only threads that wake each other over and over are sampled.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,14 +24,13 @@ const COUNTED_NS: f64 = 15.0;
 const WAKE_NS: f64 = 9.0;
 /// The additional cost of timing a wait, without the clock, which is read twice.
 const TIMED_NS: f64 = 5.0;
-/// A process that uses less of a CPU may cost as if it used this part of one.
+/// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The part of the budget for timing, however much counting costs.
+/// The least part of the budget that is left for timing.
 const LEAST_TIMED: f64 = 0.1;
-/// Older waits are forgotten, because budgets are of seconds.
+/// How long waits are remembered: shorter than the seconds over which a budget must hold.
 const MEMORY: Duration = Duration::from_millis(200);
 
-/// The state of one process's waits.
 pub struct Thinning {
     /// The part of the CPU time that may be spent.
     share: f64,
@@ -40,14 +39,14 @@ pub struct Thinning {
     known: RefCell<BudgetState>,
 }
 
-/// The state of the budget for timed waits at the last look.
+/// The state at the last look.
 struct BudgetState {
-    /// The time of the last look, and the ticks of the look before and of that one.
+    /// The time of the last look, and the ticks of the last two.
     at: Instant,
     ticks: [u64; 2],
-    /// CPU time until then.
+    /// The process's CPU time at the last look.
     used: Duration,
-    /// What could be spent recently.
+    /// The recently earned part of the CPU time.
     earned_ns: f64,
     threads: BTreeMap<u32, Waiter>,
 }
@@ -61,15 +60,15 @@ struct Waiter {
     /// Recent waits and wakes, with older ones decayed.
     recent_waits: f64,
     recent_wakes: f64,
-    /// Whether any of its waits may be skipped.
+    /// Whether any of its waits was ever skipped.
     thinned: bool,
     gap: u64,
-    /// The waits that it was in at the last look, identified by their beginnings.
+    /// The waits in progress at the last look, identified by their beginnings.
     on: [Option<u64>; activity::DEPTH as usize],
 }
 
 impl Thinning {
-    /// Makes the state of a plan; `None` if waits are not watched, or their cost is unlimited.
+    /// Returns the state for a plan; `None` if waits are not watched, or their cost is unlimited.
     pub fn of(plan: &Plan) -> Option<Thinning> {
         let share = plan.share.filter(|_| plan.locks)?;
         let now = clock::ticks();
@@ -87,12 +86,12 @@ impl Thinning {
         })
     }
 
-    /// Leaves a part of the budget to other users in the same process.
+    /// Leaves a part of the budget to other spenders in the same process.
     pub(super) fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
 
-    /// Reads what the threads did, and sets how many of their waits are timed.
+    /// Reads the threads' waits and wakes, and sets how many waits are timed.
     fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
         let mut known = self.known.borrow_mut();
@@ -124,7 +123,7 @@ impl Thinning {
 }
 
 impl BudgetState {
-    /// Returns how many of its recent waits each thread may have had timed, at this price.
+    /// Returns how many recent waits of each thread may be timed, at this price.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
         let counted = waiters()
@@ -136,8 +135,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the most that each may get, so that together they get at most `all`. What a thread does
-/// not want is shared among the others.
+/// Returns the most that each may get so that all together get at most `all`. What one does not
+/// want goes to the others.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());
@@ -160,8 +159,8 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks waits that were already there at the last look as in progress. Such a wait began
-    /// between the two looks of `before`; the middle is the best estimate.
+    /// Marks the waits that the last look saw as in progress. Such a wait began between the two
+    /// looks of `before`, and the middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
             return;
@@ -184,7 +183,7 @@ impl Waiter {
 
     fn widen(&mut self, words: Words, fair: f64) {
         let gap = gap(self.recent_waits, fair);
-        // A slab that now belongs to another thread starts without a gap.
+        // A slab that another thread took over starts without a gap.
         if gap != self.gap || gap > 0 {
             Gaps::new(words).widen(gap);
         }
@@ -193,7 +192,7 @@ impl Waiter {
     }
 }
 
-/// Returns how many waits are skipped on average for each timed one, if `fair` of `waits` are
+/// Returns how many waits to skip on average for each timed one, so that `fair` of `waits` are
 /// timed.
 fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
@@ -203,7 +202,7 @@ fn gap(waits: f64, fair: f64) -> u64 {
 }
 
 impl Tracee {
-    /// Sets how many of its threads' waits are timed.
+    /// Sets how many waits of each thread are timed.
     pub(super) fn thin(&self) {
         if let (Some(thinning), Some(link)) = (&self.thinning, &self.target.link) {
             thinning.look(self.target.fetch_cpu_time(), link);

@@ -1,14 +1,13 @@
-//! Keeps the kernel's probes within the budget. A hit there costs at least a microsecond, even if
-//! its count is never read. So a probe that exceeds the budget is closed, and opened again once the
-//! budget has been earned: it counts in windows.
+//! Keeps the cost of the kernel's probes within the budget. A hit costs at least a microsecond,
+//! even if its count is never read. So a probe that exceeds the budget is closed, and opened again
+//! once the budget has been earned: it counts in windows.
 //!
-//! Within a window the hits themselves slow the program, by an amount that depends on them, so that
-//! no factor leads from a window's count to the whole. Such a count is a lower bound and must never
-//! be scaled.
+//! A window's count is a lower bound and must never be scaled, because its hits slow the program by
+//! an unknown amount while the window is open.
 //!
-//! INVARIANT: over any time, hits times their price are at most the share of the CPU time that the
-//! process used (or of [`LEAST_USED`] of one CPU), plus one second's share, plus the hits within
-//! one [`LOOK`] and the 0.2 ms of a closing.
+//! INVARIANT: over any time, hits times their price are at most the share of the process's CPU time
+//! (or of [`LEAST_USED`] of one CPU), plus one second's share, plus the hits within one [`LOOK`]
+//! and the 0.2 ms of a closing.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,50 +16,47 @@ use std::time::{Duration, Instant};
 use super::{Counter, Source, Tracee};
 use crate::driver::TICK;
 
-/// A process that uses less of a CPU may cost as if it used this part of one.
+/// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The most that is saved up: the share of this time of one CPU.
+/// The limit of savings: the share of this much time of one CPU.
 const SAVED: Duration = Duration::from_secs(1);
-/// The savings at the start, and those needed before a probe is opened again, as a part of the
-/// most.
+/// The savings at the start, and those needed to open a probe again, as a part of the limit.
 const ENOUGH: f64 = 0.5;
-/// Older hits are forgotten, because they do not predict how often a probe is hit.
+/// How long hits are remembered, because older ones do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
-/// The pause between two looks after a probe was opened, because its rate of hits is not known yet.
+/// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long looks are that frequent.
+/// How long looks are that frequent after a probe was opened.
 const FRESH: Duration = Duration::from_millis(20);
 /// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
 
 /// The budget and spending of the kernel's probes of one process.
 pub struct Throttle {
-    /// The files of the probes: they must stay open, because probes are opened again by their
+    /// The files of the probes, which must stay open, because probes are opened again by their
     /// descriptors.
     _files: Vec<File>,
-    /// The next look.
     next: Instant,
     /// When a probe was last opened.
     opened: Instant,
     account: Account,
 }
 
-/// Earnings and spending.
 struct Account {
     /// The part of the CPU time that may be spent.
     share: f64,
-    /// What a hit of each probe costs, in nanoseconds.
+    /// The cost of a hit of each probe, in ns.
     prices: Vec<f64>,
-    /// At the last look: its time, the process's CPU time, the probes' counts.
+    /// Of the last look: its time, the process's CPU time, the probes' counts.
     at: Instant,
     used: Duration,
     counts: Vec<u64>,
-    /// What may be spent; negative after a burst of hits.
+    /// The savings; negative after a burst of hits.
     saved_ns: f64,
-    /// What was earned recently, and what each probe spent.
+    /// The recent earnings, and the recent spending of each probe.
     earned_ns: f64,
     spent_ns: Vec<f64>,
-    /// The closed probes, the first closed first.
+    /// The closed probes, in the order of their closing.
     closed: VecDeque<usize>,
 }
 
@@ -72,7 +68,7 @@ struct ThrottleStep {
 }
 
 impl Throttle {
-    /// Makes the throttle of probes with these prices, by their index in the set.
+    /// Returns the throttle of probes with these prices, by their index in the set.
     pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>) -> Throttle {
         let now = Instant::now();
         Throttle {
@@ -83,17 +79,16 @@ impl Throttle {
         }
     }
 
-    /// Leaves a part of the budget to other users in the same process.
+    /// Leaves a part of the budget to other spenders in the same process.
     pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }
 
-    /// Returns the time of the next look.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Sets the time of the next look, after one that took `took`.
+    /// Sets the time of the next look, after a look that took `took`.
     fn plan(&mut self, now: Instant, took: Duration) {
         let is_fresh = now.saturating_duration_since(self.opened) < FRESH;
         let pause = if is_fresh { LOOK } else { TICK };
@@ -116,8 +111,7 @@ impl Account {
         }
     }
 
-    /// Takes what was spent since the last look from the savings, and returns which probes to close
-    /// and open.
+    /// Subtracts what was spent since the last look, and returns the probes to close and to open.
     fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> ThrottleStep {
         let passed = now.saturating_duration_since(self.at);
         let ran = used.saturating_sub(self.used).as_nanos() as f64;
@@ -143,9 +137,9 @@ impl Account {
         turn
     }
 
-    /// Returns the open probes that spend most, as many as needed so that the others spend no more
-    /// than is earned. Ignores probes that were hit a few times before much was earned, unless the
-    /// debt is beyond `deep`.
+    /// Returns the open probes that spend most: as many as must be closed so that the others spend
+    /// no more than is earned. Ignores probes that were hit a few times before much was earned,
+    /// unless the debt exceeds `deep`.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -168,8 +162,8 @@ impl Account {
 }
 
 impl Tracee {
-    /// Closes the kernel's probes that exceed the budget, and opens one that may be hit again.
-    /// Returns a note at the first that is closed.
+    /// Closes the kernel's probes that exceed the budget, and opens one for which enough was saved.
+    /// Returns a note at the first closing.
     pub fn throttle(&mut self, now: Instant) -> Option<String> {
         if self.target.has_ended() {
             return None;
@@ -179,7 +173,7 @@ impl Tracee {
         if now < throttle.next {
             return None;
         }
-        // Counts that cannot be read are read at the next look.
+        // On failure these hits are counted at the next look.
         let counts = set.counts().ok()?;
         let is_first = !self.is_throttled;
         let ThrottleStep { close, open } = throttle.account.settle(now, used, counts);
@@ -215,12 +209,12 @@ impl Tracee {
         })
     }
 
-    /// Returns when [`Tracee::throttle`] must be called next, if at all.
+    /// Returns when [`Tracee::throttle`] must be called next; `None` if never.
     pub fn next_throttle(&self) -> Option<Instant> {
         self.throttle.as_ref().map(Throttle::next)
     }
 
-    /// Closes all of the kernel's probes; their counts stay.
+    /// Closes all of the kernel's probes, and keeps their counts.
     pub fn close_probes(&mut self) {
         if let Some(set) = &mut self.kernel {
             set.close_all();

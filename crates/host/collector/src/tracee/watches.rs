@@ -1,4 +1,4 @@
-//! The agent's breakpoints in the program's own threads.
+//! Breakpoints that the agent opens in the program's threads.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use tiptoe_wire::{Request, WatchTarget};
 use super::Tracee;
 use crate::request::Error;
 
-/// The result of opening events for threads.
+/// The result of opening breakpoints for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArmedThreads {
-    /// The number of threads that were given events.
+    /// The number of threads that have breakpoints.
     pub threads: u32,
-    /// The number of these that started while events were opened.
+    /// The number of these that started while breakpoints were opened.
     pub late: u32,
 }
 
@@ -30,13 +30,12 @@ impl Tracee {
             .ok_or_else(gone)
     }
 
-    /// Returns the shared memory of hits.
     pub fn hits(&self) -> Option<Hits<'_>> {
         let link = self.target.link.as_ref()?;
         Hits::new(link.data().slab_words(0, slot(link), WORDS)?)
     }
 
-    /// Opens breakpoints for all threads, and for those that they will start.
+    /// Opens breakpoints for all threads, also for those that start later.
     pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
         let link = self.watching()?;
         let head = [u64::from(slot(link)), cpus.into()];
@@ -52,7 +51,7 @@ impl Tracee {
         }
     }
 
-    /// Sends a request without waiting for it.
+    /// Sends a request without waiting for its completion.
     pub fn ask(&self, what: AsyncRequest) {
         if let (Some(link), Some(hits)) = (&self.target.link, self.hits()) {
             hits.ask(what);
@@ -60,7 +59,7 @@ impl Tracee {
         }
     }
 
-    /// Makes a breakpoint watch something else.
+    /// Makes a breakpoint watch another target.
     pub fn turn(&self, number: usize, watched: WatchTarget) -> Result<(), Error> {
         let link = self.watching()?;
         let words = [number as u64].into_iter().chain(watched.words());
@@ -71,7 +70,7 @@ impl Tracee {
     }
 }
 
-/// Returns the first slot of hits, which are stored after everything else.
+/// Returns the first slot of hits, which follow all other slots.
 fn slot(link: &Link) -> u32 {
     link.geometry().slots.saturating_sub(WORDS)
 }
@@ -81,7 +80,7 @@ fn opened(link: &Link) -> ArmedThreads {
     ArmedThreads { threads, late }
 }
 
-/// Explains why the kernel refused an event to a thread.
+/// Explains why the kernel refused a breakpoint to a thread.
 fn refused(errno: i32, tid: u32, watched: &[WatchTarget]) -> Error {
     const OLD: &str = "breakpoints that raise signals need Linux 5.13 or later";
     let why = io::Error::from_raw_os_error(errno);

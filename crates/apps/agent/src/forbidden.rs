@@ -15,7 +15,7 @@
 //! The hook of prctl shows a thread's own change. The kernel is asked at the thread's first followed call, and when
 //! the thread enters a later session.
 //!
-//! Not handled: an inline prctl of the program after these, or after the thread's first hit if calls are recorded;
+//! Not handled: a prctl of the program without a hook, after these, or after the thread's first hit if calls are recorded;
 //! and one in a signal handler that interrupted a trampoline right before a reading.
 
 use core::mem::MaybeUninit;

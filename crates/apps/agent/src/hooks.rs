@@ -74,10 +74,13 @@ pub extern "C" fn hook(frame: &mut Frame) {
         return intercept(what & !intercepted::FUNCTION, frame);
     }
     let number = frame.rax as u32 as usize;
-    if what != u32::MAX && what & NOT_LIBCS != 0 && !tls::is_on_libcs_block() {
+    let is_libcs = what == u32::MAX || what & NOT_LIBCS == 0;
+    if !is_libcs && !tls::is_on_libcs_block() {
         return before_without_words(number, frame);
     }
-    tls::recall(false);
+    if is_libcs {
+        tls::recall(false);
+    }
     if number == nr::CLONE3 && signals::owned() && clears_handlers(frame) {
         before(number, frame);
         tls::set_cloned(frame.back + PERFORMED);
@@ -124,49 +127,60 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares the process for the effect of a call on a thread-local block that has none of our words.
+/// Prepares the process for a call on a thread-local block that has none of our words, so that nothing may use them.
 fn before_without_words(number: usize, frame: &Frame) {
-    // The thread has no counters that its child could use, too.
-    if !matches!(number, nr::CLONE | nr::CLONE3 | nr::FORK | nr::VFORK) {
-        before(number, frame);
+    let Some(shared) = shared::at_home() else {
+        return;
+    };
+    let storage = storage(number, frame).filter(|block| !tls::is_laid_out(*block));
+    let why = storage.map(|_| LeaveReason::Storage);
+    if let Some(why) = why.or_else(|| rules(number, frame)) {
+        thread::leave(shared, why);
     }
 }
 
 /// Prepares the process for a call that the program makes itself.
 fn before(number: usize, frame: &Frame) {
-    const PR_SET_SECCOMP: u64 = 22;
-    const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
-    const ARCH_SET_FS: u64 = 0x1002;
     const PTRACE_TRACEME: u64 = 0;
     const PTRACE_ATTACH: u64 = 16;
     const PTRACE_SEIZE: u64 = 0x4206;
-    if number == nr::PTRACE {
-        match frame.rdi {
-            PTRACE_TRACEME => children::put_back(),
-            PTRACE_ATTACH | PTRACE_SEIZE => children::put_back_in(frame.rsi as u32),
-            _ => {}
+    match number {
+        nr::PTRACE if frame.rdi == PTRACE_TRACEME => children::put_back(),
+        nr::PTRACE if [PTRACE_ATTACH, PTRACE_SEIZE].contains(&frame.rdi) => {
+            children::put_back_in(frame.rsi as u32);
         }
-        return;
+        _ => {}
     }
-    if number == nr::ARCH_PRCTL {
-        if frame.rdi == ARCH_SET_FS {
-            before_storage(frame.rsi);
-        }
-        return;
+    if let Some(block) = storage(number, frame) {
+        before_storage(block);
     }
+    match rules(number, frame) {
+        Some(why) => before_rules(why),
+        None => before_child(number, frame),
+    }
+}
+
+/// Returns the thread-local block that a call gives to its thread.
+fn storage(number: usize, frame: &Frame) -> Option<u64> {
+    const ARCH_SET_FS: u64 = 0x1002;
+    (number == nr::ARCH_PRCTL && frame.rdi == ARCH_SET_FS).then_some(frame.rsi)
+}
+
+/// Returns why the session must end before a call that changes which system calls are allowed.
+fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
+    const PR_SET_SECCOMP: u64 = 22;
+    const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
     // Modes are those of seccomp(2): 0 is strict, 1 is a filter, whose address is in rdx.
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SYSCALL_USER_DISPATCH && frame.rsi != 0 => {
-            return before_rules(LeaveReason::Dispatch);
+            return Some(LeaveReason::Dispatch);
         }
         nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
         nr::SECCOMP => u64::from(frame.rdi as u32),
-        _ => return before_child(number, frame),
+        _ => return None,
     };
     // Without a filter the program only asks which features the kernel has.
-    if mode == 0 || (mode == 1 && frame.rdx != 0) {
-        before_rules(LeaveReason::Seccomp);
-    }
+    (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
 /// Ends the session before a filter or a dispatcher of system calls is installed: it may forbid what the agent does

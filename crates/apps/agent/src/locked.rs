@@ -7,7 +7,7 @@
 //! the agent. The agent unlocks what it maps later at once (`memory.rs`).
 //!
 //! A mapping that another thread makes during the call is locked only if the call includes future
-//! mappings; the kernel promises no more. A system call that is not libc's is not seen, and locks
+//! mappings; the kernel promises no more. A system call without a hook is not seen, and locks
 //! the agent's memory, too.
 
 use core::ops::Range;

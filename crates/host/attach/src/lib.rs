@@ -38,7 +38,7 @@ pub mod resident;
 mod stops;
 pub mod target_files;
 
-use tiptoe_sys::host::Process;
+use tiptoe_sys::host::{Error, Process};
 
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
@@ -47,6 +47,7 @@ pub use error::AttachError;
 pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,
-        Err(_) => true,
+        // Any other error says nothing about the process, such as too many open files.
+        Err(error) => matches!(error, Error::NoSuchProcess { .. }),
     })
 }

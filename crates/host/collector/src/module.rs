@@ -22,6 +22,10 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
 
+mod own_calls;
+
+pub use own_calls::{ARCH_PRCTL, HOOKED_EVERYWHERE, OwnCalls, SYSCALL, may_call, with_last_call};
+
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
     pub image: Image,
@@ -39,6 +43,7 @@ pub struct Object {
     linked_libc: OnceCell<Option<u64>>,
     ports: OnceCell<Option<Range<u64>>>,
     inlined: OnceCell<HashMap<u64, u32>>,
+    own_calls: OnceCell<OwnCalls>,
 }
 
 /// The first function of the C library in a statically linked program.
@@ -107,6 +112,7 @@ impl Object {
             linked_libc: OnceCell::new(),
             ports: OnceCell::new(),
             inlined: OnceCell::new(),
+            own_calls: OnceCell::new(),
         })
     }
 
@@ -154,14 +160,29 @@ impl Object {
     }
 
     /// Returns the functions whose code contains these bytes, which need not begin an instruction.
-    pub fn functions_with<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a Function> {
-        let sections = self.code_sections();
-        let found = sections.flat_map(move |(start, code)| {
-            memmem::find_iter(code, bytes).map(move |at| start + at as u64)
-        });
+    fn functions_with<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a Function> {
+        let found = self.addresses_with(bytes, |_, _| true);
         let functions = found.filter_map(|address| self.image.function_containing(address));
         let mut last = None;
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
+    }
+
+    /// Returns the link-time addresses of these bytes in code, if `is_it` says so, which gets a section's bytes and
+    /// their position in it.
+    fn addresses_with<'a>(
+        &'a self,
+        bytes: &'a [u8],
+        is_it: impl Fn(&[u8], usize) -> bool + Copy + 'a,
+    ) -> impl Iterator<Item = u64> + 'a {
+        self.code_sections().flat_map(move |(start, code)| {
+            let found = memmem::find_iter(code, bytes).filter(move |at| is_it(code, *at));
+            found.map(move |at| start + at as u64)
+        })
+    }
+
+    /// Returns what its code does by system calls of its own.
+    pub fn own_calls(&self) -> &OwnCalls {
+        self.own_calls.get_or_init(|| OwnCalls::of(self))
     }
 
     /// Returns the bytes of one of the layout's executable ranges.

@@ -35,8 +35,19 @@ pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 pub use lock_sites::{Locks, name_of, rwlocks};
 pub use standard::{Extent, standard_rows};
-pub use unseen::{blocks_signals, replaces_block};
+pub use unseen::{blocks_signals, replaces_block, why_not};
 pub use wrappers::{is_of_libc, wrappers};
+
+/// Where a hook of a system call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookPlace {
+    /// In the C library.
+    Libc,
+    /// In other code: the agent can do without it.
+    Elsewhere,
+    /// In other code, at a call that may give a thread another thread-local block.
+    Storage,
+}
 
 pub struct PlannedSite {
     pub site: Site,
@@ -47,6 +58,8 @@ pub struct PlannedSite {
     pub known: bool,
     /// The address after the system call that it hooks; 0 for none.
     pub behind: u64,
+    /// Where it is, if it hooks a system call.
+    pub place: HookPlace,
     /// The agent's table has other sites at its address, any of which may be the current one.
     pub has_others: bool,
     /// The address of the return addresses that its trampoline keeps, or 0.
@@ -74,6 +87,8 @@ pub struct Plan {
     pub new_callers: Vec<u64>,
     /// The agent's own hooks.
     pub hooks: Vec<PlannedSite>,
+    /// Code that may give a thread another thread-local block, and where no hook has room.
+    pub unhooked: Option<String>,
     /// The address to which signal handlers return.
     pub restorer: Option<u64>,
     /// The function by which each intercepted unwinder reports the address of a frame.
@@ -148,7 +163,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         plan.restorer = plan.restorer.or_else(|| restorer(module));
     }
     for module in modules.iter().filter(unseen::makes_own_calls) {
-        plan.hooks.extend(draft.hooks_elsewhere(module));
+        draft.hooks_elsewhere(module, probes, &mut plan);
     }
     plan.hooks.extend(draft.changed(modules));
     if ground.follows {
@@ -363,6 +378,7 @@ fn again(known: &Site, has_others: bool) -> PlannedSite {
         known: true,
         callers: 0,
         behind: 0,
+        place: HookPlace::Libc,
         has_others,
         untimed: None,
     }
@@ -377,7 +393,11 @@ fn body_hash(body: &Body) -> u32 {
         Body::Gate { .. } => "gate".to_owned(),
         other => format!("{other:?}"),
     };
-    // FNV-1a, because any later tiptoe of the same protocol must compute the same hash.
+    hash(&text)
+}
+
+/// Returns the FNV-1a hash, because any later tiptoe of the same protocol must compute the same hash.
+fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)
     })
@@ -461,6 +481,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
         writes: writes(patch),
         known: false,
         behind: 0,
+        place: HookPlace::Libc,
         has_others: false,
         untimed: None,
     }

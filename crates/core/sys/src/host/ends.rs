@@ -12,17 +12,19 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The end of the pipe to which the handlers of signals write, because signals belong to the process.
-static SIGNALS: OnceLock<OwnedFd> = OnceLock::new();
+/// The pipe to which the handlers of signals write, because signals belong to the process. Its writer stays open,
+/// because a pipe without one is readable for ever.
+static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
 /// Lets signals end [`Ends::wait`]. Returns the end of a pipe to which their handlers must write, after they have
 /// stored what the waiting thread must see. Fails if the process already has such a pipe.
 pub fn wake_by_signals() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let for_handlers = writer.try_clone()?;
     SIGNALS
-        .set(reader)
+        .set((reader, writer))
         .map_err(|_| io::ErrorKind::AlreadyExists)?;
-    Ok(writer)
+    Ok(for_handlers)
 }
 
 /// Processes whose ends wake a run. Each wakes it once, so that an ended one does not end all later waits.
@@ -42,7 +44,8 @@ impl Ends {
     /// Waits until a process ends, a signal arrives, or `time` passes.
     pub fn wait(&mut self, time: Duration) {
         let limit = timespec(time);
-        let all = self.0.iter().chain(SIGNALS.get());
+        let signals = SIGNALS.get().map(|(reader, _)| reader);
+        let all = self.0.iter().chain(signals);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&limit)) {
             // A signal that interrupts it leaves none readable.
@@ -53,7 +56,7 @@ impl Ends {
         let woken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut woken = woken.into_iter();
         self.0.retain(|_| !woken.next().unwrap_or(false));
-        if let (Some(true), Some(signals)) = (woken.next(), SIGNALS.get()) {
+        if let (Some(true), Some(signals)) = (woken.next(), signals) {
             // What does not fit ends the next wait.
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
@@ -98,11 +101,13 @@ mod tests {
         assert!(wake_by_signals().is_err(), "handlers write to the first");
         rustix::io::write(&writer, b"x").unwrap();
         let is_readable = || {
-            let mut fds = [PollFd::new(SIGNALS.get().unwrap(), PollFlags::IN)];
+            let mut fds = [PollFd::new(&SIGNALS.get().unwrap().0, PollFlags::IN)];
             poll(&mut fds, Some(&timespec(Duration::ZERO))).unwrap() > 0
         };
         assert!(is_readable());
         ends.wait(Duration::from_secs(30));
         assert!(!is_readable(), "or each later wait would end at once");
+        drop(writer);
+        assert!(!is_readable(), "also if all signals are ignored");
     }
 }

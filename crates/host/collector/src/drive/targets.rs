@@ -58,6 +58,8 @@ impl Targets {
     /// Returns what wakes the loop when one of them ends.
     pub(crate) fn ends(&self) -> Ends {
         let ending = self.ending().iter();
+        // A process without a descriptor is looked at, less often.
+        let _ = limits::reserve_open_files(ending.len() as u64);
         Ends::of(ending.map(|target| target.process.pid()))
     }
 

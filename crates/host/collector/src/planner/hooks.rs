@@ -7,8 +7,9 @@ use tiptoe_patch::{
 };
 use tiptoe_wire::Site;
 
-use super::{Draft, Locks, PlannedSite, body_hash, planned};
-use crate::module::Module;
+use super::{Draft, HookPlace, Locks, Plan, PlannedSite, body_hash, hash, planned};
+use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
+use crate::resolve::Probe;
 
 /// System calls that the agent must see before the kernel, so that the program finds its signals
 /// and namespaces as they would be without tiptoe. Grouped by effect.
@@ -27,14 +28,6 @@ const HOOKED: &[u32] = &[
     158, // arch_prctl: changes the thread-local block
 ];
 
-/// The calls of [`HOOKED`] that are hooked outside the C library as well: they copy, replace or
-/// trace a process, change what threads may do, or lock memory. Hooks of the others read records
-/// that only libc is known to pass.
-const HOOKED_EVERYWHERE: &[u32] = &[56, 57, 58, 59, 101, 151, 157, 158, 272, 308, 317, 322, 435];
-
-/// The bytes of the instruction `syscall`.
-pub(super) const SYSCALL: [u8; 2] = [0x0f, 0x05];
-
 impl Draft<'_> {
     pub(super) fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<PlannedSite> {
         let mut hooks = BTreeMap::new();
@@ -49,7 +42,7 @@ impl Draft<'_> {
                 let futex = futex.and_then(|site| self.any_notice(module, site, locks));
                 let hook = site.and_then(|site| self.libcs_hook(&site.call, futex));
                 hooks.extend(hook.map(|hook| (hook.site.address, hook)));
-            } else if may_call(code.bytes, HOOKED) {
+            } else if may_call(&code, HOOKED) {
                 for site in syscall_sites(&code, HOOKED) {
                     let hook = self.libcs_hook(&site, None);
                     hooks.extend(hook.map(|hook| (site.address, hook)));
@@ -59,21 +52,55 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    /// Plans hooks outside the C library. The number must be known where the call is made.
-    pub(super) fn hooks_elsewhere(&mut self, module: &Module) -> Vec<PlannedSite> {
-        let mut hooks = Vec::new();
-        for function in module.object.functions_with(&SYSCALL) {
+    /// Plans hooks outside the C library, where a call's number is a constant. A probe keeps its place, except
+    /// where the call is arch_prctl, without whose hook the agent must not be in the program.
+    pub(super) fn hooks_elsewhere(&mut self, module: &Module, probes: &[Probe], plan: &mut Plan) {
+        let image = &module.object.image;
+        let own = module.object.own_calls().functions.iter();
+        for function in own.filter_map(|address| image.function_containing(*address)) {
             let code = module.object.code(function, module.bias);
-            let code = code.filter(|code| may_call(code.bytes, HOOKED_EVERYWHERE));
-            let sites = code.map(|code| syscall_sites(&code, HOOKED_EVERYWHERE));
-            let sites = sites.into_iter().flatten();
-            let of = |site: &SyscallSite| Body::Syscall {
-                nr: site.nr,
-                recall: None,
+            let Some(code) = code.map(with_last_call) else {
+                continue;
             };
-            hooks.extend(sites.filter_map(|site| self.hook(&site, &of(&site))));
+            for site in syscall_sites(&code, HOOKED_EVERYWHERE) {
+                let is_storage = site.nr == ARCH_PRCTL;
+                if !is_storage && probes.iter().any(|probe| may_meet(probe, &site)) {
+                    continue;
+                }
+                match self.hook_elsewhere(&code, &site) {
+                    Some(hook) => plan.hooks.push(PlannedSite {
+                        place: if is_storage {
+                            HookPlace::Storage
+                        } else {
+                            HookPlace::Elsewhere
+                        },
+                        ..hook
+                    }),
+                    None if is_storage => {
+                        plan.unhooked =
+                            Some(format!("{}:{}", module.name, function.display_name()));
+                    }
+                    None => {}
+                }
+            }
         }
-        hooks
+    }
+
+    /// Another library may be at the address of one that is gone, so a known site must have been patched over the
+    /// same code, up to the call.
+    fn hook_elsewhere(
+        &mut self,
+        code: &FunctionCode<'_>,
+        site: &SyscallSite,
+    ) -> Option<PlannedSite> {
+        let body = Body::Syscall {
+            nr: site.nr,
+            recall: None,
+        };
+        let position = |address: u64| (address - code.address) as usize;
+        let end = position(site.syscall) + SYSCALL.len();
+        let bytes = code.bytes.get(position(site.address)..end)?;
+        self.hook(site, &body, hash(&format!("{body:?} {bytes:x?}")))
     }
 
     fn libcs_hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
@@ -89,19 +116,35 @@ impl Draft<'_> {
                 recall: Some(recall),
             },
         };
-        self.hook(site, &body)
+        self.hook(site, &body, body_hash(&body))
     }
 
-    fn hook(&mut self, site: &SyscallSite, body: &Body) -> Option<PlannedSite> {
+    /// Plans a hook, or takes a known site whose body has this hash.
+    fn hook(&mut self, site: &SyscallSite, body: &Body, hash: u32) -> Option<PlannedSite> {
         let behind = site.syscall + SYSCALL.len() as u64;
-        let same = |known: &Site| known.body == body_hash(body);
+        let same = |known: &Site| known.body == hash;
         if let Some(known) = self.again_at(site.address, same) {
             return Some(PlannedSite { behind, ..known });
         }
         let patch = self.planner.place(&site.shape, body, Vec::new).ok()?;
         let planned = (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, body))?;
-        Some(PlannedSite { behind, ..planned })
+        let site = Site {
+            body: hash,
+            ..planned.site
+        };
+        Some(PlannedSite {
+            site,
+            behind,
+            ..planned
+        })
     }
+}
+
+/// Returns whether the patches of a probe and of a hook may overlap.
+fn may_meet(probe: &Probe, site: &SyscallSite) -> bool {
+    const LONGEST: u64 = 32;
+    let at = probe.address();
+    at < site.syscall + SYSCALL.len() as u64 && at + LONGEST > site.address
 }
 
 /// Returns a bit for each hooked number.
@@ -111,30 +154,6 @@ fn numbers() -> [u64; 8] {
         numbers[*nr as usize / 64] |= 1 << (nr % 64);
     }
     numbers
-}
-
-/// Extends a function that ends before its `syscall`. A function without a name has the length of
-/// its unwind information, and clone3's ends before the `syscall`, because that information
-/// would be wrong for the child afterwards.
-fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
-    let split = code.bytes.split_at_checked(code.size);
-    let is_cut = split.is_some_and(|(own, next)| {
-        own.iter().nth_back(4) == Some(&0xb8) && next.starts_with(&SYSCALL)
-    });
-    let missing = if is_cut { SYSCALL.len() } else { 0 };
-    FunctionCode {
-        size: code.size + missing,
-        ..code
-    }
-}
-
-/// Returns whether code contains a `syscall` and one of these numbers as an immediate.
-fn may_call(bytes: &[u8], numbers: &[u32]) -> bool {
-    let mut four = bytes
-        .windows(4)
-        .filter_map(|four| <[u8; 4]>::try_from(four).ok());
-    bytes.windows(2).any(|pair| pair == SYSCALL)
-        && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
 #[cfg(test)]

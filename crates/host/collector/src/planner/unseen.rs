@@ -1,54 +1,42 @@
-//! Finds what the agent cannot see: system calls and instructions outside the C library that change
-//! what the agent relies on.
+//! What the agent cannot see of a program: code outside the C library that changes what the agent relies on.
 
-use tiptoe_patch::{FunctionCode, may_change_masks, may_replace_block};
-
-use super::hooks::SYSCALL;
 use super::is_libc;
-use crate::module::Module;
-
-/// The last two bytes of each `wrfsbase`, without the register.
-const WRFSBASE: &[u8] = &[0x0f, 0xae];
+use crate::module::{Module, OwnCalls};
 
 /// Returns the first function that may block signals without passing a hook, in words that follow
-/// "because". A trap byte would kill a thread that blocks its signal, so in this program only sites
-/// that never contain one may be patched. The kernel counts the rest.
+/// "because". A trap byte would kill such a thread. So only sites that never contain one may be
+/// patched in this program, and the rest is left to the kernel.
 pub fn blocks_signals(modules: &[Module]) -> Option<String> {
-    let name = find(modules, &SYSCALL, may_change_masks)?;
+    let name = find(modules, |calls| calls.blocks_signals.as_deref())?;
     Some(format!(
         "{name} may block signals by a system call of its own"
     ))
 }
 
-/// Returns why the agent must not enter, if a function may give its thread another thread-local
-/// block without passing a hook. Trampolines find a thread's counters by that block, so they would
-/// write to the program's memory.
+/// Returns why the agent must not enter, if code may give its thread another thread-local block
+/// without passing a hook. Trampolines find a thread's counters by that block, so they would write
+/// to memory of the program.
 pub fn replaces_block(modules: &[Module]) -> Option<String> {
-    let name = [WRFSBASE, &SYSCALL]
-        .into_iter()
-        .find_map(|bytes| find(modules, bytes, may_replace_block))?;
-    Some(format!(
-        "{name} may give a thread other thread-local storage, in which the agent must not write"
-    ))
+    find(modules, |calls| calls.replaces_block.as_deref()).map(|name| why_not(&name))
 }
 
-fn find(
-    modules: &[Module],
-    bytes: &[u8],
-    does: impl Fn(&FunctionCode<'_>) -> bool,
-) -> Option<String> {
+/// Returns why the agent must not be in a program whose code gives a thread another block.
+pub fn why_not(name: &str) -> String {
+    format!(
+        "{name} may give a thread other thread-local storage, in which the agent must not write"
+    )
+}
+
+fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<String> {
     modules.iter().filter(makes_own_calls).find_map(|module| {
-        let mut functions = module.object.functions_with(bytes);
-        let found = functions.find(|function| {
-            let code = module.object.code(function, module.bias);
-            code.is_some_and(|code| does(&code))
-        })?;
-        Some(format!("{}:{}", module.name, found.display_name()))
+        let name = what(module.object.own_calls())?;
+        Some(format!("{}:{name}", module.name))
     })
 }
 
-/// Returns whether a module's system calls are neither the C library's nor the loader's. The loader
-/// makes those that matter before the program starts, or in a program about to end.
+/// Returns whether a module's system calls are neither the C library's nor the loader's. The loader makes those
+/// that matter before the program starts, or in a program that is about to end.
 pub fn makes_own_calls(module: &&Module) -> bool {
-    !is_libc(module) && !module.name.starts_with("ld-linux")
+    let is_loader = module.name.starts_with("ld-linux") || module.name == "ld.so";
+    !is_libc(module) && !is_loader
 }

@@ -91,7 +91,9 @@ impl Tracee {
         if header.interpreter.as_deref().is_some_and(is_musl) {
             return Some(MUSL.to_owned());
         }
-        if let Some(reason) = planner::replaces_block(modules) {
+        if plan.via != crate::request::Via::Kernel
+            && let Some(reason) = planner::replaces_block(modules)
+        {
             return Some(reason);
         }
         if plan.force {

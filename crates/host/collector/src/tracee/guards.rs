@@ -9,7 +9,7 @@ use tiptoe_attach::inject::{HookedCall, Masks, Unready};
 use tiptoe_attach::link::Link;
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::planner::{Plan, PlannedSite};
+use crate::planner::{HookPlace, Plan, PlannedSite, why_not};
 use crate::request::Error;
 
 /// A process in which no trap byte may be written.
@@ -61,12 +61,21 @@ pub(super) fn put_on(
     plan: &Plan,
     lost: &[u64],
 ) -> Result<Vec<u64>, Error> {
+    if let Some(name) = &plan.unhooked {
+        return Err(Error::new(why_not(name)));
+    }
     let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
-    if guards.clone().any(|hook| !hook.has_room(lost)) {
+    let is_needed = |hook: &&PlannedSite| hook.place != HookPlace::Elsewhere;
+    if guards
+        .clone()
+        .filter(is_needed)
+        .any(|hook| !hook.has_room(lost))
+    {
         return Err(Error::new(
-            "it mapped the memory that was planned for the agent's hooks in its C library",
+            "it mapped the memory that was planned for the agent's hooks",
         ));
     }
+    let guards = guards.filter(|hook| hook.has_room(lost));
     let (words, others): (Vec<&PlannedSite>, Vec<&PlannedSite>) =
         guards.partition(|hook| hook.site.fits_word());
     let outcomes = install(link, &words, lost, None)?;
@@ -82,7 +91,17 @@ pub(super) fn put_on(
         link.while_still(|| patch(link, &others, &order))
     });
     armed.extend(addresses_of(&others, outcomes.map_err(cannot_stop)??));
-    Ok(armed)
+    let mut storage = plan
+        .hooks
+        .iter()
+        .filter(|hook| hook.place == HookPlace::Storage);
+    match storage.find(|hook| !armed.contains(&hook.site.address)) {
+        Some(hook) => Err(Error::new(why_not(&format!(
+            "code at {:#x}",
+            hook.site.address
+        )))),
+        None => Ok(armed),
+    }
 }
 
 fn cannot_stop(why: Unready) -> Error {

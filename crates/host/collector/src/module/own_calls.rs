@@ -1,0 +1,102 @@
+//! The system calls that code outside the C library makes by itself, and what follows from them.
+
+use tiptoe_patch::{FunctionCode, may_change_masks, may_replace_block};
+
+use super::Object;
+
+/// The instruction's bytes.
+pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The number of arch_prctl, which may give a thread another thread-local block.
+pub const ARCH_PRCTL: u32 = 158;
+/// The calls that the agent must see first in all code: they copy, replace or trace a process, change what threads
+/// may do, or lock memory. Hooks of other calls, such as clone3, read records, which only libc is known to pass.
+pub const HOOKED_EVERYWHERE: &[u32] = &[
+    56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
+];
+
+/// What a file does by system calls of its own; the same in each process.
+#[derive(Debug, Default)]
+pub struct OwnCalls {
+    /// The addresses of functions that may make a call of [`HOOKED_EVERYWHERE`].
+    pub functions: Vec<u64>,
+    /// The first function that may block signals without passing a hook of libc.
+    pub blocks_signals: Option<String>,
+    /// The first function that may give its thread another thread-local block, and cannot be hooked.
+    pub replaces_block: Option<String>,
+}
+
+impl OwnCalls {
+    pub(super) fn of(object: &Object) -> OwnCalls {
+        let mut found = OwnCalls {
+            replaces_block: wrfsbase(object),
+            ..OwnCalls::default()
+        };
+        for function in object.functions_with(&SYSCALL) {
+            let Some(code) = object.code(function, 0).map(with_last_call) else {
+                continue;
+            };
+            let name = || Some(function.display_name().into_owned());
+            if may_call(&code, HOOKED_EVERYWHERE) {
+                found.functions.push(function.address);
+            }
+            if found.blocks_signals.is_none() && may_change_masks(&code) {
+                found.blocks_signals = name();
+            }
+            if found.replaces_block.is_none()
+                && may_call(&code, &[ARCH_PRCTL])
+                && may_replace_block(&code)
+            {
+                found.replaces_block = name();
+            }
+        }
+        found
+    }
+}
+
+/// Returns the first code with the instruction `wrfsbase`, which no hook fits. Outside of known functions the bytes
+/// decide.
+fn wrfsbase(object: &Object) -> Option<String> {
+    let is_it = |code: &[u8], at: usize| {
+        let before = |distance: usize| at.checked_sub(distance).and_then(|at| code.get(at));
+        let is_rex = before(1).is_some_and(|byte| byte & 0xf0 == 0x40);
+        let is_repeated = before(1) == Some(&0xf3) || is_rex && before(2) == Some(&0xf3);
+        is_repeated
+            && code
+                .get(at + 2)
+                .is_some_and(|operand| (0xd0..=0xd7).contains(operand))
+    };
+    object
+        .addresses_with(&[0x0f, 0xae], is_it)
+        .find_map(|address| {
+            let Some(function) = object.image.function_containing(address) else {
+                return Some(format!("code at {address:#x}"));
+            };
+            let code = object.code(function, 0)?;
+            may_replace_block(&code).then(|| function.display_name().into_owned())
+        })
+}
+
+/// Returns whether code contains a `syscall` and one of these numbers as an immediate.
+pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
+    let bytes = code.bytes;
+    let mut four = bytes
+        .windows(4)
+        .filter_map(|four| <[u8; 4]>::try_from(four).ok());
+    bytes.windows(2).any(|pair| pair == SYSCALL)
+        && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
+}
+
+/// Extends a function that ends before its `syscall`. A function without a name has the length of its unwind
+/// information, and clone3's ends before the `syscall`, because that information would be wrong for the child
+/// afterwards.
+pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
+    let split = code.bytes.split_at_checked(code.size);
+    let is_cut = split.is_some_and(|(own, next)| {
+        own.iter().nth_back(4) == Some(&0xb8) && next.starts_with(&SYSCALL)
+    });
+    let missing = if is_cut { SYSCALL.len() } else { 0 };
+    FunctionCode {
+        size: code.size + missing,
+        ..code
+    }
+}

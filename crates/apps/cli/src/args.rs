@@ -206,7 +206,7 @@ pub struct Common {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report and all notes to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -26,6 +26,7 @@ use tiptoe_collector::{Phase, RequestTarget, end_command, has_no_command};
 use tiptoe_sys::host::Process;
 
 use crate::failure::Failure;
+use crate::output::NotesTo;
 use crate::status;
 use crate::terminal;
 
@@ -41,6 +42,9 @@ const COUNTING: Duration = Duration::from_secs(2);
 /// How long the report may take after a second signal if there is a command. It is this long
 /// because the signal may have been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// A shell starts background jobs of a script so.
+const IGNORED: &str = "Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace";
 
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -58,15 +62,15 @@ pub fn stay_if_ending() {
 /// the driver must pass on to the command (0 for none). With `-p`, a second signal ends tiptoe. A
 /// command gets Ctrl-C from the terminal itself, so only the other two are passed on. Fails if a
 /// handler or the thread cannot be installed.
-pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
+pub fn on_signals(
+    target: &RequestTarget,
+    notes: NotesTo,
+) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
     let is_wanted = |signal: &i32| !is_ignored(*signal);
-    if is_ignored(SIGINT) {
-        // A shell starts background jobs of a script so.
-        terminal::say(
-            "note: Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace",
-        );
+    if let (true, NotesTo::Stderr) = (is_ignored(SIGINT), notes) {
+        terminal::say(&format!("note: {IGNORED}"));
     }
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP]
         .into_iter()
@@ -96,6 +100,12 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
         .spawn(move || end_if_stuck(signals))
         .map_err(failed)?;
     Ok((stop, hand_on))
+}
+
+/// Returns the note that [`on_signals`] did not print, because it belongs into the report.
+pub fn unsaid(notes: NotesTo) -> Option<String> {
+    let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
+    is_unsaid.then(|| IGNORED.to_owned())
 }
 
 /// Returns whether tiptoe was started with this signal ignored, as by `nohup`. Such a signal must

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
+use tiptoe_collector::RequestTarget;
 use tiptoe_report::Options;
 use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
@@ -20,6 +21,15 @@ use crate::status::{self, Above};
 use crate::terminal;
 
 const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
+
+/// Where the notes of a run go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotesTo {
+    /// To stderr at once, and into the report.
+    Stderr,
+    /// Into the report alone, because `-o` was given: stderr may be the command's.
+    Report,
+}
 
 /// The output of a report.
 #[derive(Debug)]
@@ -43,6 +53,16 @@ impl Output {
             Destination::Whole(file) => Output::Whole(Rc::new(file), path.to_owned()),
             Destination::Direct(file) => Output::Direct(file, path.to_owned()),
         })
+    }
+
+    /// Returns where the notes of a run on this target go.
+    pub fn notes_to(&self, target: &RequestTarget) -> NotesTo {
+        match (self, target) {
+            // Only `-o -` chooses stdout for a command's report.
+            (Output::Stdout, RequestTarget::Command(_)) => NotesTo::Report,
+            (Output::Stdout | Output::Stderr, _) => NotesTo::Stderr,
+            (Output::Whole(..) | Output::Direct(..), _) => NotesTo::Report,
+        }
     }
 
     /// Writes the report. Returns `Ok` if the reader has closed the pipe.

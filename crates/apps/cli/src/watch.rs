@@ -132,10 +132,11 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     }
     let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, true)?;
-    let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let notes = output.notes_to(&target);
+    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     status::begin(About::new(&target, "hit", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
-    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {
         agent: tiptoe_image::AGENT,
         variables: args.variables,
@@ -155,7 +156,8 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         hand_on,
         ready,
     };
-    let outcome = tiptoe_collector::watch(&request, &mut observer)?;
+    let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     Ok(probe::print_outcome(
         &outcome,
         output,

@@ -48,7 +48,8 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     // Checked here because this error has a hint with the nearest names; the driver parses again.
     counters::groups(&events)?;
-    let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let notes = output.notes_to(&target);
+    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     let about = About {
         whom: ready::whom(&target),
         noun: "scope",
@@ -57,8 +58,8 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         is_for_programs: args.json,
     };
     status::begin(about, &target, &output);
-    let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
-    let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
+    let ready = ready::ready(args.ready_fd, Talk::beside(&output, &target, args.json))?;
+    let mut observer = Terminal::new(&output, notes, args.json, Arc::clone(&stop))?;
     let request = Request {
         agent: tiptoe_image::AGENT,
         specs: Vec::new(),
@@ -82,7 +83,8 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         hand_on,
         ready,
     };
-    let outcome = tiptoe_collector::run(request, &mut observer)?;
+    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     let report = match args.json {
         true => tiptoe_report::json(&outcome.session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,

@@ -80,6 +80,7 @@ impl Run<'_> {
             };
             if let Some(note) = note {
                 observer.note(&note);
+                self.notes.push(note);
             }
         }
         Ok(())

@@ -11,18 +11,19 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_report::{LiveNotes, Options};
-use tiptoe_session::{Call, Counts, Interval, Session};
+use tiptoe_session::{Call, Counts, Interval};
 
 use crate::counters;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::live;
-use crate::output::{NotesTo, Output};
+use crate::output::Output;
 use crate::ready::{self, Talk};
 use crate::status::{self, About};
 use crate::terminal;
 use crate::{probe, values};
 
+mod report;
 mod scopes;
 
 pub const STAT_HELP: &str = "\
@@ -65,7 +66,9 @@ tiptoe.h; one within another is printed as outer/inner. An agent in the program 
 often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon) \
 subtract the time in which its threads did not run, and charge each event where it happens: \
 those of the kernel's own, and tracepoints, eight at most. Counts of an inner scope are not \
-part of the outer scope's.
+part of the outer scope's. With -I the scopes of each interval are printed: those in which a \
+thread was. Lines of --csv: seconds,scope,event,value,unit,state; each scope has the events \
+`entries`, `cpu-time` and `wall-time` besides those of -e.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted, \
 metric,metric-unit; lines that are not data begin with '#'. --csv prints a line of names, \
@@ -259,49 +262,8 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         all_notes: args.all_notes,
         ..output.options(None)
     };
-    let written = report(&outcome.session, output, notes, &form, &options);
+    let written = report::write(&outcome.session, output, notes, &form, &options);
     Ok(probe::exit_code(&outcome, written))
-}
-
-fn report(
-    session: &Session,
-    output: Output,
-    notes: NotesTo,
-    form: &Form,
-    options: &Options,
-) -> Result<(), Failure> {
-    let Some(stat) = &session.stat else {
-        return Ok(());
-    };
-    let mut text = match form {
-        Form::Text => tiptoe_report::text(session, options),
-        Form::Json => tiptoe_report::json(session)
-            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        Form::Fields(separator) if stat.intervals.is_none() => {
-            tiptoe_report::stat_fields(stat, separator)
-        }
-        Form::Csv if stat.intervals.is_none() => tiptoe_report::stat_csv(stat),
-        Form::Fields(_) | Form::Csv => String::new(),
-    };
-    let comments = match form {
-        Form::Fields(_) | Form::Csv => comments(session, tiptoe_report::stat_cost(session, stat)),
-        Form::Text | Form::Json => Vec::new(),
-    };
-    if notes == NotesTo::Stderr {
-        output.write(&text)?;
-        comments.iter().for_each(|comment| terminal::say(comment));
-        return Ok(());
-    }
-    let plain = Options::default();
-    let lines = comments.iter().map(|line| tiptoe_report::message(line, &plain) + "\n");
-    text.extend(lines);
-    output.write(&text)
-}
-
-/// Returns what a report in fields says besides its fields: the notes, and the cost.
-fn comments(session: &Session, cost: String) -> Vec<String> {
-    let notes = session.notes.iter().map(|note| format!("# note: {note}"));
-    notes.chain([format!("# {cost}")]).collect()
 }
 
 /// Returns the targets that the options choose. Fails if they choose none.

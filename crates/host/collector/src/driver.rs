@@ -51,6 +51,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.note_waiting(observer);
     let looped = run.watch(observer);
     Phase::Ending.begin();
+    let looped = looped.and_then(|()| run.report_last_scopes(observer));
     let counted = run.stop();
     run.look_for_foreign();
     let went = run.tracees.iter().filter_map(Tracee::came_and_went);

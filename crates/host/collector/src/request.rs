@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Cost, Counts, Interval, Session};
+use tiptoe_session::{Access, Call, Cost, Counts, Interval, ScopeCounts, Session};
 
 pub use crate::ulocks::ByLock;
 use tiptoe_attach::ready::Ready;
@@ -111,6 +111,8 @@ pub trait Observer {
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
     /// An interval of counting has passed.
     fn counts(&mut self, _counts: &Counts) {}
+    /// An interval of counting by scope has passed.
+    fn scopes(&mut self, _scopes: &ScopeCounts) {}
     /// Returns whether it wants calls at all; otherwise they are only read and counted.
     fn wants_calls(&self) -> bool {
         true

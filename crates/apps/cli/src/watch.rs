@@ -20,7 +20,8 @@ pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information; if that is not
                              here, the servers of $DEBUGINFOD_URLS are asked
-  table[3]->next             through a pointer, followed when that changes
+  table[3]->next             through a pointer, followed when that changes; watched
+                             from when it is set
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library

@@ -102,8 +102,8 @@ Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits
 counts only in windows, so its count is a lower bound (>=). Code that is not probed runs \
 unchanged. Every report ends with what the tracing cost.
 
-Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Before the trace \
-has begun they end tiptoe, without a report.
+Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. While tiptoe \
+attaches to processes they break that off, and what is attached is reported.
 
 Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe itself \
 failed; 128+N if signal N ended tiptoe.";

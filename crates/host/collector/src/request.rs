@@ -53,8 +53,8 @@ pub struct Request {
     pub force: bool,
     /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set by the caller, besides `stop`, to a signal for a started command, which would otherwise
-    /// continue after its trace.
+    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
+    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,

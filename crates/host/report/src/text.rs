@@ -115,7 +115,10 @@ fn summary(session: &Session) -> String {
         );
     }
     if targets.is_empty() {
-        targets.push(printable(&session.command.join(" ")));
+        targets.push(match session.command.is_empty() {
+            true => "no process".to_owned(),
+            false => printable(&session.command.join(" ")),
+        });
     }
     let (took, cpu) = (seconds(session.duration_ns), seconds(session.cpu_ns));
     format!(

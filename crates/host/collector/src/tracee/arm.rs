@@ -9,19 +9,22 @@ use tiptoe_attach::link::Link;
 use tiptoe_attach::loader;
 use tiptoe_attach::resident::{agent_code, agent_thread};
 use tiptoe_patch::{Abi, Strategy};
+use tiptoe_sys::host::attaching;
 use tiptoe_sys::host::limits::address_space;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Hello, Site, arena, tls};
 
 use super::guards::{self, Quiet, install};
 use super::loaded_libraries::{PlanState, library};
-use super::{Counter, Plan, Source, Tracee, described};
+use super::{Counter, Plan, Source, Tracee, broken_off, described};
 use crate::module::Module;
-use crate::planner::{self, Follow, Ground, PlannedSite};
+use crate::planner::{self, BROKEN_OFF, Follow, Ground, PlannedSite};
 use crate::probe_slots::ProbeRow;
 use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
 
+/// The most sites to arm between two looks whether the user breaks the attach off.
+const PART: usize = 4096;
 /// The most callers of a followed function, on average.
 const CALLERS: usize = 16;
 /// How many lists of threads to read for the agent's thread.
@@ -102,6 +105,7 @@ impl Tracee {
                 ..self.ground(link, plan, &maps)
             };
             let planned = planner::plan(&ground, modules, probes);
+            broken_off::check()?;
             let lost = self.map_arenas(link, &planned)?;
             tries += 1;
             if lost.is_empty() || tries == TRIES {
@@ -241,8 +245,7 @@ impl Tracee {
         lost: &[u64],
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
-        let outcomes = install(link, &good, lost, self.quiet.as_ref())?;
-        let mut outcomes = outcomes.into_iter();
+        let mut outcomes = self.install_in_parts(link, &good, lost)?.into_iter();
         let mut left = Vec::new();
         for (probe, plan) in probes.drain(..).zip(&planned) {
             let reason = match plan {
@@ -257,11 +260,44 @@ impl Tracee {
                 (_, reason) => left.push((probe, reason)),
             }
         }
+        let all = left.len();
+        left.retain(|(_, reason)| reason.as_deref() != Some(BROKEN_OFF));
+        self.unattached += all - left.len();
         for (probe, reason) in &mut left {
             // The planner has only addresses; the name of the other probe is known here.
             *reason = self.displaced_by(probe).or(reason.take());
         }
         Ok(left)
+    }
+
+    /// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
+    /// why it is not armed.
+    fn install_in_parts(
+        &self,
+        link: &Link,
+        planned: &[&PlannedSite],
+        lost: &[u64],
+    ) -> Result<Vec<Option<String>>, Error> {
+        let mut order: Vec<usize> = (0..planned.len()).collect();
+        order.sort_by_key(|index| planned[*index].site.address);
+        let part = match &self.quiet {
+            // All threads are stopped for each part.
+            Some(_) => planned.len().max(1),
+            None => PART,
+        };
+        let mut reasons = vec![Some(BROKEN_OFF.to_owned()); planned.len()];
+        for part in order.chunks(part) {
+            if attaching::is_broken_off() {
+                break;
+            }
+            let sites: Vec<&PlannedSite> = part.iter().map(|index| planned[*index]).collect();
+            let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
+            for (index, outcome) in part.iter().zip(outcomes) {
+                reasons[*index] = outcome;
+            }
+            self.note_begun();
+        }
+        Ok(reasons)
     }
 
     /// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,

@@ -82,8 +82,9 @@ Times: with --latency, from entry to return
                              argument
 
 Records: --record prints a line for each call: seconds since the start, thread, event, and its \
-first two arguments (registers; small numbers in decimal, others as 0x…). With --json, each \
-line is an object. Calls that are made faster than tiptoe reads them are counted as lost.
+first two integer arguments (small numbers in decimal, others as 0x…): as many as the function \
+has, if debug information says so, otherwise the registers rdi and rsi. With --json, each line \
+is an object. Calls that are made faster than tiptoe reads them are counted as lost.
 
 Calls are followed and recorded up to --budget; beyond it they are only counted.
 `--budget off` follows all of them.

@@ -66,6 +66,8 @@ pub struct Counter {
     pub names: Vec<String>,
     /// Remarks for the reader, each a few words.
     pub notes: Vec<String>,
+    /// How many registers hold its parameters, if calls are recorded and it is known.
+    pub parameters: Option<u8>,
     /// Where its count is stored.
     pub source: Source,
 }

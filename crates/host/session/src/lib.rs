@@ -34,7 +34,7 @@
 //!
 //! RECORDS are "recorded", "records_lost" and "only_counted", with `--record`; they add up to the "count". Each
 //! recorded call is a line of its own before the report: the keys of [`Call`], `{"at_ns", "tid", "comm", "event",
-//! "arg0", "arg1"}`.
+//! "arg0"?, "arg1"?, "are_registers"?: true}`.
 //!
 //! The four of ENDS add up to all entered calls. That sum is the "count" of a timed event; the "count" of a
 //! `uretprobe:` is its "returns".

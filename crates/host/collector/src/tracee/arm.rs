@@ -326,7 +326,10 @@ impl Tracee {
             trap: plan.strategy == Strategy::Trap,
             follow: probe.follow,
         };
+        let is_entry = probe.follow == Follow::Record && probe.offset == 0;
+        let parameters = is_entry.then(|| probe.object.parameter_registers(&probe.function));
         let counter = Counter {
+            parameters: parameters.flatten(),
             event: probe.event,
             names: probe.names,
             notes: probe.notes,

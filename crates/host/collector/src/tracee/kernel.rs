@@ -121,6 +121,7 @@ impl Tracee {
                 event: probe.event,
                 names: probe.names,
                 notes: probe.notes,
+                parameters: None,
                 source: Source::Kernel(KernelUprobe { index, step }),
             });
         }

@@ -1,7 +1,8 @@
 //! Waits and holds that began before tiptoe attached.
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Process, is_root, skipped, target};
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Probe, Process, Report, command, is_root, skipped, target};
 
 use crate::locks::rows;
 
@@ -126,4 +127,30 @@ fn a_swift_command_had_no_row() {
         let site = row["callsite"].as_str().unwrap_or_default();
         assert!(site.starts_with("swift:swift_wait+"), "{row:#}");
     }
+}
+
+/// Where all mutexes of a deadlock inherit priorities, one thread was said to wait for a word of its own stack, and a
+/// number from the stack was printed as the holder.
+#[test]
+fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
+    let mut program = Process::waiting(&target("pi_ring"), &[]);
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let pid = program.pid().to_string();
+    let run = output(command().args(["lock", "--now", "--json", "-p", &pid]));
+    let report = Report::parse(&String::from_utf8_lossy(&run.stdout));
+    let now = &report.value["now"];
+    let waits = now["waits"].as_array().expect("they wait");
+    let of = |comm: &str| waits.iter().find(|wait| wait["comm"] == comm).expect(comm);
+    let (first, second) = (of("first"), of("second"));
+    assert_eq!(first["lock"], "pi_ring:pi_b", "{now:#}");
+    assert_eq!(second["lock"], "a priority-inheriting mutex", "{now:#}");
+    for (wait, other) in [(first, second), (second, first)] {
+        assert_eq!(wait["holder"], other["tid"], "{now:#}");
+        assert_eq!(wait["holder_comm"], other["comm"], "{now:#}");
+    }
+    let ring = now["deadlocks"][0].as_array().expect("a ring");
+    assert_eq!(ring.len(), 2, "{now:#}");
+    program.close();
+    assert!(program.finish().1.success());
 }

@@ -32,6 +32,7 @@ mod enter;
 mod foreign;
 mod futexes;
 mod guards;
+mod install;
 mod kernel;
 mod loaded_libraries;
 mod meter;

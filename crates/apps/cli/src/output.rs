@@ -27,7 +27,7 @@ const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
 pub enum NotesTo {
     /// To stderr at once, and into the report.
     Stderr,
-    /// Into the report alone, because `-o` was given: stderr may be the command's.
+    /// Into the report alone, because `-o` leaves stderr to the command.
     Report,
 }
 
@@ -58,10 +58,16 @@ impl Output {
     /// Returns where the notes of a run on this target go.
     pub fn notes_to(&self, target: &RequestTarget) -> NotesTo {
         match (self, target) {
-            // Only `-o -` chooses stdout for a command's report.
-            (Output::Stdout, RequestTarget::Command(_)) => NotesTo::Report,
-            (Output::Stdout | Output::Stderr, _) => NotesTo::Stderr,
-            (Output::Whole(..) | Output::Direct(..), _) => NotesTo::Report,
+            (Output::Stderr, _) | (_, RequestTarget::Pids(_)) => NotesTo::Stderr,
+            (_, RequestTarget::Command(_)) => NotesTo::Report,
+        }
+    }
+
+    /// Returns where the comments of a report in fields go, which has no other place for notes.
+    pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
+        match self {
+            Output::Whole(..) | Output::Direct(..) => NotesTo::Report,
+            Output::Stdout | Output::Stderr => self.notes_to(target),
         }
     }
 

@@ -26,10 +26,9 @@ pub enum Talk {
 impl Talk {
     /// Returns the form for a report in this output on a target.
     pub fn beside(output: &Output, target: &RequestTarget, json: bool) -> Talk {
-        let is_command = matches!(target, RequestTarget::Command(_));
         match output {
             Output::Stderr if json => Talk::Silent,
-            _ if is_command && output.notes_to(target) == NotesTo::Report => Talk::Silent,
+            _ if output.notes_to(target) == NotesTo::Report => Talk::Silent,
             _ => Talk::Plain,
         }
     }

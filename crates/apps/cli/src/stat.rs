@@ -262,7 +262,8 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         all_notes: args.all_notes,
         ..output.options(None)
     };
-    let written = report::write(&outcome.session, output, notes, &form, &options);
+    let comments = output.comments_to(&shape);
+    let written = report::write(&outcome.session, output, comments, &form, &options);
     Ok(probe::exit_code(&outcome, written))
 }
 

@@ -12,7 +12,7 @@ use crate::terminal;
 pub(super) fn write(
     session: &Session,
     output: Output,
-    notes: NotesTo,
+    comments_to: NotesTo,
     form: &Form,
     options: &Options,
 ) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub(super) fn write(
         Form::Fields(_) | Form::Csv => comments(session, tiptoe_report::stat_cost(session, stat)),
         Form::Text | Form::Json => Vec::new(),
     };
-    write_with(output, text, &comments, notes)
+    write_with(output, text, &comments, comments_to)
 }
 
 /// Returns the session as JSON.
@@ -46,9 +46,9 @@ pub(super) fn write_with(
     output: Output,
     mut text: String,
     comments: &[String],
-    notes: NotesTo,
+    comments_to: NotesTo,
 ) -> Result<(), Failure> {
-    if notes == NotesTo::Stderr {
+    if comments_to == NotesTo::Stderr {
         output.write(&text)?;
         comments.iter().for_each(|comment| terminal::say(comment));
         return Ok(());

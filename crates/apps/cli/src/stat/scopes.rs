@@ -54,7 +54,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     // Checked here because this error has a hint with the nearest names; the driver parses again.
     counters::groups(&events)?;
-    let notes = output.notes_to(&target);
+    let (notes, comments_to) = (output.notes_to(&target), output.comments_to(&target));
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     let about = About {
         whom: ready::whom(&target),
@@ -112,7 +112,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         Form::Csv => {
             let cost = tiptoe_report::cost_line(&outcome.session.cost);
             let comments = report::comments(&outcome.session, cost);
-            report::write_with(output, text, &comments, notes)
+            report::write_with(output, text, &comments, comments_to)
         }
         _ => output.write(&text),
     };

@@ -1,7 +1,7 @@
 //! Attaches to running programs: counts are exact once the probe is in place, and nothing stays
 //! afterwards.
 
-use tiptoe_tests::{Expected, Probe, Process, Site, scaled, target};
+use tiptoe_tests::{Expected, Probe, Process, Report, Site, command, scaled, target};
 
 /// Attaches to a waiting target, lets it run to its end, and compares every count.
 fn check(name: &str, arguments: &[&str], functions: &[&str]) {
@@ -124,4 +124,48 @@ fn duration_ends_the_trace() {
             .is_some_and(|fraction| fraction > 0.0)
     );
     assert!(process.lives());
+}
+
+/// A signal while tiptoe attached to the second process ended it without a report, and what the first
+/// process had counted was lost.
+#[test]
+fn a_signal_while_it_attached_lost_the_report() {
+    let program = target("hot");
+    let start = || Process::waiting(&program, &["2", "0"]);
+    let mut both = [start(), start()];
+    both.sort_by_key(Process::pid);
+    let [mut first, mut second] = both;
+    let [site, untouched] = [&first, &second].map(|one| Site::new(one.pid(), &program, "add"));
+    // No thread of a stopped process can be borrowed, so that this attach takes seconds.
+    second.signal(libc::SIGSTOP);
+    first.go();
+    for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {
+        let mut tiptoe = command();
+        let pids = format!("{},{}", first.pid(), second.pid());
+        tiptoe.args(["probe", "add", "--json", "--budget", "off", "-p", &pids]);
+        let tiptoe = Process::start(&mut tiptoe);
+        site.wait_probed();
+        first.go();
+        assert_eq!(first.line(), "called");
+        tiptoe.signal(signal);
+        let (report, status) = tiptoe.finish();
+        assert_eq!(status.code(), Some(128 + signal), "{report}");
+        let report = Report::parse(&report);
+        assert!(report.count("add") > 0, "{:#}", report.value);
+        let note = format!(
+            "attaching was broken off by {name}: not counted: {} hot",
+            second.pid()
+        );
+        let notes = report.value["notes"].as_array().expect("notes");
+        assert!(notes.contains(&note.as_str().into()), "{notes:#?}");
+        site.wait_original();
+        assert!(!untouched.is_probed());
+    }
+    second.signal(libc::SIGCONT);
+    second.go();
+    for process in [first, second] {
+        let (output, status) = process.finish();
+        let is_right = status.success() && output.contains("expect add");
+        assert!(is_right, "{status}: {output}");
+    }
 }

@@ -1,7 +1,8 @@
 //! Waits and holds that began before tiptoe attached.
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Process, is_root, skipped, target};
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Probe, Process, Report, command, is_root, skipped, target};
 
 use crate::locks::rows;
 
@@ -44,8 +45,18 @@ fn check(way: &Probe) {
 /// A cancelled thread's wait had no row, and the report said that it was not over.
 #[test]
 fn a_cancelled_wait_was_not_over() {
+    cancelled("agent", "left");
+    if !is_root() {
+        return skipped("a cancelled wait via the kernel", "needs root");
+    }
+    // There a call returns before the signal's handler runs.
+    cancelled("kernel", "interrupted");
+}
+
+/// Checks the row of a cancelled wait, which ended in this way.
+fn cancelled(via: &str, end: &str) {
     let mut program = Process::waiting(&target("cancelled"), &[]);
-    let ours = Probe::lock().attach(&[program.pid()]);
+    let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
     ours.wait_ready();
     program.go();
     assert_eq!(program.line(), "cancelled");
@@ -57,9 +68,9 @@ fn a_cancelled_wait_was_not_over() {
         .find(|row| row["lock"] == "cancelled:cancel_never");
     let row = row.unwrap_or_else(|| panic!("{locks:#}"));
     assert_eq!(
-        (&row["left"], &row["slept"]),
+        (&row[end], &row["slept"]),
         (&1.into(), &1.into()),
-        "{row:#}"
+        "{via}: {row:#}"
     );
     let site = row["callsite"].as_str().unwrap_or_default();
     assert!(site.starts_with("cancelled:wait_in_vain+"), "{row:#}");
@@ -116,4 +127,30 @@ fn a_swift_command_had_no_row() {
         let site = row["callsite"].as_str().unwrap_or_default();
         assert!(site.starts_with("swift:swift_wait+"), "{row:#}");
     }
+}
+
+/// Where all mutexes of a deadlock inherit priorities, one thread was said to wait for a word of its own stack, and a
+/// number from the stack was printed as the holder.
+#[test]
+fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
+    let mut program = Process::waiting(&target("pi_ring"), &[]);
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let pid = program.pid().to_string();
+    let run = output(command().args(["lock", "--now", "--json", "-p", &pid]));
+    let report = Report::parse(&String::from_utf8_lossy(&run.stdout));
+    let now = &report.value["now"];
+    let waits = now["waits"].as_array().expect("they wait");
+    let of = |comm: &str| waits.iter().find(|wait| wait["comm"] == comm).expect(comm);
+    let (first, second) = (of("first"), of("second"));
+    assert_eq!(first["lock"], "pi_ring:pi_b", "{now:#}");
+    assert_eq!(second["lock"], "a priority-inheriting mutex", "{now:#}");
+    for (wait, other) in [(first, second), (second, first)] {
+        assert_eq!(wait["holder"], other["tid"], "{now:#}");
+        assert_eq!(wait["holder_comm"], other["comm"], "{now:#}");
+    }
+    let ring = now["deadlocks"][0].as_array().expect("a ring");
+    assert_eq!(ring.len(), 2, "{now:#}");
+    program.close();
+    assert!(program.finish().1.success());
 }

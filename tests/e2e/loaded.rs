@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tiptoe_tests::process::wait_until;
+use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::truth::{Room, Truth};
-use tiptoe_tests::{Expected, Probe, Process, Report, installed, is_root, scaled, skipped, target};
+use tiptoe_tests::{
+    Expected, Probe, Process, Report, command, installed, is_root, scaled, skipped, target,
+};
 
 /// The time within which something must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -55,14 +57,15 @@ fn a_constructor_is_counted() {
         let run =
             Probe::new(&["libloaded.so:*"]).run(&target("loads"), &["1", &rounds, "0", &library]);
         exact(run.good(), &run.expected());
-        assert!(
-            run.stderr
-                .contains("`libloaded.so:*` matches nothing that is loaded now"),
-            "{}",
-            run.stderr
-        );
         assert_eq!(run.expected().0["loaded_constructor"].to_string(), rounds);
     }
+    // With `-o`, stderr is the command's alone.
+    let mut beside = command();
+    beside.args(["probe", "libloaded.so:*", "--"]);
+    let run = output(beside.arg(target("loads")).args(["1", "1", "0", &library]));
+    let said = String::from_utf8_lossy(&run.stderr);
+    let note = "`libloaded.so:*` matches nothing that is loaded now";
+    assert!(said.contains(note), "{said}");
 }
 
 #[test]

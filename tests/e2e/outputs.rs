@@ -1,10 +1,11 @@
-//! `-o FILE` in a folder to which other users may write.
+//! `-o FILE`: in a folder to which other users may write, and beside a command that owns stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
+use tiptoe_tests::process::output;
 use tiptoe_tests::{command, is_root, skipped};
 
 use crate::doctor::Unprivileged;
@@ -98,5 +99,54 @@ fn new_files_are_for_those_who_may_know() {
         let said = String::from_utf8_lossy(&output.stderr);
         let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{name}: {error}: {said}"));
         assert_eq!(found.mode() & 0o7777, mode, "{name}: {said}");
+    }
+}
+
+/// Notes, and the line `counting: …`, were among what the command wrote to its stderr.
+#[test]
+fn notes_of_a_run_were_on_the_commands_stderr() {
+    if !is_root() {
+        return skipped("the notes of all instruments", "needs root");
+    }
+    // Another test may hold all debug registers.
+    let _turn = tiptoe_tests::breakpoint::RegisterLock::wait();
+    let shared = Shared::new("notes");
+    let path = shared.0.join("report");
+    let late = "libtiptoe-none.so:f";
+    let instruments = [
+        (&["probe", "libc.so.6:getenv", late][..], "\nnote: "),
+        (&["probe", "libc.so.6:getenv", "--json"], "\"notes\""),
+        (&["lock"], "\nnote: "),
+        (&["lock", "--kernel"], "\nnote: "),
+        (&["watch", "environ"], "\nnote: "),
+        (&["stat"], "\nnote: "),
+        (&["stat", "--csv"], "\n# note: "),
+        (&["stat", "-x,", "-I", "1000"], "# note: "),
+    ];
+    for (instrument, note) in instruments {
+        for to_stdout in [false, true] {
+            let file = match to_stdout {
+                false => path.as_path(),
+                true => "-".as_ref(),
+            };
+            // A note of every instrument says that SIGINT is ignored.
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-c", "trap '' INT; exec \"$@\"", "sh"])
+                .arg(command().get_program())
+                .args(instrument)
+                .arg("-o")
+                .arg(file)
+                .args(["--", "sh", "-c", "echo own >&2"]);
+            let run = output(&mut shell);
+            let said = String::from_utf8_lossy(&run.stderr);
+            assert_eq!(said, "own\n", "{instrument:?}");
+            let report = match to_stdout {
+                false => fs::read_to_string(&path).expect("a report"),
+                true => String::from_utf8_lossy(&run.stdout).into_owned(),
+            };
+            let has_note = report.contains(note) && report.contains("(SIGINT) was ignored");
+            assert!(has_note, "{instrument:?}: {report}");
+        }
     }
 }

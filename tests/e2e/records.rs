@@ -339,3 +339,65 @@ fn a_killed_tiptoe_took_its_records_along() {
     let line: Value = serde_json::from_str(text.lines().next().expect("a line")).expect(&text);
     assert!(line["at_ns"].is_u64(), "{line}");
 }
+
+/// A function with one parameter was said to have been called with two: the second was what its
+/// register had from before.
+#[test]
+fn arguments_that_no_function_has_were_printed() {
+    let name = format!("tiptoe-signatures-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let lines = |json: bool| {
+        let mut tiptoe = command();
+        tiptoe.args(["probe", "--record", "takes_*", "--budget", "off"]);
+        tiptoe.args(json.then_some("--json")).arg("-o").arg(&path);
+        let run = tiptoe.arg("--").arg(target("signatures")).output();
+        let run = run.expect("tiptoe runs");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{said}");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        let _ = std::fs::remove_file(&path);
+        let lines = text.lines().filter(|line| line.contains(":takes_"));
+        lines.map(str::to_owned).take(6).collect::<Vec<_>>()
+    };
+    let all = lines(true);
+    let of = |function: &str| {
+        let end = format!(":{function}");
+        let mut all = all.iter().map(|line| Report::parse(line).value);
+        all.find(|call| {
+            call["event"]
+                .as_str()
+                .is_some_and(|event| event.ends_with(&end))
+        })
+        .unwrap_or_else(|| panic!("no {function}: {all:#?}"))
+    };
+    for (function, arguments, are_registers) in [
+        ("takes_none", 0, false),
+        ("takes_one", 1, false),
+        ("takes_two", 2, false),
+        // A floating-point number is in another register.
+        ("takes_real", 1, false),
+        // How a structure is passed depends on its members.
+        ("takes_pair", 2, true),
+        ("takes_more", 2, true),
+    ] {
+        let call = of(function);
+        let given = ["arg0", "arg1"].map(|key| call[key].is_u64());
+        assert_eq!(given, [arguments > 0, arguments > 1], "{call:#}");
+        assert_eq!(call["are_registers"] == true, are_registers, "{call:#}");
+    }
+    assert_eq!(
+        (&of("takes_one")["arg0"], &of("takes_real")["arg0"]),
+        (&41.into(), &42.into())
+    );
+    let all = lines(false);
+    let ends = |function: &str, end: &str| {
+        let line = all
+            .iter()
+            .find(|line| line.contains(function))
+            .expect("a line");
+        assert!(line.ends_with(end), "{line:?}");
+    };
+    ends("takes_none", ":takes_none");
+    ends("takes_one", ":takes_one  41");
+    ends("takes_more", ":takes_more  rdi=1 rsi=3");
+}

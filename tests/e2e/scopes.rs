@@ -253,6 +253,67 @@ fn scopes_of_a_running_program_count_from_the_attach_on() {
     );
 }
 
+/// Runs `stat --by scope` with these options. Returns the lines of its report.
+fn lines(options: &[&str]) -> Vec<String> {
+    let path = std::env::temp_dir().join(format!("tiptoe-scopes-{}", std::process::id()));
+    let mut stat = command();
+    stat.args(["stat", "--by", "scope", "-e", "page-faults"]);
+    stat.args(options).arg("-o").arg(&path).arg("--");
+    let run = output(stat.arg(target("scoped")).args(["faults", "2", "200"]));
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{options:?}: {said}");
+    let text = std::fs::read_to_string(&path).expect("a report");
+    let _ = std::fs::remove_file(&path);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// `-I` and `--csv` were refused. The counts of intervals must sum to those of the whole time.
+#[test]
+fn scopes_had_no_intervals_and_no_csv() {
+    if stat("page-faults").is_none() {
+        return;
+    }
+    let of = |rows: &Value, field: &str| {
+        let rows = rows.as_array().expect("rows").iter();
+        let read = rows.filter(|row| row["name"] == "read");
+        let number = |value: &Value| value.as_u64().expect("a number");
+        read.map(|row| match field {
+            "counts" => number(&row["counts"][0]),
+            field => number(&row[field]),
+        })
+        .sum::<u64>()
+    };
+    let all = lines(&["-I", "5", "--json"]);
+    let all: Vec<Report> = all.iter().map(|line| Report::parse(line)).collect();
+    let (session, intervals) = all.split_last().expect("a report");
+    let scopes = &session.value["scopes"];
+    assert_eq!(scopes["intervals"], intervals.len(), "{scopes:#}");
+    for (field, expected) in [("entries", 400), ("counts", 40_000)] {
+        assert_eq!(of(&scopes["rows"], field), expected, "{scopes:#}");
+        let each = intervals.iter().map(|one| of(&one.value["rows"], field));
+        assert_eq!(each.sum::<u64>(), expected, "{field}");
+    }
+    for options in [&["--csv"][..], &["--csv", "--interval", "5ms"]] {
+        let lines = lines(options);
+        let heading = "seconds,scope,event,value,unit,state";
+        assert_eq!(lines[0], heading);
+        assert_eq!(lines.iter().filter(|line| *line == heading).count(), 1);
+        let rows = lines
+            .iter()
+            .filter(|line| line.contains(",read,page-faults,"));
+        let value = |row: &String| row.split(',').nth(3)?.parse::<u64>().ok();
+        let sum: u64 = rows.map(|row| value(row).expect("a number")).sum();
+        assert_eq!(sum, 40_000, "{lines:#?}");
+        let last = lines.last().expect("a line");
+        assert!(last.starts_with("# cost of tracing: "), "{last}");
+    }
+    let lines = lines(&["-I", "5"]);
+    assert!(
+        lines.iter().any(|line| line.ends_with(" read")),
+        "{lines:#?}"
+    );
+}
+
 #[test]
 fn impossible_requests_are_refused() {
     for (words, said) in [

@@ -41,6 +41,34 @@ fn a_variable_behind_a_pointer_is_followed() {
     }
 }
 
+/// A variable behind a pointer that is null when the command begins was refused.
+#[test]
+fn a_variable_behind_a_null_pointer_was_refused() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task", "agent"] {
+        let mut watch = command();
+        watch.args(["watch", "late->next", "--via", via, "--trace"]);
+        watch.args(["--json", "--budget", "off", "-o", "-", "--"]);
+        let mut watch = Process::start(watch.arg(target("watched")).args(["late", "1"]));
+        while Report::parse(&watch.line()).value["new"] != "0x7" {}
+        watch.go();
+        let (rest, status) = watch.finish();
+        assert!(status.success(), "{via}: {status}");
+        let report = Report::parse(rest.lines().next_back().expect("a report"));
+        let stores = row(&report, "set_late")["count"].clone();
+        assert_eq!(stores, 100, "{via}: {:#}", report.value);
+        assert_eq!(report.value["watch"]["variables"][0]["at_least"], true);
+        let notes = report.value["notes"].to_string();
+        let note = "`watched:late->next` is watched since ";
+        assert!(notes.contains(note), "{via}: {notes}");
+    }
+    let run = watch(&["late->next"]).run(&target("watched"), &["counting", "10"]);
+    assert_eq!(hits(run.good(), 0), 0);
+    let notes = run.good().value["notes"].to_string();
+    let note = "nothing was counted of `watched:late->next`";
+    assert!(notes.contains(note), "{notes}");
+}
+
 #[test]
 fn memory_that_goes_away_ends_its_watch() {
     let Some(_turn) = turn() else { return };

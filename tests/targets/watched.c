@@ -275,6 +275,22 @@ static void moved(void) {
     }
 }
 
+// A pointer that is null at first. At a line, a hundred stores to what it points to; until then one is repeated, so that
+// the test sees when the watch has come there.
+struct node *late;
+
+PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }
+
+static void set_late(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    char byte;
+    late = calloc(1, sizeof *late);
+    CHECK(late != NULL);
+    while (poll(&input, 1, 1) == 0) greet();
+    while (read(0, &byte, 1) > 0 && byte != '\n') {}
+    for (int i = 0; i < 100; i++) *(struct node *volatile *)&late->next = &nodes[i & 1];
+}
+
 // An object that is freed at the second line, and whose memory is allocated again.
 PROBED void touch(struct node *object) { *(struct node *volatile *)&object->next = &nodes[0]; }
 
@@ -384,6 +400,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "again")) again(argv);
     if (!strcmp(argv[1], "unmapped")) unmapped();
     if (!strcmp(argv[1], "moved")) moved();
+    if (!strcmp(argv[1], "late")) set_late();
     if (!strcmp(argv[1], "freed")) freed();
     if (!strcmp(argv[1], "forked")) forked();
     if (!strcmp(argv[1], "crowded")) crowded();

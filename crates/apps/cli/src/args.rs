@@ -82,8 +82,9 @@ Times: with --latency, from entry to return
                              argument
 
 Records: --record prints a line for each call: seconds since the start, thread, event, and its \
-first two arguments (registers; small numbers in decimal, others as 0x…). With --json, each \
-line is an object. Calls that are made faster than tiptoe reads them are counted as lost.
+first two integer arguments (small numbers in decimal, others as 0x…): as many as the function \
+has, if debug information says so, otherwise the registers rdi and rsi. With --json, each line \
+is an object. Calls that are made faster than tiptoe reads them are counted as lost.
 
 Calls are followed and recorded up to --budget; beyond it they are only counted.
 `--budget off` follows all of them.
@@ -102,8 +103,8 @@ Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits
 counts only in windows, so its count is a lower bound (>=). Code that is not probed runs \
 unchanged. Every report ends with what the tracing cost.
 
-Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Before the trace \
-has begun they end tiptoe, without a report.
+Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. While tiptoe \
+attaches to processes they break that off, and what is attached is reported.
 
 Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe itself \
 failed; 128+N if signal N ended tiptoe.";
@@ -206,7 +207,7 @@ pub struct Common {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report and all notes to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

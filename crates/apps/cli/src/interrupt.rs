@@ -8,6 +8,7 @@
 //! | phase | time from the first signal until tiptoe ends | from the last of several |
 //! |---|---|---|
 //! | preparing | [`PREPARING`] | at once |
+//! | attaching | [`COUNTING`] | at once |
 //! | counting | [`COUNTING`] | - |
 //! | ending | - | [`ENDING`] |
 //! | waiting for the command | - | - |
@@ -28,6 +29,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::ends::wake_by_signals;
 
 use crate::failure::Failure;
+use crate::output::NotesTo;
 use crate::status;
 use crate::terminal;
 
@@ -44,6 +46,12 @@ const COUNTING: Duration = Duration::from_secs(2);
 /// because the signal may have been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
+/// What a signal reports that ends tiptoe before it is attached.
+const NOT_BEGUN: &str = "note: a signal ended tiptoe before it was attached: nothing was counted\n";
+
+/// A shell starts background jobs of a script so.
+const IGNORED: &str = "Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace";
+
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -57,18 +65,19 @@ pub fn stay_if_ending() {
 }
 
 /// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and the signal that
-/// the driver must pass on to the command (0 for none). With `-p`, a second signal ends tiptoe. A
-/// command gets Ctrl-C from the terminal itself, so only the other two are passed on. Fails if a
+/// the driver must pass on to the command (0 for none), or that set the flag with `-p`. With `-p`, a
+/// second signal ends tiptoe. A command gets Ctrl-C from the terminal itself, so only the other two
+/// are passed on. Fails if a
 /// handler or the thread cannot be installed.
-pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
+pub fn on_signals(
+    target: &RequestTarget,
+    notes: NotesTo,
+) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
     let is_wanted = |signal: &i32| !is_ignored(*signal);
-    if is_ignored(SIGINT) {
-        // A shell starts background jobs of a script so.
-        terminal::say(
-            "note: Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace",
-        );
+    if let (true, NotesTo::Stderr) = (is_ignored(SIGINT), notes) {
+        terminal::say(&format!("note: {IGNORED}"));
     }
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP]
         .into_iter()
@@ -80,6 +89,8 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
             RequestTarget::Pids(_) => {
                 let status = 128 + signal;
                 flag::register_conditional_shutdown(*signal, status, Arc::clone(&stop))
+                    .map_err(failed)?;
+                flag::register_usize(*signal, Arc::clone(&hand_on), *signal as usize)
                     .map_err(failed)?;
             }
             RequestTarget::Command(_) if *signal != SIGINT => {
@@ -102,6 +113,12 @@ pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<Atomic
         .spawn(move || end_if_stuck(signals))
         .map_err(failed)?;
     Ok((stop, hand_on))
+}
+
+/// Returns the note that [`on_signals`] did not print, because it belongs into the report.
+pub fn unsaid(notes: NotesTo) -> Option<String> {
+    let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
+    is_unsaid.then(|| IGNORED.to_owned())
 }
 
 /// Returns whether tiptoe was started with this signal ignored, as by `nohup`. Such a signal must
@@ -145,6 +162,7 @@ fn end_if_stuck(mut signals: Signals) {
 fn patience(phase: Phase) -> [Option<Duration>; 2] {
     match phase {
         Phase::Preparing => [Some(PREPARING), Some(Duration::ZERO)],
+        Phase::Attaching => [Some(COUNTING), Some(Duration::ZERO)],
         Phase::Counting => [Some(COUNTING), None],
         Phase::Ending => [None, Some(ENDING)],
         Phase::Waiting => [None, None],
@@ -155,6 +173,10 @@ fn end(signal: i32) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed
     // must see this flag, otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
+    if Phase::now() == Phase::Preparing && terminal::takes_a_line() {
+        // Not by `say`, which may wait for the terminal.
+        terminal::write_raw(NOT_BEGUN);
+    }
     end_command(signal);
     process::exit(128 + signal)
 }

@@ -9,7 +9,7 @@ use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Access, Call, Interval};
 
 use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::output::{self, NotesTo, Output};
 use crate::status::{self, Above};
 use crate::terminal;
 
@@ -23,7 +23,8 @@ pub struct Terminal {
     calls_options: Options,
     /// Recorded calls and accesses are written here, before the report.
     calls: Box<dyn Write>,
-    notes: LiveNotes,
+    /// `None` if notes are in the report alone.
+    notes: Option<LiveNotes>,
     /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
     /// or the disk is full.
     stop: Arc<AtomicBool>,
@@ -32,7 +33,12 @@ pub struct Terminal {
 impl Terminal {
     /// Returns the observer for a report to `output`. Interval lines never go to the report's file.
     /// Fails if the descriptor of `output` cannot be duplicated.
-    pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Result<Terminal, Failure> {
+    pub fn new(
+        output: &Output,
+        notes: NotesTo,
+        json: bool,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
         let options = match to_stdout {
             true => output::terminal_options(&io::stdout()),
@@ -44,7 +50,7 @@ impl Terminal {
             options,
             calls_options: output.options(None),
             calls: output.stream()?,
-            notes: LiveNotes::default(),
+            notes: live(notes),
             stop,
         })
     }
@@ -117,8 +123,13 @@ impl Observer for Terminal {
     }
 
     fn note(&mut self, note: &str) {
-        if let Some(line) = self.notes.line(note) {
+        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
             terminal::say(&line);
         }
     }
+}
+
+/// Returns the notes to print at once, if any are.
+pub fn live(notes: NotesTo) -> Option<LiveNotes> {
+    (notes == NotesTo::Stderr).then(LiveNotes::default)
 }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
+use tiptoe_collector::RequestTarget;
 use tiptoe_report::Options;
 use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
@@ -20,6 +21,15 @@ use crate::status::{self, Above};
 use crate::terminal;
 
 const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
+
+/// Where the notes of a run go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotesTo {
+    /// To stderr at once, and into the report.
+    Stderr,
+    /// Into the report alone, because `-o` leaves stderr to the command.
+    Report,
+}
 
 /// The output of a report.
 #[derive(Debug)]
@@ -43,6 +53,22 @@ impl Output {
             Destination::Whole(file) => Output::Whole(Rc::new(file), path.to_owned()),
             Destination::Direct(file) => Output::Direct(file, path.to_owned()),
         })
+    }
+
+    /// Returns where the notes of a run on this target go.
+    pub fn notes_to(&self, target: &RequestTarget) -> NotesTo {
+        match (self, target) {
+            (Output::Stderr, _) | (_, RequestTarget::Pids(_)) => NotesTo::Stderr,
+            (_, RequestTarget::Command(_)) => NotesTo::Report,
+        }
+    }
+
+    /// Returns where the comments of a report in fields go, which has no other place for notes.
+    pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
+        match self {
+            Output::Whole(..) | Output::Direct(..) => NotesTo::Report,
+            Output::Stdout | Output::Stderr => self.notes_to(target),
+        }
     }
 
     /// Writes the report. Returns `Ok` if the reader has closed the pipe.

@@ -12,7 +12,7 @@ use tiptoe_session::Session;
 
 use crate::args::{Common, ProbeArgs};
 use crate::failure::{FAILED, Failure};
-use crate::interrupt::on_signals;
+use crate::interrupt;
 use crate::latency;
 use crate::observer::Terminal;
 use crate::output::Output;
@@ -43,10 +43,11 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let target = target(&common, NO_TARGET_HINT)?;
     let has_values = args.record || latency::has_arguments(args.by);
     let output = open_output(&common, &target, has_values)?;
-    let (stop, hand_on) = on_signals(&target)?;
+    let notes = output.notes_to(&target);
+    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     status::begin(About::new(&target, "hit", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
-    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: tiptoe_image::AGENT,
         specs: args.specs,
@@ -75,7 +76,8 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         terminal::say(&format!("toggled {toggled} times"));
         return Ok(ExitCode::SUCCESS);
     }
-    let outcome = tiptoe_collector::run(request, &mut observer)?;
+    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     let besides = Besides {
         record: args.record,
         histograms: args.timing.histograms,

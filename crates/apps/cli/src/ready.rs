@@ -9,7 +9,7 @@ use tiptoe_collector::{CountedProcess, Ready, RequestTarget, few};
 use tiptoe_sys::host::{Process, inherited};
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{NotesTo, Output};
 use crate::{status, terminal};
 
 /// The form of the line on stderr.
@@ -19,15 +19,16 @@ pub enum Talk {
     Plain,
     /// A comment, because a script may read fields from stderr.
     Comment,
-    /// No line, because the JSON on stderr must stay valid.
+    /// No line, because stderr must stay valid JSON, or is the command's alone.
     Silent,
 }
 
 impl Talk {
-    /// Returns the form for a report in this output.
-    pub fn beside(output: &Output, json: bool) -> Talk {
-        match (output, json) {
-            (Output::Stderr, true) => Talk::Silent,
+    /// Returns the form for a report in this output on a target.
+    pub fn beside(output: &Output, target: &RequestTarget, json: bool) -> Talk {
+        match output {
+            Output::Stderr if json => Talk::Silent,
+            _ if output.notes_to(target) == NotesTo::Report => Talk::Silent,
             _ => Talk::Plain,
         }
     }

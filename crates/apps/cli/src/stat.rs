@@ -11,17 +11,19 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_report::{LiveNotes, Options};
-use tiptoe_session::{Call, Counts, Interval, Session};
+use tiptoe_session::{Call, Counts, Interval};
 
 use crate::counters;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::observer::live;
 use crate::output::Output;
 use crate::ready::{self, Talk};
 use crate::status::{self, About};
 use crate::terminal;
 use crate::{probe, values};
 
+mod report;
 mod scopes;
 
 pub const STAT_HELP: &str = "\
@@ -64,12 +66,14 @@ tiptoe.h; one within another is printed as outer/inner. An agent in the program 
 often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon) \
 subtract the time in which its threads did not run, and charge each event where it happens: \
 those of the kernel's own, and tracepoints, eight at most. Counts of an inner scope are not \
-part of the outer scope's.
+part of the outer scope's. With -I the scopes of each interval are printed: those in which a \
+thread was. Lines of --csv: seconds,scope,event,value,unit,state; each scope has the events \
+`entries`, `cpu-time` and `wall-time` besides those of -e.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted, \
 metric,metric-unit; lines that are not data begin with '#'. --csv prints a line of names, \
-clocks in ns, and a column with `counted`, `not counted` or `not supported`; the cost goes to \
-stderr.
+clocks in ns, and a column with `counted`, `not counted` or `not supported`. Notes and the cost \
+go to stderr as comments, with -o to the end of the report.
 
 Cost: estimated. At each switch between tasks the events of a task are removed and added. \
 That, and what a tracepoint costs, is measured on this machine after the counting, and \
@@ -160,7 +164,7 @@ pub struct StatArgs {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
-    /// Write the report to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report and all notes to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -210,10 +214,11 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         (None, Some(_)) => Output::Stderr,
         (None, None) => Output::Stdout,
     };
-    let (stop, hand_on) = interrupt::on_signals(&shape)?;
-    let talk = match &form {
-        Form::Fields(_) | Form::Csv => Talk::Comment,
-        Form::Text | Form::Json => Talk::beside(&output, args.json),
+    let notes = output.notes_to(&shape);
+    let (stop, hand_on) = interrupt::on_signals(&shape, notes)?;
+    let talk = match (&form, Talk::beside(&output, &shape, args.json)) {
+        (Form::Fields(_) | Form::Csv, Talk::Plain) => Talk::Comment,
+        (_, talk) => talk,
     };
     let about = About {
         whom: match &whom {
@@ -234,7 +239,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         form: form.clone(),
         per_cpu: args.per_cpu,
         has_heading: false,
-        notes: LiveNotes::default(),
+        notes: live(notes),
         stop: Arc::clone(&stop),
     };
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
@@ -254,40 +259,15 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
             ready,
         },
     };
-    let outcome = tiptoe_collector::stat(&request, &mut printer)?;
+    let mut outcome = tiptoe_collector::stat(&request, &mut printer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     let options = Options {
         all_notes: args.all_notes,
         ..output.options(None)
     };
-    let written = report(&outcome.session, output, (&form, &options));
+    let comments = output.comments_to(&shape);
+    let written = report::write(&outcome.session, output, comments, &form, &options);
     Ok(probe::exit_code(&outcome, written))
-}
-
-fn report(
-    session: &Session,
-    output: Output,
-    (form, options): (&Form, &Options),
-) -> Result<(), Failure> {
-    let Some(stat) = &session.stat else {
-        return Ok(());
-    };
-    let text = match form {
-        Form::Text => tiptoe_report::text(session, options),
-        Form::Json => tiptoe_report::json(session)
-            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        Form::Fields(separator) if stat.intervals.is_none() => {
-            tiptoe_report::stat_fields(stat, separator)
-        }
-        Form::Csv if stat.intervals.is_none() => tiptoe_report::stat_csv(stat),
-        Form::Fields(_) | Form::Csv => String::new(),
-    };
-    output.write(&text)?;
-    if let Form::Fields(_) | Form::Csv = form {
-        let notes = session.notes.iter();
-        notes.for_each(|note| terminal::say(&format!("# note: {note}")));
-        terminal::say(&format!("# {}", tiptoe_report::stat_cost(session, stat)));
-    }
-    Ok(())
 }
 
 /// Returns the targets that the options choose. Fails if they choose none.
@@ -355,7 +335,8 @@ struct Printer {
     per_cpu: bool,
     /// Whether the heading, which only the first interval has, was printed.
     has_heading: bool,
-    notes: LiveNotes,
+    /// `None` if notes are in the report alone.
+    notes: Option<LiveNotes>,
     /// Set to end the counting when a line cannot be written, because its reader has closed the
     /// pipe or the disk is full.
     stop: Arc<AtomicBool>,
@@ -401,7 +382,7 @@ impl Observer for Printer {
     }
 
     fn note(&mut self, note: &str) {
-        if let Some(line) = self.notes.line(note) {
+        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
             terminal::say(&line);
         }
     }

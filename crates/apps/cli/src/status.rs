@@ -251,7 +251,7 @@ impl Line {
         };
         let is_late = now >= run.begun + FIRST;
         let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
-        let is_over = !matches!(Phase::now(), Phase::Preparing | Phase::Counting);
+        let is_over = matches!(Phase::now(), Phase::Ending | Phase::Waiting);
         // Asked last, because it makes system calls.
         if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
             return;

@@ -20,7 +20,8 @@ pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information; if that is not
                              here, the servers of $DEBUGINFOD_URLS are asked
-  table[3]->next             through a pointer, followed when that changes
+  table[3]->next             through a pointer, followed when that changes; watched
+                             from when it is set
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library
@@ -132,10 +133,11 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     }
     let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, true)?;
-    let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let notes = output.notes_to(&target);
+    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     status::begin(About::new(&target, "hit", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
-    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {
         agent: tiptoe_image::AGENT,
         variables: args.variables,
@@ -155,7 +157,8 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         hand_on,
         ready,
     };
-    let outcome = tiptoe_collector::watch(&request, &mut observer)?;
+    let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     Ok(probe::print_outcome(
         &outcome,
         output,

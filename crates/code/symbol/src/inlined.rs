@@ -15,11 +15,11 @@ use crate::reader::SectionPart;
 use crate::variable::Files;
 
 /// The longest debug information searched, at 10 ns a byte, while users wait.
-const MOST: u64 = 32 << 20;
+pub(crate) const MOST: u64 = 32 << 20;
 
 /// The most units times the bytes of all abbreviation tables, because each unit may have its own, and all may
 /// overlap.
-const MOST_TABLES: u64 = 2 << 30;
+pub(crate) const MOST_TABLES: u64 = 2 << 30;
 
 /// The entry to which a function's copies refer: whether it is in the shared file, and its offset.
 type Abstract = (bool, usize);
@@ -117,7 +117,7 @@ fn referred<'d>(
 }
 
 /// Returns where a function's own code starts, if it has any.
-fn start<'d>(
+pub(crate) fn start<'d>(
     dwarf: &gimli::Dwarf<SectionPart<'d>>,
     unit: &Unit<SectionPart<'d>>,
     value: impl Fn(gimli::DwAt) -> Option<AttributeValue<SectionPart<'d>>>,

@@ -37,6 +37,7 @@ mod inline;
 mod inlined;
 mod layout;
 mod merge;
+mod parameters;
 mod reader;
 mod slots;
 mod standard;

@@ -15,6 +15,8 @@ use crate::stops::{self, Stop};
 pub enum Phase {
     /// It finds what to count, and enters the target.
     Preparing,
+    /// It counts in a part of what it was asked for, and enters the rest.
+    Attaching,
     /// It counts.
     Counting,
     /// It detaches, and writes the report.
@@ -34,7 +36,12 @@ static STARTER: AtomicU32 = AtomicU32::new(0);
 impl Phase {
     /// Returns the current phase.
     pub fn now() -> Phase {
-        let all = [Phase::Preparing, Phase::Counting, Phase::Ending];
+        let all = [
+            Phase::Preparing,
+            Phase::Attaching,
+            Phase::Counting,
+            Phase::Ending,
+        ];
         let now = PHASE.load(Relaxed);
         let found = all.into_iter().find(|phase| *phase as u8 == now);
         found.unwrap_or(Phase::Waiting)

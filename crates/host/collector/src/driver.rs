@@ -2,11 +2,13 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
+use tiptoe_sys::host::attaching;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use tiptoe_attach::Attached;
@@ -20,11 +22,13 @@ use tiptoe_wire::Geometry;
 
 use crate::drive::{Targets, pause, wait_for_end};
 use crate::module::{Cache, Module, Object};
+use crate::planner::BROKEN_OFF;
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
+use crate::words::few_processes;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -48,10 +52,18 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         RequestTarget::Pids(pids) => attach_all(&request, pids, &plan, &mut cache)?,
         RequestTarget::Command(command) => vec![start(command, &plan, &mut cache)?],
     };
+    let broken_off = broken_off(&request, &tracees);
     let mut run = Run::new((&request, &plan), (tracees, cache), started_at);
     run.note_waiting(observer);
-    let looped = run.watch(observer);
+    let looped = match &broken_off {
+        Some(note) => {
+            run.session.notes.push(note.clone());
+            Ok(())
+        }
+        None => run.watch(observer),
+    };
     Phase::Ending.begin();
+    let looped = looped.and_then(|()| run.report_last_scopes(observer));
     let counted = run.stop();
     run.look_for_foreign();
     let went = run.tracees.iter().filter_map(Tracee::came_and_went);
@@ -79,11 +91,42 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let notes = &mut run.session.notes;
     let exit_status = wait_for_end(targets, &request.hand_on, observer, notes);
     run.end_waiting()?;
+    let signal = broken_off.map(|_| 128 + signal_of(&request));
     own.report(&mut run.session);
     Ok(Outcome {
         session: run.session,
-        exit_status,
+        exit_status: exit_status.or(signal),
     })
+}
+
+/// Returns the signal that ended the attach.
+fn signal_of(request: &Request) -> i32 {
+    // Relaxed: the number orders no other data.
+    request.hand_on.load(Ordering::Relaxed) as i32
+}
+
+/// Returns a note if a signal broke the attach to running processes off: then what is attached is
+/// reported at once.
+fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<String> {
+    let RequestTarget::Pids(pids) = &request.target else {
+        return None;
+    };
+    let is_whole = tracees.len() == pids.len() && !tracees.iter().any(Tracee::is_partial);
+    if is_whole {
+        return None;
+    }
+    let by = match signal_of(request) {
+        libc::SIGINT => " by SIGINT",
+        libc::SIGTERM => " by SIGTERM",
+        libc::SIGHUP => " by SIGHUP",
+        _ => "",
+    };
+    let missing = match (tracees.len(), &pids[tracees.len()..]) {
+        (0, _) => ": nothing was counted".to_owned(),
+        (_, []) => String::new(),
+        (_, missing) => format!(": not counted: {}", few_processes(missing)),
+    };
+    Some(format!("{BROKEN_OFF}{by}{missing}"))
 }
 
 /// Attaches to one running process, removes its probes and writes them again `times` times while it
@@ -121,10 +164,26 @@ fn attach_all(
     if let Some(delay) = request.delay {
         pause(delay, &request.stop, &Targets::default());
     }
+    attaching::break_off_by(Some(Arc::clone(&request.stop)));
+    let tracees = attach_until_stopped(pids, plan, cache);
+    attaching::break_off_by(None);
+    tracees
+}
+
+/// Attaches to processes, until the user stops it.
+fn attach_until_stopped(
+    pids: &[u32],
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<Vec<Tracee>, Error> {
     let mut tracees = Vec::new();
     for pid in pids {
         match Tracee::attach(*pid, plan, cache) {
-            Ok(tracee) => tracees.push(tracee),
+            Ok(tracee) => {
+                tracees.push(tracee);
+                Phase::Attaching.begin();
+            }
+            Err(_) if attaching::is_broken_off() => break,
             Err(error) => {
                 // A failed run must leave nothing in any target.
                 for tracee in &tracees {

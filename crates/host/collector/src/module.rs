@@ -42,9 +42,19 @@ pub struct Object {
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
     ports: OnceCell<Option<Range<u64>>>,
-    inlined: OnceCell<HashMap<u64, u32>>,
+    described: DescribedFunctions,
     own_calls: OnceCell<OwnCalls>,
 }
+
+/// What debug information says of functions, by their link-time addresses, each read when it is first used.
+#[derive(Default)]
+struct DescribedFunctions {
+    inlined: OnceCell<HashMap<u64, u32>>,
+    parameters: OnceCell<HashMap<u64, u8>>,
+}
+
+/// What a compiler puts into the names of its copies of functions.
+const COPIES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
 /// The first function of the C library in a statically linked program.
 const FIRST_OF_LIBC: &str = "__libc_start_main";
@@ -111,7 +121,7 @@ impl Object {
             is_go: OnceCell::new(),
             linked_libc: OnceCell::new(),
             ports: OnceCell::new(),
-            inlined: OnceCell::new(),
+            described: DescribedFunctions::default(),
             own_calls: OnceCell::new(),
         })
     }
@@ -222,10 +232,30 @@ impl Object {
             let content = self.content().unwrap_or_default();
             self.image.inlined_places(&content, source)
         };
-        let places = self.inlined.get_or_init(look);
+        let places = self.described.inlined.get_or_init(look);
         places.get(&function.address).copied().unwrap_or(0)
     }
 
+    /// Returns how many registers for integers hold a function's parameters at its entry, if debug information says so
+    /// and the compiler has kept them.
+    pub fn parameter_registers(&self, function: &Function) -> Option<u8> {
+        // A copy of a function that a compiler made takes other parameters than the function.
+        if function.is_cold
+            || COPIES
+                .iter()
+                .any(|mark| function.names.iter().any(|name| name.contains(mark)))
+        {
+            return None;
+        }
+        let look = || {
+            let content = self.content().unwrap_or_default();
+            self.image.parameter_registers(&content, &self.source)
+        };
+        let parameters = self.described.parameters.get_or_init(look);
+        parameters.get(&function.address).copied()
+    }
+
+    /// Returns its unwind table.
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));
         self.unwind_table

@@ -98,6 +98,9 @@ pub struct Plan {
     pub probes: Vec<Result<PlannedSite, String>>,
 }
 
+/// Why a probe is missing that the user did not wait for.
+pub const BROKEN_OFF: &str = "attaching was broken off";
+
 /// The state of a process that the planner reads.
 pub struct Ground<'a> {
     pub maps: &'a [Mapping],
@@ -177,7 +180,11 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     }
     attaching::begin(probes.len());
     let probes = probes.iter().inspect(|_| attaching::advance(1));
-    plan.probes = probes.map(|probe| draft.probe(probe)).collect();
+    let draw = |probe| match attaching::is_broken_off() {
+        true => Err(BROKEN_OFF.to_owned()),
+        false => draft.probe(probe),
+    };
+    plan.probes = probes.map(draw).collect();
     if !ground.follows {
         // Must be after the probes, which need the room more.
         draft.interceptions(modules, false, &mut plan);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Cost, Counts, Interval, Session};
+use tiptoe_session::{Access, Call, Cost, Counts, Interval, ScopeCounts, Session};
 
 pub use crate::ulocks::ByLock;
 use tiptoe_attach::ready::Ready;
@@ -52,8 +52,8 @@ pub struct Request {
     pub force: bool,
     /// Set by the caller (on Ctrl-C) to end the trace and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set by the caller, besides `stop`, to a signal for a started command, which would otherwise
-    /// continue after the trace.
+    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
+    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -110,6 +110,8 @@ pub trait Observer {
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
     /// Receives the counts of a past interval.
     fn counts(&mut self, _counts: &Counts) {}
+    /// Receives the counts by scope of a past interval.
+    fn scopes(&mut self, _scopes: &ScopeCounts) {}
     /// Returns whether calls must be reported; otherwise they are only read and counted.
     fn wants_calls(&self) -> bool {
         true

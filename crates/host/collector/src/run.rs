@@ -320,6 +320,10 @@ impl<'a> Run<'a> {
         last: &Events,
         observer: &mut dyn Observer,
     ) -> Result<Events, Error> {
+        if self.request.scopes.is_some() {
+            self.report_scopes(observer)?;
+            return Ok(Events::default());
+        }
         let now = self.events()?;
         let at = self.start.elapsed();
         let took = at.saturating_sub(std::mem::replace(&mut self.last_interval_end, at));

@@ -8,6 +8,7 @@ use tiptoe_attach::resident::{AgentFile, agent_in};
 use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
+use tiptoe_sys::host::attaching;
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{LeaveReason, Site};
 
@@ -20,6 +21,7 @@ use crate::ulocks::Names;
 use loaded_libraries::PlanState;
 
 mod arm;
+mod broken_off;
 mod budget;
 mod calls;
 mod confined;
@@ -30,6 +32,7 @@ mod enter;
 mod foreign;
 mod futexes;
 mod guards;
+mod install;
 mod kernel;
 mod loaded_libraries;
 mod meter;
@@ -61,6 +64,8 @@ pub struct Counter {
     pub event: String,
     pub names: Vec<String>,
     pub notes: Vec<String>,
+    /// How many registers hold its parameters, if calls are recorded and it is known.
+    pub parameters: Option<u8>,
     pub source: Source,
 }
 
@@ -143,6 +148,8 @@ pub struct Tracee {
     looks: Cell<u32>,
     /// The number of its forks before counting began.
     early_forks: Cell<u64>,
+    /// How many functions are missing because the user broke the attach off.
+    unattached: usize,
 }
 
 impl Tracee {
@@ -182,6 +189,7 @@ impl Tracee {
             copied: RefCell::default(),
             looks: Cell::new(0),
             early_forks: Cell::new(0),
+            unattached: 0,
         }
     }
 
@@ -200,11 +208,14 @@ impl Tracee {
         let names = Names::of(process, cache)?;
         tracee.look_for_early_waits(plan, &names);
         let Names { modules, maps, .. } = names;
+        broken_off::check()?;
         let resolved = plan.resolve(process, &modules)?;
+        broken_off::check()?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &maps, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
             match tracee.bring_in(plan, &resolved, &modules) {
                 Ok(link) => tracee.target.link = Some(link),
+                Err(error) if attaching::is_broken_off() => return Err(error),
                 Err(error) if plan.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.to_string()),
             }
@@ -218,8 +229,13 @@ impl Tracee {
             }
             tracee.leave_out(plan, &format!("process {pid} is "), reason);
         }
+        broken_off::check()?;
         match tracee.begin(plan, resolved, &modules) {
-            Ok(()) => Ok(tracee),
+            Ok(()) => {
+                tracee.note_broken_off();
+                Ok(tracee)
+            }
+            Err(error) if attaching::is_broken_off() => Err(error),
             Err(error) => tracee.leave_to_kernel(plan, &modules, error),
         }
     }
@@ -328,6 +344,10 @@ impl Tracee {
             }
         }
         self.charge_scopes(plan, modules)?;
+        if attaching::is_broken_off() {
+            self.unattached += to_kernel.len();
+            to_kernel.clear();
+        }
         if !to_kernel.is_empty() {
             self.count_in_kernel(plan, to_kernel)?;
             self.share_budget();

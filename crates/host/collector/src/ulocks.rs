@@ -20,6 +20,7 @@ mod named;
 mod names;
 mod now;
 mod proxies;
+mod refused;
 #[cfg(test)]
 mod tests;
 mod totals;

@@ -61,6 +61,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 const SELDOM: u32 = 10;
 /// Most code is new in the beginning, and a program may be short: then the loop learns more often.
 const BEGINNING: Duration = Duration::from_millis(50);
+/// This is also the pause while a variable's pointers are not set, because its accesses are missed
+/// until they are seen.
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Threads' events must be disabled from here when the allowance is used up; this is the pause
 /// between two checks.
@@ -332,6 +334,7 @@ impl Run<'_> {
             }
             let tick = match now - self.start {
                 _ if is_much => FLOOD_TICK,
+                _ if self.places.iter().any(WatchedVariable::is_unset) => EARLY_TICK,
                 early if early < BEGINNING => EARLY_TICK,
                 _ if is_awake => REST_TICK,
                 _ => TICK,

@@ -42,6 +42,9 @@ pub enum Error {
         /// The requested offset.
         offset: u64,
     },
+    /// The user broke the attach off first.
+    #[error("attaching was broken off")]
+    BrokenOff,
     /// The kernel has no room left.
     #[error("the kernel has no room for this many probes")]
     NoRoom,
@@ -173,7 +176,10 @@ impl Error {
     pub(crate) fn is_of_one_probe(&self) -> bool {
         matches!(
             self,
-            Self::NoSuchFile { .. } | Self::BadOffset { .. } | Self::Unprobeable { .. }
+            Self::NoSuchFile { .. }
+                | Self::BadOffset { .. }
+                | Self::Unprobeable { .. }
+                | Self::BrokenOff
         )
     }
 }

@@ -138,8 +138,15 @@ impl<'a> Linker<'a> {
     }
 
     fn link_all(&mut self, path: &CStr, indices: &[u64], list: usize) -> Result<(), Error> {
-        let mut lists = indices.chunks(list);
-        lists.try_for_each(|list| self.link(path, list))
+        for list in indices.chunks(list) {
+            if attaching::is_broken_off() {
+                list.iter()
+                    .for_each(|index| self.refuse(*index, Error::BrokenOff));
+                continue;
+            }
+            self.link(path, list)?;
+        }
+        Ok(())
     }
 
     fn link(&mut self, path: &CStr, indices: &[u64]) -> Result<(), Error> {

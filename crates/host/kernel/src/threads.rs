@@ -36,7 +36,11 @@ impl ThreadProbes {
         attaching::begin(probes.len());
         for (index, probe) in probes.iter().enumerate() {
             attaching::advance(1);
-            events.push(arm(pmu, threads, probe).or_else(|error| {
+            let armed = match attaching::is_broken_off() {
+                true => Err(Error::BrokenOff),
+                false => arm(pmu, threads, probe),
+            };
+            events.push(armed.or_else(|error| {
                 if !error.is_of_one_probe() {
                     return Err(error);
                 }

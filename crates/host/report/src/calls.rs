@@ -11,17 +11,28 @@ pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(call))
 }
 
-/// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, two
-/// arguments.
+/// The registers of the first two integer arguments.
+const REGISTERS: [&str; 2] = ["rdi", "rsi"];
+
+/// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, at most
+/// two arguments, or their registers by name.
 pub fn call(call: &Call, options: &Options) -> String {
     let at = since_start(call.at_ns);
     let who = format!("{}/{}", printable(call.comm), call.tid);
     let event = joined(&event_name(call.event));
-    let [arg0, arg1] = [call.arg0, call.arg1].map(argument);
+    let arguments = [call.arg0, call.arg1].into_iter().zip(REGISTERS);
+    let arguments = arguments.filter_map(|(value, register)| {
+        let value = argument(value?);
+        Some(match call.are_registers {
+            true => format!("{register}={value}"),
+            false => value,
+        })
+    });
+    let arguments: Vec<String> = arguments.collect();
     let who = left(&who, 23);
     let lines = options.wrapped(
         &format!("{at}  {who}  "),
-        &format!("{event}  {arg0} {arg1}"),
+        format!("{event}  {}", arguments.join(" ")).trim_end(),
     );
     printable_lines(&lines.join("\n"))
 }
@@ -84,8 +95,9 @@ mod tests {
             tid: 42,
             comm: "a\nb",
             event: "uprobe:redis-server:dictFind",
-            arg0: u64::MAX,
-            arg1: 0x7fff_1234_5678,
+            arg0: Some(u64::MAX),
+            arg1: Some(0x7fff_1234_5678),
+            are_registers: false,
         };
         let line = call(&one, &Options::default());
         assert_eq!(
@@ -98,5 +110,20 @@ mod tests {
             "{json}"
         );
         assert!(json.ends_with("\"arg0\":18446744073709551615,\"arg1\":140733498807928}"));
+        let registers = Call {
+            are_registers: true,
+            ..one
+        };
+        let line = call(&registers, &Options::default());
+        assert!(line.ends_with("  rdi=-1 rsi=0x7fff12345678"), "{line}");
+        let none = Call {
+            arg0: None,
+            arg1: None,
+            ..one
+        };
+        let line = call(&none, &Options::default());
+        assert!(line.ends_with("  redis-server:dictFind"), "{line}");
+        let json = call_json(&none).expect("plain");
+        assert!(!json.contains("arg"), "{json}");
     }
 }

@@ -43,6 +43,9 @@ pub use columns::message;
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
 pub use notes::LiveNotes;
+pub use scopes::{
+    scope_counts, scope_counts_csv, scope_counts_json, scopes_csv, scopes_csv_heading,
+};
 pub use stat::{
     counts, counts_csv, counts_fields, counts_heading, counts_json, csv_heading, stat_cost,
     stat_csv, stat_fields,

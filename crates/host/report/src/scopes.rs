@@ -1,26 +1,28 @@
-//! The table of scopes, those with the most CPU time first.
+//! The scopes, those with the most CPU time first: a table for people, and CSV. Each line of CSV has all columns,
+//! whatever the options.
 
-use tiptoe_session::{Scope, Scopes};
+use tiptoe_session::{Scope, ScopeCounts, Session};
 
 use crate::grid::Grid;
-use crate::number::{grouped, time};
-use crate::{Options, printable};
+use crate::number::{grouped, seconds, time};
+use crate::stat::quoted;
+use crate::{Options, printable, printable_json, printable_lines};
 
 /// Returns the heading, the rows, and the number of rows that are not shown.
-pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
-    if scopes.rows.is_empty() {
+pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<String> {
+    if all.is_empty() {
         return vec!["no scope was entered".to_owned()];
     }
-    let all: u64 = scopes.rows.iter().filter_map(|row| row.cpu_ns).sum();
-    let (shown, rest) = scopes.rows.split_at(options.shown(scopes.rows.len()));
+    let cpu_ns: u64 = all.iter().filter_map(|row| row.cpu_ns).sum();
+    let (shown, rest) = all.split_at(options.shown(all.len()));
     let fixed = ["entries", "CPU time", "share", "CPU/entry", "wall time"];
-    let events: Vec<String> = scopes.events.iter().map(|event| printable(event)).collect();
+    let events: Vec<String> = events.iter().map(|event| printable(event)).collect();
     let heads = fixed.into_iter().chain(events.iter().map(|event| &**event));
     let mut grid = Grid::new(&heads.collect::<Vec<_>>(), "scope".to_owned())
         .with_spare(&["wall time", "CPU/entry"]);
     for row in shown {
         grid.add(
-            numbers(row, scopes, all, options),
+            numbers(row, events.len(), cpu_ns, options),
             printable(&row.name),
             String::new(),
         );
@@ -28,12 +30,70 @@ pub(crate) fn rows(scopes: &Scopes, options: &Options) -> Vec<String> {
     let mut lines = grid.lines(options);
     if !rest.is_empty() {
         let more = grouped(rest.len() as u64);
-        lines.extend(options.sentence(&format!("{more} more: --top 0 shows all")));
+        lines.extend(options.sentence(&format!("{more} more: --csv prints all")));
     }
     lines
 }
 
-fn numbers(row: &Scope, scopes: &Scopes, all: u64, options: &Options) -> Vec<String> {
+/// Returns the table of an interval, below the time of its end.
+pub fn scope_counts(counts: &ScopeCounts, options: &Options) -> String {
+    let mut lines = vec![format!("{}:", seconds(counts.at_ns))];
+    lines.extend(rows(&counts.rows, &counts.events, options));
+    printable_lines(&(lines.join("\n") + "\n\n"))
+}
+
+/// Returns an interval as a JSON object on one line.
+pub fn scope_counts_json(counts: &ScopeCounts) -> Result<String, serde_json::Error> {
+    printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
+}
+
+/// Returns the heading of the CSV: a line with the columns' names.
+pub fn scopes_csv_heading() -> &'static str {
+    "seconds,scope,event,value,unit,state\n"
+}
+
+/// Returns the heading, then a line for each number of each scope; nothing without scopes.
+pub fn scopes_csv(session: &Session) -> String {
+    let Some(scopes) = &session.scopes else {
+        return String::new();
+    };
+    let at_ns = session.duration_ns;
+    scopes_csv_heading().to_owned() + &csv_lines(at_ns, &scopes.rows, &scopes.events)
+}
+
+/// Returns a line for each number of each scope of an interval, without the heading.
+pub fn scope_counts_csv(counts: &ScopeCounts) -> String {
+    csv_lines(counts.at_ns, &counts.rows, &counts.events)
+}
+
+fn csv_lines(at_ns: u64, rows: &[Scope], events: &[String]) -> String {
+    let at = format!("{:.9}", at_ns as f64 / 1e9);
+    let line = |scope: &str, event: &str, value: Option<u64>, unit: &str| {
+        let (value, state) = match value {
+            Some(value) => (value.to_string(), "counted"),
+            None => (String::new(), "not counted"),
+        };
+        let cells = [&at, scope, event, &value, unit, state];
+        cells.map(|cell| quoted(cell, ",")).join(",") + "\n"
+    };
+    let of_scope = |row: &Scope| {
+        // Only the time outside all scopes has no wall time, and nothing enters it.
+        let entries = row.wall_ns.map(|_| row.entries);
+        let fixed = [
+            ("entries", entries, ""),
+            ("cpu-time", row.cpu_ns, "ns"),
+            ("wall-time", row.wall_ns, "ns"),
+        ];
+        let fixed = fixed.map(|(event, value, unit)| line(&row.name, event, value, unit));
+        let counts = events.iter().enumerate();
+        let counts =
+            counts.map(|(at, event)| line(&row.name, event, row.counts.get(at).copied(), ""));
+        fixed.concat() + &counts.collect::<String>()
+    };
+    rows.iter().map(of_scope).collect()
+}
+
+fn numbers(row: &Scope, events: usize, all: u64, options: &Options) -> Vec<String> {
     let unknown = || "-".to_owned();
     let ns = |ns: Option<u64>| ns.map_or_else(unknown, |ns| time(ns as f64));
     let each = row.cpu_ns.and_then(|cpu| cpu.checked_div(row.entries));
@@ -54,7 +114,7 @@ fn numbers(row: &Scope, scopes: &Scopes, all: u64, options: &Options) -> Vec<Str
             .get(at)
             .map_or_else(unknown, |count| grouped(*count))
     };
-    let counts = (0..scopes.events.len()).map(count);
+    let counts = (0..events).map(count);
     fixed.into_iter().chain(counts).collect()
 }
 
@@ -62,26 +122,28 @@ fn numbers(row: &Scope, scopes: &Scopes, all: u64, options: &Options) -> Vec<Str
 mod tests {
     use super::*;
 
+    fn scopes() -> (Vec<Scope>, Vec<String>) {
+        let rows = vec![
+            Scope {
+                name: "checkout/pay\u{1b}ment".into(),
+                entries: 2,
+                wall_ns: Some(4_000_000),
+                cpu_ns: Some(3_000_000),
+                counts: vec![1234],
+            },
+            Scope {
+                name: "(no scope)".into(),
+                ..Scope::default()
+            },
+        ];
+        (rows, vec!["page-faults".into()])
+    }
+
     #[test]
     fn an_unknown_number_is_a_dash() {
-        let scopes = Scopes {
-            events: vec!["page-faults".into()],
-            rows: vec![
-                Scope {
-                    name: "checkout/pay\u{1b}ment".into(),
-                    entries: 2,
-                    wall_ns: Some(4_000_000),
-                    cpu_ns: Some(3_000_000),
-                    counts: vec![1234],
-                },
-                Scope {
-                    name: "(no scope)".into(),
-                    ..Scope::default()
-                },
-            ],
-        };
+        let (all, events) = scopes();
         let options = Options::default();
-        let lines = rows(&scopes, &options);
+        let lines = rows(&all, &events, &options);
         assert!(lines[0].ends_with("page-faults  scope"), "{lines:?}");
         let words: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(
@@ -91,6 +153,30 @@ mod tests {
         assert!(!lines[1].contains('\u{1b}'), "{lines:?}");
         let words: Vec<&str> = lines[2].split_whitespace().collect();
         assert_eq!(words[..6], ["-"; 6]);
-        assert_eq!(rows(&Scopes::default(), &options), ["no scope was entered"]);
+        assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
+    }
+
+    #[test]
+    fn an_unknown_number_is_no_zero_in_csv() {
+        let (rows, events) = scopes();
+        let counts = ScopeCounts {
+            at_ns: 1_500_000_000,
+            events,
+            rows,
+            ..ScopeCounts::default()
+        };
+        let text = scope_counts_csv(&counts);
+        let expected = [
+            "1.500000000,checkout/pay\\x1bment,entries,2,,counted",
+            "1.500000000,checkout/pay\\x1bment,cpu-time,3000000,ns,counted",
+            "1.500000000,checkout/pay\\x1bment,wall-time,4000000,ns,counted",
+            "1.500000000,checkout/pay\\x1bment,page-faults,1234,,counted",
+            "1.500000000,(no scope),entries,,,not counted",
+            "1.500000000,(no scope),cpu-time,,ns,not counted",
+            "1.500000000,(no scope),wall-time,,ns,not counted",
+            "1.500000000,(no scope),page-faults,,,not counted",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+        assert_eq!(scopes_csv_heading().split(',').count(), 6);
     }
 }

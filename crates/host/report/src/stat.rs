@@ -10,7 +10,7 @@ use crate::{Options, cost, notes, printable, printable_json, printable_lines};
 mod csv;
 mod metric;
 
-use csv::quoted;
+pub(crate) use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
 
 use metric::{Metric, Shared};

@@ -38,7 +38,10 @@ fn report(session: &Session, options: &Options) -> String {
     } else if let Some(watch) = &session.watch {
         blocks.extend(watch::blocks(watch, options));
     } else if let Some(scopes) = &session.scopes {
-        blocks.push(scopes::rows(scopes, options));
+        // With intervals, each was already printed.
+        let rows = scopes.intervals.is_none();
+        let rows = rows.then(|| scopes::rows(&scopes.rows, &scopes.events, options));
+        blocks.extend(rows);
     } else if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }
@@ -112,7 +115,10 @@ fn summary(session: &Session) -> String {
         );
     }
     if targets.is_empty() {
-        targets.push(printable(&session.command.join(" ")));
+        targets.push(match session.command.is_empty() {
+            true => "no process".to_owned(),
+            false => printable(&session.command.join(" ")),
+        });
     }
     let (took, cpu) = (seconds(session.duration_ns), seconds(session.cpu_ns));
     format!(

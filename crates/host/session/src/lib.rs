@@ -34,7 +34,7 @@
 //!
 //! RECORDS are "recorded", "records_lost" and "only_counted", with `--record`; they add up to the "count". Each
 //! recorded call is a line of its own before the report: the keys of [`Call`], `{"at_ns", "tid", "comm", "event",
-//! "arg0", "arg1"}`.
+//! "arg0"?, "arg1"?, "are_registers"?: true}`.
 //!
 //! The four of ENDS add up to all entered calls. That sum is the "count" of a timed event; the "count" of a
 //! `uretprobe:` is its "returns".
@@ -99,10 +99,12 @@
 //!          "time_running_ns", "spread"?}
 //! ```
 //!
-//! SCOPES are the keys of [`Scopes`], of `tiptoe stat --by scope`.
+//! SCOPES are the keys of [`Scopes`], of `tiptoe stat --by scope`. With `--interval` each [`ScopeCounts`] is a line of
+//! its own when it is over: `{"at_ns", "duration_ns", "events", "rows"}`. "intervals" is their number.
 //!
 //! ```text
-//! SCOPES {"events": [EVENT…], "rows": [{"name", "entries", "wall_ns"?, "cpu_ns"?, "counts": [NUMBER…]}…]}
+//! SCOPES {"events": [EVENT…], "rows": [{"name", "entries", "wall_ns"?, "cpu_ns"?, "counts": [NUMBER…]}…],
+//!         "intervals"?}
 //! ```
 //!
 //! "cpus" is present with `-a`. PROGRAMS is the time of tiptoe's BPF programs: for the target by their own clock, and
@@ -140,7 +142,7 @@ pub use latency::{Histogram, Latency};
 pub use lock::{Blame, Deadlock, Early, Hold, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
-pub use scope::{Scope, Scopes};
+pub use scope::{Scope, ScopeCounts, Scopes};
 pub use space::AddressSpace;
 pub use stat::{Count, CountState, Counts, Stat};
 pub use tiptoe_event::Via;

@@ -46,8 +46,13 @@ pub struct Call<'a> {
     pub comm: &'a str,
     /// The resolved spec.
     pub event: &'a str,
-    /// The first argument's register.
-    pub arg0: u64,
-    /// The second argument's register.
-    pub arg1: u64,
+    /// The first integer argument, or its register; `None` if the function has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arg0: Option<u64>,
+    /// The second integer argument, or its register; `None` if the function has fewer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arg1: Option<u64>,
+    /// Whether they are what the registers contained, because the function's parameters are unknown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub are_registers: bool,
 }

@@ -10,6 +10,23 @@ pub struct Scopes {
     pub events: Vec<String>,
     /// Each scope, and the time outside all scopes; the most CPU time first.
     pub rows: Vec<Scope>,
+    /// The number of intervals, if requested. Each was printed when it was over ([`ScopeCounts`]) and is not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<u64>,
+}
+
+/// The scopes of one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScopeCounts {
+    /// The interval's end, since the start.
+    pub at_ns: u64,
+    /// The interval's length.
+    pub duration_ns: u64,
+    /// As in [`Scopes`].
+    pub events: Vec<String>,
+    /// Those of [`Scopes`] in which a thread was, or whose events happened.
+    pub rows: Vec<Scope>,
 }
 
 /// One scope, without the scopes inside it.

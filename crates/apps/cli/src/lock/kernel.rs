@@ -33,11 +33,12 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let outside = RequestTarget::Pids(Vec::new());
     let shape = target.as_ref().unwrap_or(&outside);
     let output = probe::open_output(&args.common, shape, false)?;
-    let (stop, hand_on) = interrupt::on_signals(shape)?;
+    let notes = output.notes_to(shape);
+    let (stop, hand_on) = interrupt::on_signals(shape, notes)?;
     let common = args.common;
     status::begin(About::new(shape, "wait", &common), shape, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
-    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, shape, common.json))?;
+    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = LockRequest {
         watched: match (args.every, args.mmap) {
             (true, _) => WaitSelection::EveryMmap,
@@ -55,7 +56,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
             ready,
         },
     };
-    let outcome = tiptoe_collector::locks(&request, &mut observer)?;
+    let mut outcome = tiptoe_collector::locks(&request, &mut observer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     let besides = Besides {
         histograms: args.histograms,
         ..Besides::default()

@@ -25,10 +25,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let by = by(args.by)?;
     let target = probe::target(&common, NO_TARGET_HINT)?;
     let output = probe::open_output(&common, &target, false)?;
-    let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let notes = output.notes_to(&target);
+    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     status::begin(About::new(&target, "wait", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
-    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: tiptoe_image::AGENT,
         specs: Vec::new(),
@@ -52,7 +53,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         hand_on,
         ready,
     };
-    let outcome = tiptoe_collector::run(request, &mut observer)?;
+    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
     let besides = Besides {
         histograms: args.histograms,
         ..Besides::default()

@@ -2,22 +2,27 @@
 //!
 //! The driver of probes counts them, because only an agent in the program sees its scopes.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tiptoe_collector::{Budget, Request, RequestTarget};
+use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget};
 use tiptoe_event::Via;
-use tiptoe_report::Options;
+use tiptoe_report::{LiveNotes, Options};
+use tiptoe_session::{Call, Interval, ScopeCounts, Session};
 
-use super::StatArgs;
+use super::{Form, StatArgs, report};
 use crate::counters;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::observer::Terminal;
+use crate::observer::live;
 use crate::output::Output;
 use crate::probe;
 use crate::ready::{self, Talk};
 use crate::status::{self, About};
+use crate::terminal;
 
 /// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
@@ -26,6 +31,7 @@ const NO_TARGET_HINT: &str = "-p PID or -- CMD chooses whose scopes";
 
 pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
+    let form = super::form(&args)?;
     let target = match (args.pids.is_empty(), args.command.is_empty()) {
         (true, true) => return Err(Failure::new("no process to count").hint(NO_TARGET_HINT)),
         (true, false) => RequestTarget::Command(args.command),
@@ -48,17 +54,30 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     // Checked here because this error has a hint with the nearest names; the driver parses again.
     counters::groups(&events)?;
-    let (stop, hand_on) = interrupt::on_signals(&target)?;
+    let (notes, comments_to) = (output.notes_to(&target), output.comments_to(&target));
+    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
     let about = About {
         whom: ready::whom(&target),
         noun: "scope",
         delay: None,
         duration: args.duration,
-        is_for_programs: args.json,
+        is_for_programs: form != Form::Text,
     };
     status::begin(about, &target, &output);
-    let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
-    let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
+    let talk = match (&form, Talk::beside(&output, &target, args.json)) {
+        (Form::Csv, Talk::Plain) => Talk::Comment,
+        (_, talk) => talk,
+    };
+    let ready = ready::ready(args.ready_fd, talk)?;
+    let mut printer = ScopePrinter {
+        to: output.stream()?,
+        options: output.options(None),
+        form: form.clone(),
+        has_heading: false,
+        notes: live(notes),
+        stop: Arc::clone(&stop),
+    };
+    let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
     let request = Request {
         agent: tiptoe_image::AGENT,
         specs: Vec::new(),
@@ -75,44 +94,113 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         under: None,
         duration: args.duration,
         delay: None,
-        interval: None,
+        interval: interval.or(args.interval),
         budget: Budget::Off,
         force: false,
         stop,
         hand_on,
         ready,
     };
-    let outcome = tiptoe_collector::run(request, &mut observer)?;
-    let report = match args.json {
-        true => tiptoe_report::json(&outcome.session)
-            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        false => {
-            let options = Options {
-                all_notes: args.all_notes,
-                ..output.options(None)
-            };
-            tiptoe_report::text(&outcome.session, &options)
-        }
+    let mut outcome = tiptoe_collector::run(request, &mut printer)?;
+    outcome.session.notes.extend(interrupt::unsaid(notes));
+    let options = Options {
+        all_notes: args.all_notes,
+        ..output.options(None)
     };
-    let written = output.write(&report);
+    let text = text(&outcome.session, &form, &options)?;
+    let written = match form {
+        Form::Csv => {
+            let cost = tiptoe_report::cost_line(&outcome.session.cost);
+            let comments = report::comments(&outcome.session, cost);
+            report::write_with(output, text, &comments, comments_to)
+        }
+        _ => output.write(&text),
+    };
     Ok(probe::exit_code(&outcome, written))
 }
 
-/// Fails for options about CPUs, cgroups, several runs or other forms, which scopes do not have.
+/// Returns the report. With intervals the CSV is complete before it.
+fn text(session: &Session, form: &Form, options: &Options) -> Result<String, Failure> {
+    let scopes = session.scopes.as_ref();
+    Ok(match form {
+        Form::Json => report::json(session)?,
+        Form::Csv if scopes.is_none_or(|scopes| scopes.intervals.is_none()) => {
+            tiptoe_report::scopes_csv(session)
+        }
+        Form::Csv => String::new(),
+        Form::Text | Form::Fields(_) => tiptoe_report::text(session, options),
+    })
+}
+
+/// The observer that prints the scopes of each interval to the output of the report.
+struct ScopePrinter {
+    to: Box<dyn Write>,
+    options: Options,
+    form: Form,
+    /// Whether the heading of the CSV, which only the first interval has, was printed.
+    has_heading: bool,
+    /// `None` if notes are in the report alone.
+    notes: Option<LiveNotes>,
+    /// Set to end the counting when a line cannot be written, because its reader has closed the
+    /// pipe or the disk is full.
+    stop: Arc<AtomicBool>,
+}
+
+impl ScopePrinter {
+    fn lines(&mut self, counts: &ScopeCounts) -> io::Result<String> {
+        Ok(match self.form {
+            Form::Json => tiptoe_report::scope_counts_json(counts)?,
+            Form::Csv => {
+                let heading = match std::mem::replace(&mut self.has_heading, true) {
+                    true => "",
+                    false => tiptoe_report::scopes_csv_heading(),
+                };
+                heading.to_owned() + &tiptoe_report::scope_counts_csv(counts)
+            }
+            Form::Text | Form::Fields(_) => tiptoe_report::scope_counts(counts, &self.options),
+        })
+    }
+}
+
+impl Observer for ScopePrinter {
+    fn interval(&mut self, _interval: &Interval) {}
+
+    fn calls(&mut self, _calls: &[Call<'_>]) {}
+
+    fn scopes(&mut self, scopes: &ScopeCounts) {
+        let written = self.lines(scopes).and_then(|lines| {
+            self.to.write_all(lines.as_bytes())?;
+            self.to.flush()
+        });
+        if written.is_err() {
+            // Relaxed: nothing but the flag is published.
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        status::wants_progress()
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        status::put(progress);
+    }
+
+    fn note(&mut self, note: &str) {
+        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
+            terminal::say(&line);
+        }
+    }
+}
+
+/// Fails for options about CPUs, cgroups or several runs, and for perf's fields, which scopes do not have.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),
         (!args.for_each_cgroup.is_empty(), "--for-each-cgroup"),
         (args.per_cpu, "--per-cpu"),
         (args.repeat.is_some(), "-r"),
-        (
-            args.interval
-                .or(args.interval_ms.map(|_| Default::default()))
-                .is_some(),
-            "-I",
-        ),
         (args.separator.is_some(), "-x"),
-        (args.csv, "--csv"),
         (
             !args.pids.is_empty() && !args.command.is_empty(),
             "-p together with -- CMD",
@@ -123,7 +211,7 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
             let what =
                 format!("{option} does not go with --by scope, which counts one program's threads");
             Err(Failure::new(what).hint(
-                "leave it out; -p PID or -- CMD chooses the program, and --json is for scripts",
+                "leave it out; -p PID or -- CMD chooses the program, --csv or --json is for scripts",
             ))
         }
         None => Ok(()),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use tiptoe_price::clock;
-use tiptoe_session::{Scope, Scopes};
+use tiptoe_session::{Scope, ScopeCounts, Scopes};
 use tiptoe_sys::raw::monotonic_ns;
 
-use super::Run;
-use crate::request::Error;
+use super::{Run, cpu_ns};
+use crate::request::{Error, Observer};
 use crate::scopes::OUTSIDE;
 
 /// The sums of one name.
@@ -20,16 +20,49 @@ struct Sum {
 }
 
 impl Run<'_> {
-    /// Adds the scopes to the session, if they are requested; scopes that threads are still in
-    /// count until now.
+    /// Adds the scopes to the session, if they are requested. With intervals, the last of them has
+    /// done so, because all intervals must sum to the session's counts.
     pub(super) fn add_scopes(&mut self) -> Result<(), Error> {
-        if !self.plan.scopes {
-            return Ok(());
+        if self.plan.scopes && self.session.scopes.is_none() {
+            self.session.scopes = self.scopes_until_now(self.session.cpu_ns)?;
         }
+        Ok(())
+    }
+
+    /// Reports what the scopes have counted in the last interval, which the end cut short.
+    pub fn report_last_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        match (&self.request.scopes, self.request.interval) {
+            (Some(_), Some(_)) => self.report_scopes(observer),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports what the scopes have counted since the last interval.
+    pub(super) fn report_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let at = self.start.elapsed();
+        let took = at.saturating_sub(std::mem::replace(&mut self.last_interval_end, at));
+        let now = self.scopes_until_now(cpu_ns(&self.tracees))?;
+        let Some(mut now) = now else { return Ok(()) };
+        let last = self.session.scopes.take().unwrap_or_default();
+        observer.scopes(&ScopeCounts {
+            at_ns: at.as_nanos() as u64,
+            duration_ns: took.as_nanos() as u64,
+            events: now.events.clone(),
+            rows: rows_since(&last.rows, &now.rows),
+        });
+        now.intervals = Some(last.intervals.unwrap_or(0) + 1);
+        self.session.scopes = Some(now);
+        Ok(())
+    }
+
+    /// Returns the scopes, if their costs are requested; scopes that threads are still in count
+    /// until now.
+    fn scopes_until_now(&mut self, cpu_ns: u64) -> Result<Option<Scopes>, Error> {
         let ns_per_tick = u128::from(clock::ns_per_tick());
         // Both clocks must be read at one moment: a sleeping thread is away for as long as it is in
         // its scope.
         let (now, now_ns) = (clock::ticks(), monotonic_ns());
+        self.scope_visits = 0;
         let mut names: BTreeMap<String, Sum> = BTreeMap::new();
         let (mut events, mut is_charged) = (Vec::new(), true);
         for tracee in &self.tracees {
@@ -62,14 +95,43 @@ impl Run<'_> {
             }
             events = charged_events;
         }
-        if self.request.scopes.is_some() {
-            self.session.scopes = Some(Scopes {
-                events,
-                rows: rows(names, is_charged, self.session.cpu_ns),
-            });
-        }
-        Ok(())
+        Ok(self.request.scopes.as_ref().map(|_| Scopes {
+            events,
+            rows: rows(names, is_charged, cpu_ns),
+            intervals: None,
+        }))
     }
+}
+
+/// Returns what rows have counted since an earlier time, without those that counted nothing.
+fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
+    let none = Scope::default();
+    let since = |row: &Scope| {
+        let mut earlier = before.iter();
+        let earlier = earlier.find(|one| one.name == row.name).unwrap_or(&none);
+        let ns = |now: Option<u64>, before: Option<u64>| {
+            now.map(|now| now.saturating_sub(before.unwrap_or(0)))
+        };
+        let before = earlier.counts.iter().copied().chain(std::iter::repeat(0));
+        let counts = row.counts.iter().zip(before);
+        Scope {
+            name: row.name.clone(),
+            entries: row.entries.saturating_sub(earlier.entries),
+            wall_ns: ns(row.wall_ns, earlier.wall_ns),
+            cpu_ns: ns(row.cpu_ns, earlier.cpu_ns),
+            counts: counts
+                .map(|(now, before)| now.saturating_sub(before))
+                .collect(),
+        }
+    };
+    let is_used = |row: &Scope| {
+        let times = [row.wall_ns, row.cpu_ns].into_iter().flatten();
+        let mut all = times.chain([row.entries]).chain(row.counts.iter().copied());
+        all.any(|number| number > 0)
+    };
+    let mut rows: Vec<Scope> = now.iter().map(since).filter(is_used).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.cpu_ns, row.wall_ns)));
+    rows
 }
 
 /// Returns the rows; the CPU time that is left belongs to no scope.
@@ -107,6 +169,36 @@ fn rows(names: BTreeMap<String, Sum>, is_charged: bool, cpu_ns: u64) -> Vec<Scop
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interval_has_what_was_added() {
+        let row = |name: &str, entries, ns: u64, counts: &[u64]| Scope {
+            name: name.to_owned(),
+            entries,
+            wall_ns: (name != OUTSIDE).then_some(2 * ns),
+            cpu_ns: Some(ns),
+            counts: counts.to_vec(),
+        };
+        let before = [row("a", 2, 50, &[3]), row("b", 1, 10, &[0])];
+        let now = [
+            row("a", 3, 60, &[5]),
+            row(OUTSIDE, 0, 40, &[]),
+            row("b", 1, 10, &[0]),
+            row("c", 4, 30, &[1]),
+        ];
+        let expected = [
+            row(OUTSIDE, 0, 40, &[]),
+            row("c", 4, 30, &[1]),
+            row("a", 1, 10, &[2]),
+        ];
+        assert_eq!(rows_since(&before, &now), expected);
+        assert_eq!(rows_since(&now, &now), []);
+        // Times of a thread that has just ended may be read in another order.
+        assert_eq!(
+            rows_since(&[row("a", 9, 90, &[9])], &[row("a", 3, 60, &[5])]),
+            []
+        );
+    }
 
     #[test]
     fn cpu_time_outside_all_scopes_is_the_rest() {

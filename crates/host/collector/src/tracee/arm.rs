@@ -8,17 +8,16 @@ use tiptoe_attach::inject::{Masks, Words};
 use tiptoe_attach::link::Link;
 use tiptoe_attach::loader;
 use tiptoe_attach::resident::{agent_code, agent_thread};
-use tiptoe_patch::{Abi, Strategy};
+use tiptoe_patch::Abi;
 use tiptoe_sys::host::limits::address_space;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Hello, Site, arena, tls};
 
 use super::guards::{self, Quiet, install};
 use super::loaded_libraries::{PlanState, library};
-use super::{Counter, Plan, Source, Tracee, described};
+use super::{Plan, Tracee, broken_off, described};
 use crate::module::Module;
 use crate::planner::{self, Follow, Ground, PlannedSite};
-use crate::probe_slots::ProbeRow;
 use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
 
@@ -102,6 +101,7 @@ impl Tracee {
                 ..self.ground(link, plan, &maps)
             };
             let planned = planner::plan(&ground, modules, probes);
+            broken_off::check()?;
             let lost = self.map_arenas(link, &planned)?;
             tries += 1;
             if lost.is_empty() || tries == TRIES {
@@ -231,78 +231,6 @@ impl Tracee {
                 is_glibc: maps.iter().any(is_glibc),
             },
         })
-    }
-
-    pub(super) fn install_probes(
-        &mut self,
-        link: &Link,
-        probes: &mut Vec<Probe>,
-        planned: Vec<Result<PlannedSite, String>>,
-        lost: &[u64],
-    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
-        let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
-        let outcomes = install(link, &good, lost, self.quiet.as_ref())?;
-        let mut outcomes = outcomes.into_iter();
-        let mut left = Vec::new();
-        for (probe, plan) in probes.drain(..).zip(&planned) {
-            let reason = match plan {
-                Err(reason) => Some(reason.clone()),
-                Ok(_) => outcomes.next().flatten(),
-            };
-            match (plan, reason) {
-                (Ok(plan), None) => {
-                    let probe = self.as_planned(plan, probe);
-                    self.count_at(plan, probe);
-                }
-                (_, reason) => left.push((probe, reason)),
-            }
-        }
-        for (probe, reason) in &mut left {
-            // The planner knows only addresses, and cannot name the other probe.
-            *reason = self.displaced_by(probe).or(reason.take());
-        }
-        Ok(left)
-    }
-
-    /// Returns a probe as planned. If its calls cannot be followed, it only counts entries, with a
-    /// refusal.
-    fn as_planned(&mut self, plan: &PlannedSite, probe: Probe) -> Probe {
-        let Some(why) = &plan.untimed else {
-            return probe;
-        };
-        let note = format!("{why}: only its entries are counted");
-        self.refused.push((probe.event.clone(), note));
-        probe.of_entries()
-    }
-
-    /// Adds a counter for a site; if the slot counted the same row before, that one continues.
-    fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
-        let slot = plan.site.slot;
-        let row = ProbeRow::of(&probe);
-        let before = self.sites.iter().position(|site| site.slot == slot);
-        if let Some(index) = before.filter(|_| self.later.rows.slot(&row) == Some(slot)) {
-            self.sites[index] = plan.site;
-            return;
-        }
-        self.later.rows.insert(row, slot);
-        let source = Source::Agent {
-            slot,
-            trap: plan.strategy == Strategy::Trap,
-            follow: probe.follow,
-        };
-        let counter = Counter {
-            event: probe.event,
-            names: probe.names,
-            notes: probe.notes,
-            source,
-        };
-        if probe.follow == Follow::Gate {
-            return self.gates.push(counter);
-        }
-        // Counters of sites must precede those of the kernel, because site N belongs to counter N.
-        self.counters.insert(self.sites.len(), counter);
-        self.sites.push(plan.site);
-        self.files.push(probe.object.key);
     }
 
     /// Returns the probes left to the kernel, without the functions of `--under`. Fails if the

@@ -15,7 +15,7 @@ use super::arm::GREETING;
 use super::{Plan, Tracee};
 use crate::module::Module;
 use crate::planner;
-use crate::request::Error;
+use crate::request::{Error, Via};
 use crate::resolve::{self, Resolution};
 
 /// The longest search for a thread to borrow.
@@ -91,7 +91,7 @@ impl Tracee {
         if header.interpreter.as_deref().is_some_and(is_musl) {
             return Some(MUSL.to_owned());
         }
-        if plan.via != crate::request::Via::Kernel
+        if plan.via != Via::Kernel
             && let Some(reason) = planner::replaces_block(modules)
         {
             return Some(reason);

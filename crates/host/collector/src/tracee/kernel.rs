@@ -12,7 +12,7 @@ use tiptoe_wire::State;
 use super::throttle::Throttle;
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
 use crate::module::{FileKey, Module};
-use crate::planner::Follow;
+use crate::planner::{BROKEN_OFF, Follow};
 use crate::request::Error;
 use crate::resolve::Probe;
 use crate::words::counted;
@@ -78,6 +78,7 @@ impl Tracee {
         self.note_unsplit(plan)?;
         let (files, places) = places(&probes)?;
         let prices = plan.share.map(|share| (share, prices(&probes)));
+        self.note_begun();
         let set = match UprobeSet::open(self.target.process, &places) {
             Ok(set) => set,
             Err(error) if self.target.link.is_some() => {
@@ -105,6 +106,10 @@ impl Tracee {
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (index, (probe, own)) in probes.into_iter().enumerate() {
             if let Some(why) = refusals.get(&index) {
+                if why == BROKEN_OFF {
+                    self.unattached += 1;
+                    continue;
+                }
                 self.refused.push((probe.event, why.clone()));
                 continue;
             }
@@ -116,6 +121,7 @@ impl Tracee {
                 event: probe.event,
                 names: probe.names,
                 notes: probe.notes,
+                parameters: None,
                 source: Source::Kernel(KernelUprobe { index, step }),
             });
         }

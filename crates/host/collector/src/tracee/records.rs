@@ -47,12 +47,20 @@ pub struct RecordedCall {
     event: Rc<str>,
     at_ns: u64,
     args: [u64; 2],
+    /// How many of `args` are arguments, if it is known.
+    parameters: Option<u8>,
 }
 
 impl RecordedCall {
     /// Returns when the call began, from the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
+    }
+
+    /// Returns an argument; `None` if the function has fewer.
+    fn argument(&self, index: u8) -> Option<u64> {
+        let is_there = self.parameters.is_none_or(|count| index < count);
+        is_there.then_some(self.args[usize::from(index)])
     }
 
     /// Returns the call in the observer's form.
@@ -62,8 +70,9 @@ impl RecordedCall {
             tid: self.who.tid,
             comm: &self.who.comm,
             event: &self.event,
-            arg0: self.args[0],
-            arg1: self.args[1],
+            arg0: self.argument(0),
+            arg1: self.argument(1),
+            are_registers: self.parameters.is_none(),
         }
     }
 }
@@ -82,6 +91,7 @@ pub struct Rings {
 
 struct Probe {
     event: Rc<str>,
+    parameters: Option<u8>,
     seen: u64,
 }
 
@@ -114,6 +124,7 @@ impl Rings {
                 self.probes.resize_with(len, || None);
                 self.probes[slot].get_or_insert_with(|| Probe {
                     event: counter.event.as_str().into(),
+                    parameters: counter.parameters,
                     seen: 0,
                 });
             }
@@ -153,6 +164,7 @@ impl Rings {
                         event: Rc::clone(&probe.event),
                         at_ns: self.start.ns_from(since, call.at),
                         args: call.args,
+                        parameters: probe.parameters,
                     });
                 }
             });

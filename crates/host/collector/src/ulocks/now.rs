@@ -17,7 +17,7 @@ use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
 
-use super::{LockKind, Names, Stacks};
+use super::{LockKind, Names, Stacks, refused};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
@@ -94,7 +94,7 @@ pub(super) struct WaitReader<'n> {
 pub(super) struct FutexSleeper {
     pub(super) address: u64,
     operation: u32,
-    sp: u64,
+    pub(super) sp: u64,
     pc: u64,
 }
 
@@ -168,19 +168,20 @@ impl<'n> WaitReader<'n> {
             .filter_map(|(tid, asleep)| self.waiting(*tid, asleep));
         let mut waits: Vec<Waiting> = waits.collect();
         waits.sort_by_key(|wait| wait.tid);
+        refused::find_holders(&mut waits);
         Ok(waits)
     }
 
     /// Returns what a thread waits for; `None` if it has ended.
     fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<Waiting> {
         let slept = self.process.thread_asleep(tid).ok()?;
-        let (site, via) = self.walk(asleep);
+        let (site, via, user_sp) = self.walk_to_user(asleep);
         let kind = self
             .names
             .kind(via | asleep.operation_bits(), via == asleep.pc);
         let holder = self.holder(asleep, &kind);
         let comm = |tid| self.process.thread_comm(tid).ok();
-        Some(Waiting {
+        let wait = Waiting {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
             lock: self
@@ -195,19 +196,29 @@ impl<'n> WaitReader<'n> {
             readers: self.readers(asleep, &kind),
             holder,
             holder_comm: holder.and_then(comm),
+        };
+        Some(match refused::is_refused(asleep, &kind, user_sp) {
+            true => refused::without_word(wait),
+            false => wait,
         })
     }
 
     /// Returns the user's call site, and the last place in libc. The kernel does not report %rbp:
     /// if a function's frame needs it, the walk ends.
     pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64) {
+        let (site, via, _) = self.walk_to_user(asleep);
+        (site, via)
+    }
+
+    /// As [`WaitReader::walk`]; returns the stack pointer at the last frame as well.
+    fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
         let mut in_libc = true;
         let mut innermost = None;
         for _ in 0..MOST {
             let Some((module, is_libc)) = self.runtime(looked_at) else {
-                return (at.pc, via);
+                return (at.pc, via, at.sp);
             };
             if !is_runtime(module) {
                 innermost.get_or_insert(at.pc);
@@ -223,7 +234,7 @@ impl<'n> WaitReader<'n> {
             };
             (at, looked_at) = (next, next.pc.wrapping_sub(1));
         }
-        (innermost.unwrap_or(at.pc), via)
+        (innermost.unwrap_or(at.pc), via, at.sp)
     }
 
     /// Returns the runtime's module that contains an address, or the module into which such a

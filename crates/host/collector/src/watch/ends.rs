@@ -67,7 +67,7 @@ impl Run<'_> {
             // existed at that time, but maybe not later.
             let now = self.start.elapsed();
             let place = &self.places[index];
-            let why = match place.life.has_ended() {
+            let why = match place.life.has_ended() || place.is_unset() {
                 true => continue,
                 false => self.target.gone(place),
             };

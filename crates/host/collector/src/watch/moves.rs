@@ -1,5 +1,6 @@
 //! Follows variables behind pointers: if the pointers lead to another object, the watch moves
-//! there.
+//! there. While they lead nowhere from the beginning on, its breakpoint is at an address that no
+//! program may map.
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
@@ -14,6 +15,10 @@ pub(super) struct PointerPath {
     here: LoadedFile,
     /// How often it has led to another address.
     pub(super) moves: u32,
+    /// It has led nowhere so far.
+    pub(super) is_unset: bool,
+    /// It led nowhere when the watch began.
+    pub(super) is_late: bool,
     /// How many looks in a row it has led nowhere.
     lost: u32,
 }
@@ -35,6 +40,8 @@ impl PointerPath {
             plan: plan.clone(),
             here,
             moves: 0,
+            is_unset: false,
+            is_late: false,
             lost: 0,
         })
     }
@@ -63,7 +70,7 @@ impl WatchedVariable {
             Some(now) if now != address => Some(Change::Moved(now)),
             // An exiting process has no memory just before its end, so that one failed look is no
             // proof.
-            None if way.lost == 3 => Some(Change::Lost),
+            None if way.lost == 3 && !way.is_unset => Some(Change::Lost),
             _ => None,
         }
     }
@@ -80,6 +87,7 @@ impl Run<'_> {
             };
             if let Some(note) = note {
                 observer.note(&note);
+                self.notes.push(note);
             }
         }
         Ok(())
@@ -90,10 +98,18 @@ impl Run<'_> {
         if self.places.iter().any(|place| place.address() == to) {
             return Ok(None);
         }
+        let was_unset = self.places[index].is_unset();
         let from = self.places[index].move_to(to);
         self.watch_from(from, index)?;
-        let place = &self.places[index];
         let after = self.start.elapsed().as_secs_f64();
+        if was_unset {
+            self.places[index].look_for_object(&self.target);
+            let name = self.places[index].name();
+            return Ok(Some(format!(
+                "`{name}` is watched since {after:.3} s, when its pointers were set: earlier accesses are missing"
+            )));
+        }
+        let place = &self.places[index];
         let note = || {
             format!(
                 "`{}` is at {to:#x} since {after:.1} s, and was at {from:#x}: the watch follows its pointers",
@@ -124,8 +140,15 @@ impl Run<'_> {
         )
     }
 
-    /// Returns notes at the end about variables that moved.
+    /// Returns notes at the end about variables that moved, or were never found.
     pub(super) fn move_notes(&self) -> Vec<String> {
+        let unset = self.places.iter().filter(|place| place.is_unset());
+        let unset = unset.map(|place| {
+            format!(
+                "nothing was counted of `{}`: its pointers led to no memory until the end",
+                place.name()
+            )
+        });
         let moved = self.places.iter().filter(|place| place.moves() > 0);
         let notes = moved.map(|place| {
             let times = match place.moves() {
@@ -138,6 +161,6 @@ impl Run<'_> {
                 place.name()
             )
         });
-        notes.collect()
+        unset.chain(notes).collect()
     }
 }

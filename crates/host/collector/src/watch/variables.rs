@@ -4,12 +4,13 @@ use tiptoe_event::Store;
 use tiptoe_event::store::AccessValues;
 use tiptoe_kernel::watchpoints::{Hits, Snapshot, Watchpoint};
 use tiptoe_symbol::variable::{
-    Access, LoadedFile, Root, Start, Type, ValueKind, VariableError, Watch, check_alignment,
+    Access, LoadedFile, Plan, Root, Start, Type, ValueKind, VariableError, Watch, check_alignment,
 };
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
 use super::ends::{Life, NOWHERE};
+use super::freed;
 use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
 use crate::request::Error;
@@ -18,8 +19,8 @@ use crate::resolve;
 /// The grammar of a variable.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
 /// Why a variable may not exist yet, and what helps.
-const NOT_BEGUN: &str = "before a command begins, its libraries are not loaded and its pointers are not set: \
-                         `-p PID` watches a running program";
+const NOT_BEGUN: &str =
+    "before a command begins, its libraries are not loaded: `-p PID` watches a running program";
 /// The suffix of a variable that keeps its debug register while others take turns.
 const PINNED: &str = "/pinned/";
 
@@ -73,7 +74,8 @@ impl Target {
             .transpose()?;
         let places: Vec<WatchedVariable> = variables
             .iter()
-            .map(|variable| self.find_one(variable, thread.as_ref()))
+            .enumerate()
+            .map(|(index, variable)| self.find_one(index, variable, thread.as_ref()))
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
             // The kernel identifies hits by their address.
@@ -95,6 +97,7 @@ impl Target {
 
     fn find_one(
         &self,
+        index: usize,
         variable: &RequestedVariable,
         thread: Option<&OfThread>,
     ) -> Result<WatchedVariable, Error> {
@@ -128,25 +131,15 @@ impl Target {
             bias: module.bias,
             thread_block: thread_block.transpose().map_err(refused)?,
         };
-        let address = plan.locate(&here, &mut |at, bytes| self.read(at, bytes));
-        let address = address.map_err(|error| match error {
-            VariableError::WhichThread { .. } => refused(error).with_hint("--thread TID or NAME"),
-            error => refused(error),
-        })?;
         let len = plan.length(watch.length).map_err(refused)?;
-        check_alignment(address, len).map_err(refused)?;
-        let mut byte = [0];
-        if !self.read(address, &mut byte) {
-            let what = format!(
-                "`{}` would be at {address:#x}, where no memory is mapped",
-                plan.expression
-            );
-            let hint = match self.is_new {
-                true => NOT_BEGUN.to_owned(),
-                false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
-            };
-            return Err(Error::new(what).with_hint(hint));
-        }
+        let mut way = PointerPath::new(&plan, here);
+        let address = match (self.locate(&plan, &here, len), &mut way) {
+            (Err(Unlocated { is_unset: true, .. }), Some(way)) => {
+                way.is_unset = true;
+                nowhere(index)
+            }
+            (located, _) => located.map_err(|unlocated| unlocated.error)?,
+        };
         let name = match (&plan.start, thread) {
             (Start::Absolute(_), _) => plan.expression.clone(),
             (_, None) => format!("{}:{}", module.name, plan.expression),
@@ -155,7 +148,6 @@ impl Target {
                 module.name, plan.expression, thread.label
             ),
         };
-        let way = PointerPath::new(&plan, here);
         Ok(WatchedVariable {
             of_thread: thread.map(|thread| thread.owner),
             life: Life::default(),
@@ -164,11 +156,57 @@ impl Target {
             len,
             access: watch.access,
             is_pinned: variable.is_pinned,
-            is_object: (plain || way.is_some()) && super::freed::is_object(self, address),
+            is_object: (plain || way.is_some()) && freed::is_object(self, address),
             way,
             value: plan.value,
         })
     }
+}
+
+/// Why no memory can be watched.
+struct Unlocated {
+    error: Error,
+    /// Whether a pointer on the way may just not be set yet.
+    is_unset: bool,
+}
+
+impl Target {
+    /// Returns the address of a variable of this length.
+    fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, Unlocated> {
+        let refused = |error: VariableError| Unlocated {
+            // The pointers of a command that has not begun are not even relocated.
+            is_unset: self.is_new || matches!(error, VariableError::NullPointer { .. }),
+            error: match error {
+                VariableError::WhichThread { .. } => {
+                    Error::new(error.to_string()).with_hint("--thread TID or NAME")
+                }
+                error => Error::new(error.to_string()),
+            },
+        };
+        let address = plan.locate(here, &mut |at, bytes| self.read(at, bytes));
+        let address = address.map_err(refused)?;
+        check_alignment(address, len).map_err(refused)?;
+        if self.read(address, &mut [0]) {
+            return Ok(address);
+        }
+        let what = format!(
+            "`{}` would be at {address:#x}, where no memory is mapped",
+            plan.expression
+        );
+        let hint = match self.is_new {
+            true => NOT_BEGUN.to_owned(),
+            false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
+        };
+        Err(Unlocated {
+            error: Error::new(what).with_hint(hint),
+            is_unset: self.is_new,
+        })
+    }
+}
+
+/// Returns the address for a variable that is not found yet, which no other variable has.
+fn nowhere(index: usize) -> u64 {
+    NOWHERE + (index as u64 + 1) * 8
 }
 
 impl WatchedVariable {
@@ -187,9 +225,25 @@ impl WatchedVariable {
     /// Changes its address; returns the old one.
     pub(super) fn move_to(&mut self, address: u64) -> u64 {
         if let Some(way) = &mut self.way {
-            way.moves += 1;
+            way.moves += u32::from(!way.is_unset);
+            way.is_late |= std::mem::take(&mut way.is_unset);
         }
         std::mem::replace(&mut self.address, address)
+    }
+
+    /// Takes a note of whether an allocator may take its memory back.
+    pub(super) fn look_for_object(&mut self, target: &Target) {
+        self.is_object = freed::is_object(target, self.address);
+    }
+
+    /// Returns whether its pointers have led nowhere so far.
+    pub(super) fn is_unset(&self) -> bool {
+        self.way.as_ref().is_some_and(|way| way.is_unset)
+    }
+
+    /// Returns whether its pointers were set after the watch had begun.
+    fn is_late(&self) -> bool {
+        self.way.as_ref().is_some_and(|way| way.is_late)
     }
 
     pub(super) fn access(&self) -> Access {
@@ -270,12 +324,15 @@ impl WatchedVariable {
     ) -> tiptoe_session::Variable {
         tiptoe_session::Variable {
             name: self.name.clone(),
-            address: self.address,
+            address: match self.is_unset() {
+                true => 0,
+                false => self.address,
+            },
             len: self.len,
             access: self.access_word().to_owned(),
             hits: hits.all,
             count: hits.wanted,
-            at_least: rested || watched_ns.is_some() || self.moves() > 0,
+            at_least: rested || watched_ns.is_some() || self.moves() > 0 || self.is_late(),
             watched_ns,
         }
     }

@@ -67,7 +67,7 @@ fn value(count: &Count) -> String {
 }
 
 /// Returns the cell, in quotes if it contains the separator or a quote. Line ends are escaped.
-pub(super) fn quoted(cell: &str, separator: &str) -> String {
+pub(crate) fn quoted(cell: &str, separator: &str) -> String {
     let cell = printable(cell);
     match cell.contains(separator) || cell.contains('"') {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),

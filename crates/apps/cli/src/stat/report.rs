@@ -1,0 +1,68 @@
+//! Writes the report of `tiptoe stat`. What is no field of a table for scripts is a comment after the fields, or on stderr.
+
+use tiptoe_report::Options;
+use tiptoe_session::Session;
+
+use super::Form;
+use crate::failure::Failure;
+use crate::output::{NotesTo, Output};
+use crate::terminal;
+
+/// Writes the report of `tiptoe stat`.
+pub(super) fn write(
+    session: &Session,
+    output: Output,
+    comments_to: NotesTo,
+    form: &Form,
+    options: &Options,
+) -> Result<(), Failure> {
+    let Some(stat) = &session.stat else {
+        return Ok(());
+    };
+    let text = match form {
+        Form::Text => tiptoe_report::text(session, options),
+        Form::Json => json(session)?,
+        Form::Fields(separator) if stat.intervals.is_none() => {
+            tiptoe_report::stat_fields(stat, separator)
+        }
+        Form::Csv if stat.intervals.is_none() => tiptoe_report::stat_csv(stat),
+        Form::Fields(_) | Form::Csv => String::new(),
+    };
+    let comments = match form {
+        Form::Fields(_) | Form::Csv => comments(session, tiptoe_report::stat_cost(session, stat)),
+        Form::Text | Form::Json => Vec::new(),
+    };
+    write_with(output, text, &comments, comments_to)
+}
+
+/// Returns the session as JSON.
+pub(super) fn json(session: &Session) -> Result<String, Failure> {
+    let failed = |error| Failure::new(format!("the session has no JSON form: {error}"));
+    tiptoe_report::json(session).map_err(failed)
+}
+
+/// Writes a report, and its comments after it or to stderr.
+pub(super) fn write_with(
+    output: Output,
+    mut text: String,
+    comments: &[String],
+    comments_to: NotesTo,
+) -> Result<(), Failure> {
+    if comments_to == NotesTo::Stderr {
+        output.write(&text)?;
+        comments.iter().for_each(|comment| terminal::say(comment));
+        return Ok(());
+    }
+    let plain = Options::default();
+    let lines = comments
+        .iter()
+        .map(|line| tiptoe_report::message(line, &plain) + "\n");
+    text.extend(lines);
+    output.write(&text)
+}
+
+/// Returns what a report in fields says besides its fields: the notes, and the cost.
+pub(super) fn comments(session: &Session, cost: String) -> Vec<String> {
+    let notes = session.notes.iter().map(|note| format!("# note: {note}"));
+    notes.chain([format!("# {cost}")]).collect()
+}

@@ -1,0 +1,43 @@
+//! An attach that the user breaks off: what is attached by then counts, and is reported.
+
+use tiptoe_attach::phase::Phase;
+use tiptoe_sys::host::attaching;
+
+use super::Tracee;
+use crate::planner::BROKEN_OFF;
+use crate::request::Error;
+
+/// Fails if the user has broken the attach off.
+pub(super) fn check() -> Result<(), Error> {
+    match attaching::is_broken_off() {
+        true => Err(Error::new(BROKEN_OFF)),
+        false => Ok(()),
+    }
+}
+
+impl Tracee {
+    /// Returns whether functions are missing because the user broke the attach off.
+    pub fn is_partial(&self) -> bool {
+        self.unattached > 0
+    }
+
+    /// Notes that a part of the functions counts. From now on a signal must not end tiptoe before the report.
+    pub(super) fn note_begun(&self) {
+        // A command has not begun yet, and never will.
+        if Phase::now() == Phase::Preparing && !self.target.is_command() {
+            Phase::Attaching.begin();
+        }
+    }
+
+    /// Notes how many functions are missing.
+    pub(super) fn note_broken_off(&mut self) {
+        if self.is_partial() {
+            let (pid, comm) = self.target.counted();
+            let all = self.unattached + self.counters.len();
+            self.notes.push(format!(
+                "{BROKEN_OFF}: {} of {all} functions of process {pid} ({comm}) are not counted",
+                self.unattached
+            ));
+        }
+    }
+}

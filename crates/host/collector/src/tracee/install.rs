@@ -1,0 +1,126 @@
+//! Installs planned probes, and the counters that read them.
+
+use tiptoe_attach::link::Link;
+use tiptoe_patch::Strategy;
+use tiptoe_sys::host::attaching;
+
+use super::guards::install;
+use super::{Counter, Source, Tracee};
+use crate::planner::{BROKEN_OFF, Follow, PlannedSite};
+use crate::probe_slots::ProbeRow;
+use crate::request::Error;
+use crate::resolve::Probe;
+
+/// The most sites to arm between two looks whether the user breaks the attach off.
+const PART: usize = 4096;
+
+impl Tracee {
+    /// Installs probes; returns those that the agent cannot take, with the reasons.
+    pub(super) fn install_probes(
+        &mut self,
+        link: &Link,
+        probes: &mut Vec<Probe>,
+        planned: Vec<Result<PlannedSite, String>>,
+        lost: &[u64],
+    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+        let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
+        let mut outcomes = self.install_in_parts(link, &good, lost)?.into_iter();
+        let mut left = Vec::new();
+        for (probe, plan) in probes.drain(..).zip(&planned) {
+            let reason = match plan {
+                Err(reason) => Some(reason.clone()),
+                Ok(_) => outcomes.next().flatten(),
+            };
+            match (plan, reason) {
+                (Ok(plan), None) => {
+                    let probe = self.as_planned(plan, probe);
+                    self.count_at(plan, probe);
+                }
+                (_, reason) => left.push((probe, reason)),
+            }
+        }
+        let all = left.len();
+        left.retain(|(_, reason)| reason.as_deref() != Some(BROKEN_OFF));
+        self.unattached += all - left.len();
+        for (probe, reason) in &mut left {
+            // The planner has only addresses; the name of the other probe is known here.
+            *reason = self.displaced_by(probe).or(reason.take());
+        }
+        Ok(left)
+    }
+
+    /// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
+    /// why it is not armed.
+    fn install_in_parts(
+        &self,
+        link: &Link,
+        planned: &[&PlannedSite],
+        lost: &[u64],
+    ) -> Result<Vec<Option<String>>, Error> {
+        let mut order: Vec<usize> = (0..planned.len()).collect();
+        order.sort_by_key(|index| planned[*index].site.address);
+        let part = match &self.quiet {
+            // All threads are stopped for each part.
+            Some(_) => planned.len().max(1),
+            None => PART,
+        };
+        let mut reasons = vec![Some(BROKEN_OFF.to_owned()); planned.len()];
+        for part in order.chunks(part) {
+            if attaching::is_broken_off() {
+                break;
+            }
+            let sites: Vec<&PlannedSite> = part.iter().map(|index| planned[*index]).collect();
+            let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
+            for (index, outcome) in part.iter().zip(outcomes) {
+                reasons[*index] = outcome;
+            }
+            self.note_begun();
+        }
+        Ok(reasons)
+    }
+
+    /// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
+    /// and a refusal says so.
+    fn as_planned(&mut self, plan: &PlannedSite, probe: Probe) -> Probe {
+        let Some(why) = &plan.untimed else {
+            return probe;
+        };
+        let note = format!("{why}: only its entries are counted");
+        self.refused.push((probe.event.clone(), note));
+        probe.of_entries()
+    }
+
+    /// Counts at this site from now on. If the slot counted before, its row continues.
+    fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
+        let slot = plan.site.slot;
+        let row = ProbeRow::of(&probe);
+        let before = self.sites.iter().position(|site| site.slot == slot);
+        if let Some(index) = before.filter(|_| self.later.rows.slot(&row) == Some(slot)) {
+            self.sites[index] = plan.site;
+            return;
+        }
+        self.later.rows.insert(row, slot);
+        let source = Source::Agent {
+            slot,
+            trap: plan.strategy == Strategy::Trap,
+            follow: probe.follow,
+        };
+        let is_entry = probe.follow == Follow::Record && probe.offset == 0;
+        let parameters = is_entry.then(|| probe.object.parameter_registers(&probe.function));
+        let counter = Counter {
+            parameters: parameters.flatten(),
+            event: probe.event,
+            names: probe.names,
+            notes: probe.notes,
+            source,
+        };
+        if probe.follow == Follow::Gate {
+            return self.gates.push(counter);
+        }
+        // Counters of sites must come before those of the kernel, because `sites` is parallel to
+        // them.
+        self.counters.insert(self.sites.len(), counter);
+        self.sites.push(plan.site);
+        self.files.push(probe.object.key);
+    }
+}

@@ -1,0 +1,98 @@
+//! Waits that the kernel refused. Where all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
+//! wait with EDEADLK, and the thread then sleeps in libc for ever, at a word of its own stack. Only its registers still
+//! have the mutex, and they cannot be read while no thread is stopped.
+
+use tiptoe_session::Waiting;
+
+use super::LockKind;
+use super::now::FutexSleeper;
+
+/// What is reported in place of such a mutex.
+const MUTEX: &str = "a priority-inheriting mutex";
+
+/// Returns whether a thread sleeps because the kernel refused its wait for a mutex: the futex is in a frame of libc, which
+/// are those below `user_sp`.
+pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
+    kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
+}
+
+/// Makes a wait that was read from such a word one of the unknown mutex.
+pub(super) fn without_word(wait: Waiting) -> Waiting {
+    Waiting {
+        lock: MUTEX.to_owned(),
+        holder: None,
+        holder_comm: None,
+        ..wait
+    }
+}
+
+/// Names the holders of such mutexes. The kernel refuses a wait if the holder waits for the refused thread, through any
+/// number of mutexes. If only one thread does, that thread is the holder.
+pub(super) fn find_holders(waits: &mut [Waiting]) {
+    let refused: Vec<usize> = (0..waits.len())
+        .filter(|index| waits[*index].lock == MUTEX)
+        .collect();
+    for index in refused {
+        let tid = waits[index].tid;
+        let waiters = waits.iter().filter(|wait| leads_to(waits, wait, tid));
+        let waiters: Vec<(u32, String)> =
+            waiters.map(|wait| (wait.tid, wait.comm.clone())).collect();
+        if let [(holder, comm)] = &waiters[..] {
+            waits[index].holder = Some(*holder);
+            waits[index].holder_comm = Some(comm.clone());
+        }
+    }
+}
+
+/// Returns whether a wait is for what a thread holds, or for what another one holds that waits for it in turn.
+fn leads_to(waits: &[Waiting], wait: &Waiting, tid: u32) -> bool {
+    let mut at = Some(wait);
+    for _ in 0..waits.len() {
+        let holder = at
+            .filter(|wait| wait.kind == "mutex" && wait.tid != tid)
+            .and_then(|wait| wait.holder);
+        match holder {
+            Some(holder) if holder == tid => return true,
+            Some(holder) => at = waits.iter().find(|wait| wait.tid == holder),
+            None => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_thread_that_waits_for_a_refused_one_is_the_holder() {
+        let wait = |tid, lock: &str, holder| Waiting {
+            tid,
+            lock: lock.into(),
+            kind: "mutex".into(),
+            holder,
+            ..Waiting::default()
+        };
+        let refused = || wait(2, MUTEX, None);
+        let holder = |others: &[Waiting]| {
+            let mut waits = [&[refused()], others].concat();
+            find_holders(&mut waits);
+            waits[0].holder
+        };
+        assert_eq!(
+            holder(&[wait(1, "a", Some(2)), wait(7, "b", Some(8))]),
+            Some(1)
+        );
+        // Either may hold it.
+        assert_eq!(
+            holder(&[wait(1, "a", Some(2)), wait(3, "b", Some(1))]),
+            None
+        );
+        assert_eq!(holder(&[]), None);
+        // A ring of others ends nowhere.
+        assert_eq!(
+            holder(&[wait(4, "a", Some(5)), wait(5, "b", Some(4))]),
+            None
+        );
+    }
+}

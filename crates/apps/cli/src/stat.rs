@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_report::{LiveNotes, Options};
-use tiptoe_session::{Call, Counts, Interval, Session};
+use tiptoe_session::{Call, Count, Counts, Interval, Session};
 
 use crate::counters;
 use crate::failure::Failure;
@@ -395,6 +395,14 @@ impl Observer for Printer {
             // Relaxed: nothing but the flag is published.
             self.stop.store(true, Ordering::Relaxed);
         }
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        status::wants_progress()
+    }
+
+    fn counts_so_far(&mut self, counts: &[Count]) {
+        status::put_counts(counts);
     }
 
     fn note(&mut self, note: &str) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Cost, Counts, Interval, Session};
+use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Session};
 
 pub use crate::ulocks::ByLock;
 use tiptoe_attach::ready::Ready;
@@ -122,6 +122,8 @@ pub trait Observer {
     }
     /// What the run has counted so far.
     fn progress(&mut self, _progress: &Progress) {}
+    /// What a run of [`stat`](crate::stat()) has counted so far.
+    fn counts_so_far(&mut self, _counts: &[Count]) {}
     /// A note for the user to see now, as one sentence.
     fn note(&mut self, note: &str);
 }

@@ -259,6 +259,10 @@ impl Counting<'_> {
             }
             meter.look();
             self.source.tidy()?;
+            if observer.wants_progress() {
+                let sums = self.source.sums(false)?;
+                observer.counts_so_far(&sums.counts(None));
+            }
         }
     }
 

@@ -44,8 +44,8 @@ pub use cost::cost_line;
 pub use interval::{interval, interval_json};
 pub use notes::LiveNotes;
 pub use stat::{
-    counts, counts_csv, counts_fields, counts_heading, counts_json, csv_heading, stat_cost,
-    stat_csv, stat_fields,
+    counts, counts_csv, counts_fields, counts_heading, counts_json, counts_so_far, csv_heading,
+    stat_cost, stat_csv, stat_fields,
 };
 pub use status::{RunState, RunStatus, status_line};
 pub use style::Tone;

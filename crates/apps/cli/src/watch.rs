@@ -82,8 +82,8 @@ Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits may 
 CPU's time over all variables (--budget). When the share of a tenth of a second is used up, \
 the watch rests until the next. Totals are then marked `at least`.
 
-Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF. --via agent needs no right, but \
-kernel.perf_event_paranoid at 2 or below.";
+Needs root, or cap_bpf and cap_perfmon; Linux 6.1, and BTF. --via agent needs no right, but \
+Linux 5.13, and kernel.perf_event_paranoid at 2 or below.";
 
 /// `tiptoe watch`.
 #[derive(Debug, Args)]

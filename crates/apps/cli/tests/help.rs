@@ -62,7 +62,7 @@ fn long_help_begins_with_the_examples_of_short_help() {
         for example in block(&short, "Examples:") {
             let command = example.trim_start().split("  ").next().expect("a command");
             let is_same = |line: &&str| line.trim_start().starts_with(command);
-            assert!(all.iter().any(|line| is_same(line)), "{example}: {long}");
+            assert!(all.iter().any(is_same), "{example}: {long}");
         }
         let place = |text: &str| long.find(text).expect("part of the help");
         assert!(place("Examples:") < place("\nOptions:"), "{long}");

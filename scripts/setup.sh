@@ -15,8 +15,9 @@ command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 # Any installed Java suffices.
 command -v javac >/dev/null || tests+=(default-jdk-headless)
 
-# The real programs of tests/e2e/campaign.rs, and lintian, which checks the Debian package.
-nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs lintian)
+# The real programs of tests/e2e/campaign.rs; lintian, which checks the Debian package; what makes whole machines and
+# starts other kernels.
+nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs lintian debootstrap qemu-system-x86)
 
 case $what in
 nightly) packages=("${nightly[@]}") ;;

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Debian, root, target};
+use tiptoe_tests::{Debian, musl_target, root, target};
 
 /// Releases on whose C libraries the command must not depend.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 /// Returns the only file of `target/dist` whose name ends with `end`.
-fn released(end: &str) -> PathBuf {
+pub(crate) fn released(end: &str) -> PathBuf {
     let dist = root().join("target/dist");
     let files = fs::read_dir(&dist).expect("`make dist` has made what is released");
     let mut files = files.map(|entry| entry.expect("an entry").path());
@@ -25,20 +26,20 @@ fn released(end: &str) -> PathBuf {
 }
 
 /// Makes a folder for this test.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).expect("a folder");
     folder
 }
 
 /// Returns the stdout of a command, which must succeed.
-fn said(command: &mut Command) -> String {
+pub(crate) fn said(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -62,6 +63,40 @@ fn the_command_starts_in_an_empty_root() {
         run("--version")
     );
     assert!(run("--help").contains("Usage: tiptoe"));
+}
+
+/// Makes a root with Debian's musl, busybox, the command, and the program `hot` that is linked to
+/// musl, and with nothing else.
+pub(crate) fn musl_and_busybox() -> PathBuf {
+    let packages = ["musl", "busybox-static"];
+    let debian = unpacked("musl", "bookworm", &packages).expect("its packages can be reached");
+    let place = std::env::temp_dir().join("musl");
+    said(Command::new("cp").arg("-a").arg(debian).arg(&place));
+    let program = musl_target("hot", &[]).expect("musl-tools are installed");
+    for (file, name) in [(released("dist/tiptoe"), "tiptoe"), (program, "hot")] {
+        fs::copy(file, place.join(name)).expect("a copy");
+    }
+    place
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes, and packages of Debian"]
+fn the_command_traces_where_only_musl_and_busybox_are() {
+    let place = musl_and_busybox();
+    let mut command = entered(&place, Path::new("/bin/busybox"));
+    let line =
+        "/tiptoe doctor probe >/verdict && /tiptoe probe add --json -o /report -- /hot 2 1000";
+    said(command.args(["sh", "-c", line]));
+    let read = |name: &str| fs::read_to_string(place.join(name)).expect("it was written");
+    assert!(
+        read("verdict").starts_with("you can: probe"),
+        "{}",
+        read("verdict")
+    );
+    let session: Value = serde_json::from_str(&read("report")).expect("JSON");
+    let event = &session["events"][0];
+    assert_eq!(event["via"], "agent", "{session:#}");
+    assert!(event["count"].as_u64() > Some(0), "{session:#}");
 }
 
 #[test]

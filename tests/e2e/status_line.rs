@@ -40,7 +40,7 @@ fn each_instrument_shows_where_it_is_and_leaves_nothing_on_the_screen() {
         ("lock --via kernel", "waits, cost 0"),
         ("lock --kernel", "waits, cost 0"),
         ("watch made:8", "hits, cost ~"),
-        ("stat", END),
+        ("stat -e cs", " cs; Ctrl-C"),
     ] {
         let _turn = line
             .starts_with("watch")

@@ -1,7 +1,8 @@
-//! Makes roots of other Debian releases, with their C libraries, and builds programs for them.
+//! Makes roots of Debian releases, with their C libraries, and builds programs for them; also roots
+//! with a few packages, whole machines, and kernels.
 //!
 //! apt downloads the packages once, into lists and folders of its own, and they are unpacked under
-//! `target`. A program built for a root must run inside it and outside. So it names the root's
+//! `target/test-roots`. A program built for a root must run inside it and outside. So it names the root's
 //! loader and libraries by their paths here, and a link in the root makes the same paths valid
 //! after a chroot.
 
@@ -22,6 +23,8 @@ const PACKAGES: &[&str] = &[
     "libstdc++6",
     "linux-libc-dev",
 ];
+/// Where packages come from.
+const MIRROR: &str = "http://deb.debian.org/debian";
 /// The script that mounts /proc and /dev in a mount namespace of its own, then runs the program in
 /// the root.
 const ENTER: &str = r#"set -e
@@ -38,25 +41,11 @@ impl Debian {
     /// Returns the root of a release such as `trixie`. Fails with the reason if its packages cannot
     /// be downloaded.
     pub fn new(release: &str) -> Result<Debian, String> {
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _turn = MAKING.lock();
-        let folder = root().join("target/test-roots");
-        let root = folder.join(release);
-        if !root.exists() {
-            // Unpacked under another name and renamed when complete, because another run of the
-            // tests may make the same root.
-            let part = folder.join(format!("{release}-{}", std::process::id()));
-            let packages = Packages::new(release, &part);
-            let reached = packages.reach();
-            if reached.is_ok() {
-                packages.download();
-                unpack(&part, &root);
-                let renamed = std::fs::rename(part.join("root"), &root);
-                assert!(root.exists(), "{renamed:?}");
-            }
-            std::fs::remove_dir_all(&part).expect("our own folder");
-            reached?;
-        }
+        let root = made(release, release, |packages, place| {
+            packages.download(PACKAGES);
+            unpack(packages.folder);
+            link(packages.folder, place);
+        })?;
         Ok(Debian { root })
     }
 
@@ -88,11 +77,80 @@ impl Debian {
     /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are
     /// the same inside and outside.
     pub fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", ENTER, "sh"]);
-        command.arg(&self.root).arg(program);
-        command
+        entered(&self.root, program)
     }
+}
+
+/// Returns the command that runs a program in any root, with its own /proc and /dev. The path is
+/// the one inside.
+pub fn entered(root: &Path, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", ENTER, "sh"]);
+    command.arg(root).arg(program);
+    command
+}
+
+/// Returns a folder with these packages of a release and nothing else, also not what they depend
+/// on. Fails with the reason if they cannot be downloaded.
+pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    made(name, release, |apt, _| {
+        apt.download(packages);
+        unpack(apt.folder);
+    })
+}
+
+/// Returns the kernel of a release for virtual machines. Fails with the reason if it cannot be
+/// downloaded.
+pub fn kernel(release: &str) -> Result<PathBuf, String> {
+    let name = format!("{release}-kernel");
+    let root = made(&name, release, |apt, _| {
+        apt.download(&[&apt.dependency("linux-image-cloud-amd64", "linux-image-")]);
+        unpack(apt.folder);
+    })?;
+    let files = std::fs::read_dir(root.join("boot")).map_err(|error| error.to_string())?;
+    let mut files = files.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_kernel = |path: &PathBuf| path.to_string_lossy().contains("/vmlinuz-");
+    files
+        .find(is_kernel)
+        .ok_or("the package has no kernel".to_owned())
+}
+
+/// Returns a whole machine of a release, with additional packages, configured as an administrator
+/// would install them. Fails with the reason if they cannot be downloaded.
+pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
+    made(&format!("{release}-machine"), release, |apt, _| {
+        let mut command = Command::new(debootstrap);
+        command
+            .arg("--variant=minbase")
+            .arg(format!("--include={}", packages.join(",")));
+        command.arg(release).arg(apt.folder.join("root"));
+        run(command.arg(MIRROR)).expect("a machine");
+    })
+}
+
+/// Returns a folder of `target/test-roots`, which `make` makes in the folder `root` of apt's. Fails
+/// with the reason if the packages of the release cannot be reached.
+fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Result<PathBuf, String> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _turn = MAKING.lock();
+    let folder = root().join("target/test-roots");
+    let place = folder.join(name);
+    if !place.exists() {
+        // Made under another name and renamed when complete, because another run of the tests may
+        // make the same folder.
+        let part = folder.join(format!("{name}-{}", std::process::id()));
+        let packages = Packages::new(release, &part);
+        let reached = packages.reach();
+        if reached.is_ok() {
+            make(&packages, &place);
+            let renamed = std::fs::rename(part.join("root"), &place);
+            assert!(place.exists(), "{renamed:?}");
+        }
+        std::fs::remove_dir_all(&part).expect("our own folder");
+        reached?;
+    }
+    Ok(place)
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
@@ -112,7 +170,7 @@ impl Packages<'_> {
         for name in ["state/lists/partial", "cache/archives/partial"] {
             std::fs::create_dir_all(folder.join(name)).expect("target is writable");
         }
-        let list = format!("deb http://deb.debian.org/debian {release} main\n");
+        let list = format!("deb {MIRROR} {release} main\n");
         std::fs::write(folder.join("sources.list"), list).expect("target is writable");
         let inside = |option: &str, name: &str| format!("{option}={}", folder.join(name).display());
         let others = [
@@ -133,9 +191,14 @@ impl Packages<'_> {
     }
 
     fn apt(&self, words: &[&str]) -> Result<(), String> {
-        let mut command = Command::new("apt-get");
+        run(self.command("apt-get").args(words))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         let options = self.options.iter().flat_map(|option| ["-o", option]);
-        run(command.args(options).args(words).current_dir(self.folder))
+        command.args(options).current_dir(self.folder);
+        command
     }
 
     /// Downloads the lists of packages.
@@ -144,21 +207,39 @@ impl Packages<'_> {
         self.apt(&["update"])
     }
 
-    fn download(&self) {
-        let words = [&["download"], PACKAGES].concat();
+    fn download(&self, packages: &[&str]) {
+        let words = [&["download"], packages].concat();
         self.apt(&words).expect("the packages");
+    }
+
+    /// Returns the package whose name begins with `prefix` and on which another one depends.
+    fn dependency(&self, package: &str, prefix: &str) -> String {
+        let listed = output(self.command("apt-cache").args(["depends", package]));
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let mut lines = listed.lines().map(|line| line.trim());
+        let name = lines.find_map(|line| line.strip_prefix("Depends: "));
+        let name = name.filter(|name| name.starts_with(prefix));
+        name.unwrap_or_else(|| panic!("{package}: {listed}"))
+            .to_owned()
     }
 }
 
-/// Unpacks the packages of a folder to `root` in it. Links are made for `place`, to which the
-/// folder is renamed later.
-fn unpack(folder: &Path, place: &Path) {
+/// Unpacks the packages of a folder to `root` in it.
+fn unpack(folder: &Path) {
     let script = r#"set -e
 mkdir root
 for package in *.deb; do dpkg-deb -x "$package" root; done
+mkdir -p root/proc root/dev"#;
+    let mut shell = Command::new("sh");
+    run(shell.args(["-c", script]).current_dir(folder)).expect("a root");
+}
+
+/// Makes links in the folder's `root` for `place`, to which the root is renamed later.
+fn link(folder: &Path, place: &Path) {
+    let script = r#"set -e
 cd root
 for folder in lib lib64; do [ -e $folder ] || ln -s usr/$folder $folder; done
-mkdir -p proc dev "./$(dirname "$1")"
+mkdir -p "./$(dirname "$1")"
 find . -type l -lname '/*' | while read -r link; do ln -sfn "$1$(readlink "$link")" "$link"; done
 ln -s / "./$1""#;
     let mut shell = Command::new("sh");

@@ -11,45 +11,75 @@ use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
 use crate::bug::BugArgs;
-use crate::doctor::DoctorArgs;
+use crate::doctor::{DOCTOR_EXAMPLES, DoctorArgs};
 use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
-use crate::lock::{LOCK_HELP, LockArgs};
-use crate::stat::{STAT_HELP, StatArgs};
+use crate::lock::{LOCK_BUDGET, LOCK_EXAMPLES, LOCK_HELP, LockArgs};
+use crate::stat::{STAT_EXAMPLES, STAT_HELP, StatArgs};
 use crate::values;
 use crate::version::VersionArgs;
-use crate::watch::{WATCH_HELP, WatchArgs};
+use crate::watch::{
+    WATCH_BUDGET, WATCH_EXAMPLES, WATCH_HELP, WATCH_VIA, WATCH_VIA_LONG, WatchArgs,
+};
+
+/// The examples of `probe -h`, with which `probe --help` begins.
+macro_rules! probe_examples {
+    () => {
+        "\
+Examples:
+  tiptoe probe 'redis-server:*' -p 42        which functions are called most
+  tiptoe probe malloc --by thread -- CMD     by each thread of a command
+  tiptoe probe --latency dictFind -p 42      how long calls take"
+    };
+}
+/// The order of a command's help: examples first, the options last, because they remain on the screen.
+const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Low-overhead tracing that reports its own cost
 #[derive(Debug, Parser)]
 #[command(name = "tiptoe", version, disable_version_flag = true)]
-#[command(max_term_width = 100, arg_required_else_help = true)]
+#[command(max_term_width = 100, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(flatten)]
     pub version: VersionArgs,
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Colour text and errors; auto: on a terminal, unless NO_COLOR is set
-    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto, display_order = 100)]
+    /// Colours: auto, always or never
+    ///
+    /// auto, the default, is on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto, display_order = 100,
+          hide_possible_values = true, hide_default_value = true)]
     pub color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Count how often functions of a program run, or time them
-    #[command(after_help = PROBE_HELP)]
+    #[command(help_template = ORDER, after_help = probe_examples!(), after_long_help = PROBE_HELP)]
+    #[command(mut_arg("all", |all| all.hide(true)))]
     Probe(Box<ProbeArgs>),
     /// Show which threads wait for locks, for how long, and where
-    #[command(after_help = LOCK_HELP)]
+    #[command(help_template = ORDER, after_help = LOCK_EXAMPLES, after_long_help = LOCK_HELP)]
+    #[command(mut_arg("all", |all| all.help("With --kernel: trace the whole system")))]
+    #[command(mut_arg("interval", |interval| interval.help("With --kernel: print rates at this interval")))]
+    #[command(mut_arg("budget", |budget| budget.long_help(LOCK_BUDGET)))]
     Lock(Box<LockArgs>),
-    /// Show which code accesses a variable, in which thread, with which values
-    #[command(after_help = WATCH_HELP)]
+    /// Show which code and thread accesses a variable, and the values
+    #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
+    #[command(mut_args(|arg| match arg.get_id().as_str() {
+        // Not implemented; the error says so.
+        "all" | "delay" | "interval" => arg.hide(true),
+        "budget" => arg.long_help(WATCH_BUDGET),
+        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG),
+        _ => arg,
+    }))]
     Watch(Box<WatchArgs>),
-    /// Count events of a command, of processes or of the system, by perf's names
-    #[command(after_help = STAT_HELP)]
+    /// Count perf's events of a command, of processes or of the system
+    #[command(help_template = ORDER, after_help = STAT_EXAMPLES, after_long_help = STAT_HELP)]
     Stat(Box<StatArgs>),
     /// Show what this machine and user can do, and how to enable the rest
+    #[command(help_template = ORDER, after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Write what a bug report needs into a folder, and nothing secret
     Bug(BugArgs),
@@ -57,7 +87,22 @@ pub enum Command {
     Generate(GenerateArgs),
 }
 
-const PROBE_HELP: &str = "\
+const EXAMPLES: &str = "\
+Examples:
+  tiptoe doctor                         what works on this machine
+  tiptoe probe malloc -- ls             how often ls calls malloc
+  tiptoe lock -p 42                     which locks process 42 waits for
+
+`tiptoe COMMAND -h` lists the options of a command, and `tiptoe COMMAND --help` has everything.";
+
+const PROBE_HELP: &str = concat!(
+    probe_examples!(),
+    "
+  tiptoe probe read --filter 'arg2 > 4096' -p 42
+                                             only calls with such arguments
+  tiptoe probe --record dictFind -p 42       each call, as it happens
+  tiptoe probe malloc --under handle -p 42   only below calls of `handle`
+
 Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   dictFind                   a function of the program itself
   'libssl*:SSL_*'            globs, of libraries and of functions: '*' is any
@@ -107,7 +152,8 @@ Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. Whi
 attaches to processes they break that off, and what is attached is reported.
 
 Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe itself \
-failed; 128+N if signal N ended tiptoe.";
+failed; 128+N if signal N ended tiptoe."
+);
 
 /// `tiptoe probe`.
 #[derive(Debug, Args)]
@@ -120,22 +166,30 @@ pub struct ProbeArgs {
     #[arg(long)]
     pub count: bool,
 
-    /// Print a line for each call: time, thread, and first two arguments
+    /// Print each call: time, thread, two arguments
     #[arg(long, conflicts_with_all = ["count", "latency"])]
     pub record: bool,
 
-    /// Count only hits whose arguments match, such as 'arg1 > 4096 && arg0:u32 == 3'
+    /// Count only hits whose arguments match
+    ///
+    /// Such as 'arg1 > 4096 && arg0:u32 == 3'.
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<Filter>,
 
-    /// Split the counts, and with --latency the times
-    #[arg(long, value_name = "WHAT", value_enum)]
+    /// Split by thread, comm, arg0 … arg5 or scope
+    ///
+    /// thread: each thread. comm: all threads of one name together. arg0 to arg5: each value of that argument; arg0 is
+    /// the first. scope: each scope that the program enters (tiptoe-scope, tiptoe.h). With --latency each part has its
+    /// times.
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<ByWord>,
 
     #[command(flatten)]
     pub timing: LatencyArgs,
 
-    /// Patch in process even if tiptoe would let the kernel count (seccomp, small limits)
+    /// Count in process also under seccomp, small limits
+    ///
+    /// There tiptoe would let the kernel count.
     #[arg(long)]
     pub force: bool,
 
@@ -182,7 +236,9 @@ pub struct Common {
     #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
     pub comm: Option<String>,
 
-    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
+    /// Stop after this time: 2, 1.5s, 500ms, 3m
+    ///
+    /// CMD runs on, and the report is printed at its end.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
@@ -190,12 +246,15 @@ pub struct Common {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub delay: Option<Duration>,
 
-    /// Print rates at this interval, one line each time; with --json, counts, one object
-    /// each time, as in the report's `intervals`
+    /// Print rates at this interval, a line each time
+    ///
+    /// With --json, counts, one object each time, as in the report's `intervals`.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub interval: Option<Duration>,
 
-    /// Show this many events and histograms; 0 shows all [default: 20, and 10 histograms]
+    /// Show this many rows; 0 shows all [default: 20]
+    ///
+    /// Of histograms, 10 are drawn by default.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
@@ -207,27 +266,34 @@ pub struct Common {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the report and all notes to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report and all notes to a file; `-` is stdout
+    ///
+    /// By default the report goes to stdout, with -- CMD to stderr.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Write the line `ready` to this descriptor when counting has begun, then close it
+    /// Write `ready` to this descriptor at the start
+    ///
+    /// When counting has begun tiptoe writes the line `ready`, then closes the descriptor.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub ready_fd: Option<i32>,
 
-    /// What counts: code in the target (agent), the kernel, or the agent where it can (auto);
-    /// kernel-task, only with `watch`: breakpoints of each thread
-    #[arg(long, value_name = "agent|kernel|kernel-task|auto", default_value_t = Via::Auto)]
+    /// What counts: agent, kernel or auto
+    ///
+    /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel.
+    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// The share of the target's CPU time that tracing may take. Beyond it, calls and waits
-    /// for locks are only counted, and the kernel's probes are closed for part of the time.
-    /// A trap that is hit more than 10,000 times a second is disabled. off: no limit
+    /// Limit of the cost: 1%, 0.5 or off
+    ///
+    /// The share of the target's CPU time that tracing may take. Beyond it, calls are only counted, and the kernel's
+    /// probes are closed for part of the time. A trap that is hit more than 10,000 times a second is disabled. off: no
+    /// limit.
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
           allow_hyphen_values = true)]
     pub budget: Budget,
 
-    /// Trace the whole system; only `lock --kernel` can
+    /// Trace the whole system
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
     pub all: bool,
 

@@ -24,14 +24,24 @@ use verdict::Verdict;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
+pub const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  tiptoe doctor               what works here, and how to enable the rest
+  tiptoe doctor probe lock    the exit status is 1 if one of them does not work
+  sudo tiptoe doctor --fix    enable what root can enable";
+
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Instruments that must work: the exit status is 1 if one does not
+    /// Instruments that must work
+    ///
+    /// The exit status is 1 if one does not.
     #[arg(value_name = "INSTRUMENT", value_enum)]
     pub needed: Vec<Instrument>,
 
-    /// Enable what root can enable: tracefs, cgroups, sysctls; each command is printed before it runs
+    /// Enable what root can enable
+    ///
+    /// tracefs, cgroups and sysctls. Each command is printed before it runs.
     #[arg(long, conflicts_with = "json")]
     pub fix: bool,
 

@@ -13,19 +13,23 @@ use crate::values;
 /// The options that time calls.
 #[derive(Debug, Args)]
 pub struct LatencyArgs {
-    /// Time calls from their entry to their return: percentiles, and a line of blocks
+    /// Time calls from entry to return
+    ///
+    /// The report has percentiles, and a line of blocks from short to long.
     #[arg(long, conflicts_with = "count")]
     pub latency: bool,
 
-    /// Draw the histogram of each event's times above the tables
+    /// Draw each event's histogram above the tables
     #[arg(long)]
     pub histograms: bool,
 
-    /// Time only calls that take longer than this (1ms, 500us, 2s)
+    /// Time only calls that take longer: 1ms, 500us, 2s
     #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
     pub slower: Option<u64>,
 
-    /// Count and time only hits inside a call of this function, on the same thread
+    /// Count only hits inside a call of this function
+    ///
+    /// On the same thread, at any depth.
     #[arg(long, value_name = "FUNC")]
     pub under: Option<String>,
 }

@@ -12,13 +12,31 @@ use crate::failure::Failure;
 mod kernel;
 mod user;
 
+pub const LOCK_EXAMPLES: &str = "\
+Examples:
+  tiptoe lock -p 42                     which locks process 42 waits for
+  tiptoe lock --now -p 42               which threads wait now; deadlocks
+  tiptoe lock --kernel -p 42            which locks of the kernel it waits for";
+
+pub const LOCK_BUDGET: &str = "\
+Limit of the cost: 1%, 0.5 or off
+
+The share of the target's CPU time that tracing may take. Beyond it, some waits are timed, \
+chosen by chance, and the others only counted. off: no limit.";
+
 pub const LOCK_HELP: &str = "\
-Locks of programs: in the running program, libc is patched where a thread is about to wait for \
-a lock, and where it wakes waiters. A free lock runs the same code as before.
+Examples:
   tiptoe lock -p 42                     which locks process 42 waits for
   tiptoe lock --by callsite -- CMD      which code waits
   tiptoe lock --now -p 42               which threads wait now; deadlocks
   tiptoe lock --hold cache_lock -p 42   also how long cache_lock is held
+  tiptoe lock --kernel -p 42            where process 42 waits in the kernel
+  tiptoe lock --kernel --mmap -- CMD    only mmap_lock: page faults beside mmap
+  tiptoe lock --kernel -a --by type     the whole system in a few rows
+  tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock
+
+Locks of programs: in the running program, libc is patched where a thread is about to wait for \
+a lock, and where it wakes waiters. A free lock runs the same code as before.
 Rows: the time asleep (total, median, p99, longest; heat: from short to long, a fuller block \
 for more waits; --histograms draws it), how many calls were contended, how many waits slept, \
 and how many returned at once because the lock had changed hands; the lock, by its variable or \
@@ -67,10 +85,6 @@ Kernel locks: --kernel times waits for the kernel's own locks (mmap_lock, rwsem,
 spinlock, rwlock, semaphore, percpu-rwsem, and the rt- forms of PREEMPT_RT), of a process, a \
 command, or with -a of the whole system. BPF programs at lock:contention_begin and \
 lock:contention_end keep the histograms in the kernel, so that a free lock costs nothing.
-  tiptoe lock --kernel -p 42            where process 42 waits, by call site
-  tiptoe lock --kernel --mmap -- CMD    only mmap_lock: page faults beside mmap
-  tiptoe lock --kernel -a --by type     the whole system in a few rows
-  tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock
 Not seen: waits that are won by spinning. A thread that spins for a sleeping lock and gets it \
 (writers of rwsem and mmap_lock do) does not reach these tracepoints, nor does a reader that \
 finds the lock free after all. A mutex counts from the moment that the thread spins. Spinlocks \
@@ -100,31 +114,41 @@ pub struct LockArgs {
     #[arg(long)]
     pub kernel: bool,
 
-    /// Print which threads wait for which at this moment, and deadlocks, then exit
+    /// Print which threads wait for which now; deadlocks
     #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "ready_fd"])]
     pub now: bool,
 
-    /// Of the kernel's locks, only mmap_lock
+    /// With --kernel: only mmap_lock
     #[arg(long)]
     pub mmap: bool,
 
-    /// Every acquisition of mmap_lock, also without a wait: costs more
+    /// With --kernel: every acquisition of mmap_lock
+    ///
+    /// Also those without a wait; this costs more.
     #[arg(long)]
     pub every: bool,
 
-    /// Split rows by this, besides type and mode [default: lock, with --kernel callsite]
-    #[arg(long, value_name = "WHAT", value_enum)]
+    /// Split by lock, callsite, thread, type or scope
+    ///
+    /// lock: each lock, the default. callsite: the code that takes the lock, with its callers; the default with
+    /// --kernel. thread: each thread. type: type and mode only. scope: each scope that the program enters
+    /// (tiptoe-scope, tiptoe.h). Only with --kernel: process, and cgroup, by its path.
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<LockByWord>,
 
-    /// Also time how long this lock is held, by the code that takes it: a variable or an address, as in a report
+    /// Also time how long this lock is held
+    ///
+    /// By the code that takes it. LOCK is a variable or an address, as in a report.
     #[arg(long, value_name = "LOCK", conflicts_with_all = ["kernel", "now"])]
     pub hold: Option<String>,
 
-    /// Draw the histogram of each row's times above the tables
+    /// Draw each row's histogram above the tables
     #[arg(long, conflicts_with = "now")]
     pub histograms: bool,
 
-    /// Patch in process even if tiptoe would let the kernel count (seccomp, small limits)
+    /// Count in process also under seccomp, small limits
+    ///
+    /// There tiptoe would let the kernel count.
     #[arg(long)]
     pub force: bool,
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_report::{LiveNotes, Options};
-use tiptoe_session::{Call, Counts, Interval};
+use tiptoe_session::{Call, Count, Counts, Interval};
 
 use crate::counters;
 use crate::failure::Failure;
@@ -26,8 +26,14 @@ use crate::{probe, values};
 mod report;
 mod scopes;
 
+pub const STAT_EXAMPLES: &str = "\
+Examples:
+  tiptoe stat CMD                            the usual events of a command
+  tiptoe stat -e page-faults,cs -p 42        of a process and its children
+  tiptoe stat -a -I 1000                     of the whole system, each second";
+
 pub const STAT_HELP: &str = "\
-Counts as `perf stat` does, and reports what the counting cost.
+Examples:
   tiptoe stat CMD                            the usual events of a command
   tiptoe stat -e page-faults,cs -p 42        of a process and its children
   tiptoe stat -a -I 1000                     of the whole system, each second
@@ -35,6 +41,8 @@ Counts as `perf stat` does, and reports what the counting cost.
   tiptoe stat -r 5 -x, -- CMD                the mean of five runs, as fields
   tiptoe stat --for-each-cgroup 'a/*' -I 1000   of the system and each cgroup
   tiptoe stat --by scope -e cs -p 42         of each scope that a program enters
+
+Counts as `perf stat` does, and reports what the counting cost.
 
 Events, as in `perf list`:
   cycles instructions branches cache-misses …   the CPU's counters
@@ -95,15 +103,21 @@ const DEFAULT: &str =
 /// `tiptoe stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Events, by perf's names; more than one, {groups} and :modifiers
+    /// Events, by perf's names, such as cs,page-faults
+    ///
+    /// Also {groups} and :modifiers. May be given more than once.
     #[arg(short = 'e', long = "event", value_name = "EVENTS")]
     pub events: Vec<String>,
 
-    /// Count the whole system; with -- CMD, while CMD runs
+    /// Count the whole system
+    ///
+    /// With -- CMD, while CMD runs.
     #[arg(short = 'a', long = "all", conflicts_with = "pids")]
     pub all: bool,
 
-    /// Count the whole system and each of these cgroups, by names or patterns; with -- CMD, while CMD runs
+    /// Count the system and each of these cgroups
+    ///
+    /// By names or patterns. With -- CMD, while CMD runs.
     #[arg(
         long,
         value_name = "NAMES",
@@ -112,13 +126,17 @@ pub struct StatArgs {
     )]
     pub for_each_cgroup: Vec<String>,
 
-    /// Count these running processes; with -- CMD, while CMD runs
+    /// Count these running processes
+    ///
+    /// With -- CMD, while CMD runs.
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
           value_parser = values::pid_alone)]
     pub pids: Vec<u32>,
 
-    /// Count for each scope that the program enters (tiptoe-scope, tiptoe.h) its time and events
-    #[arg(long, value_name = "WHAT", value_enum)]
+    /// scope: count for each scope of the program
+    ///
+    /// Its time and events. A program enters scopes with the crate tiptoe-scope or with tiptoe.h.
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<StatByWord>,
 
     /// Print counts every MS milliseconds
@@ -126,7 +144,7 @@ pub struct StatArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub interval_ms: Option<u32>,
 
-    /// Print counts at this interval (1, 500ms, 2m)
+    /// Print counts at this interval: 1, 500ms, 2m
     #[arg(long, value_name = "TIME", value_parser = values::time, conflicts_with = "repeat",
           allow_hyphen_values = true)]
     pub interval: Option<Duration>,
@@ -135,7 +153,7 @@ pub struct StatArgs {
     #[arg(long)]
     pub per_cpu: bool,
 
-    /// Run CMD N times, and print means with their spread
+    /// Run CMD N times, and print means and spread
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: Option<u32>,
 
@@ -152,23 +170,33 @@ pub struct StatArgs {
     #[arg(short = 'v', long = "verbose")]
     pub all_notes: bool,
 
-    /// Print the report as one line of JSON; with -I, also one line after each interval
+    /// Print the report as one line of JSON
+    ///
+    /// With -I, also one line after each interval.
     #[arg(long)]
     pub json: bool,
 
-    /// Print a table with a line of names; its columns do not depend on the options
+    /// Print a table for scripts
+    ///
+    /// With a line of names. Its columns do not depend on the options.
     #[arg(long, conflicts_with_all = ["json", "separator"])]
     pub csv: bool,
 
-    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD runs on, and the report is printed at its end
+    /// Stop after this time: 2, 1.5s, 500ms, 3m
+    ///
+    /// CMD runs on, and the report is printed at its end.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
-    /// Write the report and all notes to a file, or `-` for stdout [default: stdout, with -- CMD stderr]
+    /// Write the report and all notes to a file; `-` is stdout
+    ///
+    /// By default the report goes to stdout, with -- CMD to stderr.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Write the line `ready` to this descriptor when counting has begun, then close it
+    /// Write `ready` to this descriptor at the start
+    ///
+    /// When counting has begun tiptoe writes the line `ready`, then closes the descriptor.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub ready_fd: Option<i32>,
 
@@ -379,6 +407,14 @@ impl Observer for Printer {
             // Relaxed: nothing but the flag is published.
             self.stop.store(true, Ordering::Relaxed);
         }
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        status::wants_progress()
+    }
+
+    fn counts_so_far(&mut self, counts: &[Count]) {
+        status::put_counts(counts);
     }
 
     fn note(&mut self, note: &str) {

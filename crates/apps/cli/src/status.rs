@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::{Phase, Progress, RequestTarget};
-use tiptoe_report::{RunState, RunStatus, status_line};
-use tiptoe_session::Cost;
+use tiptoe_report::{RunState, RunStatus, counts_so_far, status_line};
+use tiptoe_session::{Cost, Count};
 use tiptoe_sys::host::attaching;
 
 use crate::args::Common;
@@ -62,6 +62,8 @@ struct ShownRun {
     counting: Option<Instant>,
     hits: Option<u64>,
     cost: Option<Cost>,
+    /// Those of `stat`, in place of hits.
+    counts: Vec<String>,
     /// When the counts were last requested, and when they may be again.
     requested: Instant,
     next_request: Instant,
@@ -120,6 +122,7 @@ pub fn begin(about: About, target: &RequestTarget, output: &Output) {
         counting: None,
         hits: None,
         cost: None,
+        counts: Vec::new(),
         requested: now,
         next_request: now,
     });
@@ -161,11 +164,17 @@ pub fn wants_progress() -> bool {
 
 /// Stores what was counted so far.
 pub fn put(progress: &Progress) {
-    let now = Instant::now();
     if let Some(run) = &mut line().run {
         (run.hits, run.cost) = (Some(progress.hits), progress.cost.clone());
-        let took = now.saturating_duration_since(run.requested);
-        run.next_request = now + PAUSE.max(took * READING_SHARE);
+        run.set_next_request();
+    }
+}
+
+/// Stores what `stat` has counted so far.
+pub fn put_counts(counts: &[Count]) {
+    if let Some(run) = &mut line().run {
+        run.counts = counts_so_far(counts);
+        run.set_next_request();
     }
 }
 
@@ -292,6 +301,12 @@ impl Line {
 }
 
 impl ShownRun {
+    fn set_next_request(&mut self) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.requested);
+        self.next_request = now + PAUSE.max(took * READING_SHARE);
+    }
+
     fn status(&self, now: Instant) -> RunStatus<'_> {
         let delayed = self.about.delay.and_then(|delay| {
             let left = delay.checked_sub(now.saturating_duration_since(self.begun));
@@ -316,6 +331,7 @@ impl ShownRun {
             state,
             hits: self.hits.map(|count| (count, self.about.noun)),
             cost: self.cost.as_ref(),
+            counts: &self.counts,
         }
     }
 }

@@ -17,7 +17,9 @@ pub struct VersionArgs {
     #[arg(short = 'V', long)]
     pub version: bool,
 
-    /// With --version: also commit, target, agent and BPF programs
+    /// With --version: also what it was built from
+    ///
+    /// Commit, target, agent and BPF programs.
     #[arg(short, long, requires = "version")]
     pub verbose: bool,
 }

@@ -16,7 +16,35 @@ use crate::ready::{self, Talk};
 use crate::status::{self, About};
 use crate::values;
 
+pub const WATCH_EXAMPLES: &str = "\
+Examples:
+  tiptoe watch hits -p 42                    which code writes it
+  tiptoe watch head -p 42 --when 'new == 0'  which code clears it
+  tiptoe watch head -p 42 --trace            each access as it happens";
+
+pub const WATCH_BUDGET: &str = "\
+Limit of the cost: 1%, 0.5 or off
+
+The share of one CPU's time that accesses may take. Beyond it the watch rests for part of the \
+time. off: no limit.";
+
+pub const WATCH_VIA: &str = "What watches: agent, kernel, auto";
+
+pub const WATCH_VIA_LONG: &str = "\
+What watches: agent, kernel, kernel-task or auto
+
+agent: code in the target. kernel: breakpoints of all CPUs. kernel-task: breakpoints of each \
+thread. auto: the kernel where this user may, else the agent.";
+
 pub const WATCH_HELP: &str = "\
+Examples:
+  tiptoe watch hits -p 42                    which code writes it
+  tiptoe watch hits -p 42 --changed          which code changes it
+  tiptoe watch head -p 42 --when 'new == 0'  which code clears it
+  tiptoe watch head -p 42 --trace            each access as it happens
+  tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms
+                                             a always, the others in turn
+
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information; if that is not
                              here, the servers of $DEBUGINFOD_URLS are asked
@@ -37,12 +65,6 @@ that stored it, because memory may already hold another thread's value when the 
 reports the store. If that is impossible (the first hits of an instruction, additions in \
 memory, vectors), the value is read from memory and marked racy. System calls that write to \
 the variable are counted at the call.
-  tiptoe watch hits -p 42                    which code writes it
-  tiptoe watch hits -p 42 --changed          which code changes it
-  tiptoe watch head -p 42 --when 'new == 0'  which code clears it
-  tiptoe watch head -p 42 --trace            each access as it happens
-  tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms
-                                             a always, the others in turn
 
 How: breakpoints of all CPUs, and a BPF program that knows the process. So all threads are \
 seen, also those that start later; none is stopped, and switches between threads take no \
@@ -61,8 +83,8 @@ Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits may 
 CPU's time over all variables (--budget). When the share of a tenth of a second is used up, \
 the watch rests until the next. Totals are then marked `at least`.
 
-Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF. --via agent needs no right, but \
-kernel.perf_event_paranoid at 2 or below.";
+Needs root, or cap_bpf and cap_perfmon; Linux 6.1, and BTF. --via agent needs no right, but \
+Linux 5.13, and kernel.perf_event_paranoid at 2 or below.";
 
 /// `tiptoe watch`.
 #[derive(Debug, Args)]
@@ -71,36 +93,49 @@ pub struct WatchArgs {
     #[arg(value_name = "VARIABLE", required = true)]
     pub variables: Vec<String>,
 
-    /// The thread whose variable is watched, if each thread has its own (thread_local, __thread)
+    /// The thread whose own variable is watched
+    ///
+    /// If each thread has its own: thread_local, __thread.
     #[arg(long, value_name = "TID|NAME")]
     pub thread: Option<String>,
 
-    /// Count only accesses that changed the value, or may have because earlier ones were missed
+    /// Count only accesses that changed the value
+    ///
+    /// Also those that may have, because earlier ones were missed.
     #[arg(long)]
     pub changed: bool,
 
-    /// Count only accesses for which this is true, such as 'new == 0' or 'new < old && new & 1'
+    /// Count only accesses for which this is true
+    ///
+    /// Such as 'new == 0' or 'new < old && new & 1'.
     #[arg(long, value_name = "EXPR")]
     pub when: Option<String>,
 
-    /// Also print a line for each access as it happens
+    /// Also print each access as it happens
     #[arg(long)]
     pub trace: bool,
 
-    /// Split rows by thread: all threads of one name together, or each thread
-    #[arg(long, value_name = "WHAT", value_enum)]
+    /// Split rows by comm or thread
+    ///
+    /// comm: all threads of one name together, the default. thread: each thread.
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<WatchByWord>,
 
-    /// Also use the debug register that is left to debuggers
+    /// Also use the debugger's debug register
+    ///
+    /// One of the four is left to debuggers by default.
     #[arg(long)]
     pub all_slots: bool,
 
-    /// Let more variables than debug registers take turns of this length, such as 100ms;
-    /// those with /pinned/ after them keep their registers
+    /// Let many variables take turns of this length
+    ///
+    /// For more variables than debug registers. Those with /pinned/ after them keep their registers.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub rotate: Option<Duration>,
 
-    /// Report how debug registers were reserved, and how long reservations waited
+    /// Report how debug registers were reserved
+    ///
+    /// And how long reservations waited.
     #[arg(long)]
     pub stats: bool,
 

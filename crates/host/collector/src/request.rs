@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Cost, Counts, Interval, ScopeCounts, Session};
+use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, ScopeCounts, Session};
 
 pub use crate::ulocks::ByLock;
 use tiptoe_attach::ready::Ready;
@@ -123,6 +123,8 @@ pub trait Observer {
     }
     /// Receives what the run has counted so far.
     fn progress(&mut self, _progress: &Progress) {}
+    /// Receives what a run of [`stat`](crate::stat()) has counted so far.
+    fn counts_so_far(&mut self, _counts: &[Count]) {}
     /// Receives a note for the user to see now, as one sentence.
     fn note(&mut self, note: &str);
 }

@@ -195,6 +195,11 @@ impl Instrument for Counting<'_> {
         true
     }
 
+    fn report_progress(&mut self, _cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
+        to.counts_so_far(&self.source.sums(false)?.counts(None));
+        Ok(())
+    }
+
     fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
         self.source.disable()?;
         Ok(clock.elapsed())

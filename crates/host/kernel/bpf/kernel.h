@@ -18,6 +18,9 @@ typedef long long s64;
 /* Marks a function that the verifier checks once, for any arguments. */
 #define GLOBAL __attribute__((noinline))
 
+/* Makes the compiler keep a value in one register from here on, as the verifier's checks need it. */
+#define KEEP(value) asm volatile("" : "+r"(value))
+
 /* Encode a map's type, sizes and flags in its BTF. */
 #define UINT(name, value) int(*name)[value]
 #define TYPE(name, type) typeof(type) *name

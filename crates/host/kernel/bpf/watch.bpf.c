@@ -195,8 +195,11 @@ INLINE void keep_registers(struct cpu *cpu, const struct hit *hit, u64 sp, u64 b
 }
 
 /* Makes the first row of its kind, with the callers just found. */
-NO_INLINE struct tiptoe_watch_row *new_row(struct cpu *cpu, struct tiptoe_watch_key *key)
+NO_INLINE struct tiptoe_watch_row *new_row(struct tiptoe_watch_key *key)
 {
+	/* Looked up again: like a key, a map's value may be no argument of a global function. */
+	struct cpu *cpu = this_cpu();
+
 	if (!cpu || !key)
 		return 0;
 	cpu->own.row.first_ns = cpu->entered_ns;
@@ -241,12 +244,15 @@ GLOBAL int note_value(struct tiptoe_watch_row *row, u64 value)
 GLOBAL int count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct access *access, u32 tid, u32 is_code)
 {
 	struct tiptoe_watch_row *row;
+	struct tiptoe_watch_key own;
 
 	if (!cpu || !key || !access)
 		return 0;
-	row = bpf_map_lookup_elem(&rows, key);
+	/* A copy on the stack, because the verifier before Linux 6.2 takes no argument of a global function as a key. */
+	own = *key;
+	row = bpf_map_lookup_elem(&rows, &own);
 	if (!row)
-		row = new_row(cpu, key);
+		row = new_row(&own);
 	if (!row) {
 		drop(NO_ROOM_FOR_ROW);
 		return 0;

@@ -51,6 +51,15 @@ pub enum Error {
     /// A capability is missing, or a security policy denies it.
     #[error("no permission to load BPF programs, which count in the kernel")]
     BpfDenied,
+    /// The kernel's verifier does not accept a program of ours.
+    #[error("this kernel rejects tiptoe's BPF programs: it did not {what}")]
+    BpfRejected {
+        /// The failed action.
+        what: String,
+    },
+    /// Before Linux 6.10 a breakpoint with a limit of hits stops after any hit, whatever its program returns.
+    #[error("breakpoints on all CPUs need Linux 6.10")]
+    NoHitLimit,
     /// The kernel does not describe its types.
     #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF programs cannot be loaded")]
     NoBtf,
@@ -131,6 +140,9 @@ impl Error {
             | Self::BpfDenied
             | Self::BreakpointDenied
             | Self::CounterDenied { .. } => Some(format!("run as root, or `{SETCAP}`")),
+            Self::BpfRejected { .. } => {
+                Some("use Linux 6.1 or later; if you do, please report it, with what `tiptoe bug` writes".into())
+            }
             Self::NoBtf => Some("use a kernel that is built with CONFIG_DEBUG_INFO_BTF".into()),
             Self::NoTracefs { mounted: true } => Some("run as root".into()),
             Self::NoTracefs { mounted: false } => {
@@ -163,9 +175,11 @@ impl Error {
     /// Returns whether a right or kernel feature is missing, so other means may work.
     pub fn is_denied(&self) -> bool {
         match self {
-            Self::BpfDenied | Self::NoBtf | Self::PermissionDenied | Self::CounterDenied { .. } => {
-                true
-            }
+            Self::BpfDenied
+            | Self::BpfRejected { .. }
+            | Self::NoBtf
+            | Self::PermissionDenied
+            | Self::CounterDenied { .. } => true,
             Self::NoTracepoint { name } => {
                 name.starts_with("cgroup:") || name.starts_with("sched:sched_")
             }

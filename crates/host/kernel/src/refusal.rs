@@ -3,17 +3,28 @@
 use std::error::Error as StdError;
 use std::io;
 
+use aya::programs::ProgramError;
+
 use crate::Error;
 
 pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.raw_os_error() {
+        _ if is_verifiers(error) => Error::BpfRejected { what: what.into() },
         _ if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() => Error::NoBtf,
         Some(code) if is_permission(code) => Error::BpfDenied,
         _ => Error::Io {
             what: format!("cannot {what}"),
             source,
         },
+    }
+}
+
+/// Returns whether the verifier looked at the program, for which this user has the rights, and rejected it.
+fn is_verifiers(error: &(dyn StdError + 'static)) -> bool {
+    match error.downcast_ref() {
+        Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),
+        _ => false,
     }
 }
 

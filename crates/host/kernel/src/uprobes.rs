@@ -119,7 +119,11 @@ impl UprobeSet {
             // The kernel finds a process by its main thread, whose memory must exist.
             Ok(counters) if !process.outlived_main_thread() => {
                 let (means, refused) = ProcessProbes::open(counters, process, probes)?;
-                Ok(Self::new(Means::Process(means), probes, refused))
+                // Linux 6.1 loads the program, and refuses each probe.
+                match refused.len() < probes.len() {
+                    true => Ok(Self::new(Means::Process(means), probes, refused)),
+                    false => Self::open_threads(&process.threads()?, probes),
+                }
             }
             _ => Self::open_threads(&process.threads()?, probes),
         }

@@ -15,13 +15,14 @@
 //!    each. [`Watchpoints::refresh`] begins the next window. Other processes' hits at the same addresses have their
 //!    own allowance ([`Watchpoints::move_to_threads`]).
 //!
-//! Linux 5.15 or later.
+//! Linux 6.1 or later; on all CPUs, 6.10.
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapError, PerCpuArray};
 pub use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
 use tiptoe_sys::host::Process;
+use tiptoe_sys::host::capabilities::is_linux;
 use tiptoe_sys::host::perf::{self, Breakpoint};
 
 use crate::Error;
@@ -132,6 +133,7 @@ fn prepare(
     // Before all slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
+        Form::Wide if !is_linux(6, 10) => return Err(Error::NoHitLimit),
         Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };

@@ -13,13 +13,19 @@ pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
 
 /// The registers of the first two integer arguments.
 const REGISTERS: [&str; 2] = ["rdi", "rsi"];
+/// Terminals with fewer columns have no room for a call of a program with a short name, as files have it.
+const WIDE: usize = 100;
 
 /// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, at most
-/// two arguments, or their registers by name.
+/// two arguments, or their registers by name. On a narrow terminal an event of the program that the thread is named after
+/// has no program's name.
 pub fn call(call: &Call, options: &Options) -> String {
-    let at = since_start(call.at_ns);
-    let who = format!("{}/{}", printable(call.comm), call.tid);
-    let event = joined(&event_name(call.event));
+    let name = event_name(call.event);
+    let comm = printable(call.comm);
+    let own = name
+        .strip_prefix(&*comm)
+        .and_then(|rest| rest.strip_prefix(':'));
+    let event = joined(own.filter(|_| is_narrow(options)).unwrap_or(&name));
     let arguments = [call.arg0, call.arg1].into_iter().zip(REGISTERS);
     let arguments = arguments.filter_map(|(value, register)| {
         let value = argument(value?);
@@ -29,12 +35,25 @@ pub fn call(call: &Call, options: &Options) -> String {
         })
     });
     let arguments: Vec<String> = arguments.collect();
-    let who = left(&who, 23);
     let lines = options.wrapped(
-        &format!("{at}  {who}  "),
+        &moment(call.at_ns, call.comm, call.tid, options),
         format!("{event}  {}", arguments.join(" ")).trim_end(),
     );
     printable_lines(&lines.join("\n"))
+}
+
+/// Returns the beginning of a line that is printed while the trace runs: seconds since the start, and the thread.
+pub(crate) fn moment(at_ns: u64, comm: &str, tid: u32, options: &Options) -> String {
+    let at = since_start(at_ns);
+    let who = format!("{}/{tid}", printable(comm));
+    match is_narrow(options) {
+        true => format!("{:>13}  {}  ", at.trim_start(), left(&who, 18)),
+        false => format!("{at}  {}  ", left(&who, 23)),
+    }
+}
+
+fn is_narrow(options: &Options) -> bool {
+    options.width.is_some_and(|width| width < WIDE)
 }
 
 /// Formats a small number as decimal; a larger one, which may be an address, as hexadecimal.
@@ -87,6 +106,47 @@ fn sentence(session: &Session, number: fn(&Records) -> u64, what: &str) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On 80 columns the arguments of each call were on a line of their own.
+    #[test]
+    fn calls_of_a_server_fit_80_columns() {
+        let one = Call {
+            at_ns: 24_445_313,
+            tid: 20056,
+            comm: "redis-server",
+            event: "uprobe:redis-server:dictFind",
+            arg0: 0x7f7f_0cac_dcc0,
+            arg1: 0x7f7f_0cbf_d4c3,
+        };
+        let of_library = Call {
+            event: "uprobe:libc.so.6:malloc",
+            arg0: 24,
+            ..one
+        };
+        for (width, one, expected) in [
+            (
+                80,
+                &one,
+                "  0.024445313  redis-server/20056  dictFind  0x7f7f0cacdcc0 0x7f7f0cbfd4c3",
+            ),
+            (
+                80,
+                &of_library,
+                "  0.024445313  redis-server/20056  libc.so.6:malloc  24 0x7f7f0cbfd4c3",
+            ),
+            (
+                100,
+                &one,
+                "     0.024445313  redis-server/20056       redis-server:dictFind  0x7f7f0cacdcc0 0x7f7f0cbfd4c3",
+            ),
+        ] {
+            let options = Options {
+                width: Some(width),
+                ..Options::default()
+            };
+            assert_eq!(call(one, &options), expected);
+        }
+    }
 
     #[test]
     fn a_call_is_one_line_although_its_comm_has_a_line_end() {

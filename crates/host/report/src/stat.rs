@@ -107,6 +107,21 @@ pub fn counts(counts: &Counts, options: &Options) -> String {
     printable_lines(&lines)
 }
 
+/// Returns what was counted so far, without the cgroups and what does not count: `18,383 cs`, an event each.
+pub fn counts_so_far(counts: &[Count]) -> Vec<String> {
+    let counts = counts.iter();
+    let whole = counts.filter(|it| it.cgroup.is_none() && it.state == CountState::Counted);
+    let text = |count: &Count| {
+        let (value, unit) = shown(count, |value| grouped(value.round() as u64), hundredths);
+        let event = printable(&count.event);
+        match unit {
+            "" => format!("{value} {event}"),
+            unit => format!("{value} {} {event}", printable(unit)),
+        }
+    };
+    whole.map(text).collect()
+}
+
 /// The widths of the columns of a table.
 struct Layout<'a> {
     name: usize,

@@ -44,10 +44,12 @@ pub struct RunStatus<'a> {
     pub hits: Option<(u64, &'static str)>,
     /// What they cost so far.
     pub cost: Option<&'a Cost>,
+    /// What `stat` has counted so far, by [`counts_so_far`](crate::counts_so_far).
+    pub counts: &'a [String],
 }
 
-/// Returns the line, in at most `width` columns. If it is longer, the target's name is shortened, and then the line's
-/// end is cut.
+/// Returns the line, in at most `width` columns. If it is longer, counts but the first are left out, the target's name
+/// is shortened, and then the line's end is cut.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {
@@ -62,14 +64,23 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
             });
             ("attaching to ", functions.unwrap_or_default() + "; " + END)
         }
-        RunState::Counting { elapsed, left } => ("", counting(status, elapsed, left)),
+        RunState::Counting { elapsed, left } => {
+            let room = width.saturating_sub(columns(&whom));
+            ("", counting(status, elapsed, left, room))
+        }
     };
     let room = width.saturating_sub(columns(before) + columns(&after));
     let whom = shortened(&whom, room.max(LEAST_NAME));
     cut(&format!("{before}{whom}{after}"), width)
 }
 
-fn counting(status: &RunStatus<'_>, elapsed: Duration, left: Option<Duration>) -> String {
+/// Returns what follows the target's name: with the first count, and with others while all fit `room` columns.
+fn counting(
+    status: &RunStatus<'_>,
+    elapsed: Duration,
+    left: Option<Duration>,
+    room: usize,
+) -> String {
     let time = match left {
         Some(left) => format!(": {} left", clock(rounded_up(left))),
         None => format!(": {}", clock(elapsed)),
@@ -86,7 +97,16 @@ fn counting(status: &RunStatus<'_>, elapsed: Duration, left: Option<Duration>) -
         format!(", cost {mark}{}%", percent(cost.fraction))
     });
     let [hits, cost] = [hits, cost].map(Option::unwrap_or_default);
-    format!("{time}{hits}{cost}; {END}")
+    let end = format!("{hits}{cost}; {END}");
+    let mut text = time;
+    for (at, count) in status.counts.iter().enumerate() {
+        let more = format!(", {count}");
+        if at > 0 && columns(&text) + columns(&more) + columns(&end) > room {
+            break;
+        }
+        text += &more;
+    }
+    text + &end
 }
 
 /// Returns a time that reaches 0 only when nothing is left.
@@ -120,6 +140,7 @@ mod tests {
             },
             hits: Some((1_234_567, "hit")),
             cost: Some(cost),
+            counts: &[],
         }
     }
 
@@ -184,6 +205,39 @@ mod tests {
             status_line(&counting_status(long, &cost), 79),
             "a-program-wi…id 4194303): 12 s left, 1,234,567 hits, cost ~100.00%; Ctrl-C ends"
         );
+    }
+
+    /// `stat` showed the time alone.
+    #[test]
+    fn counts_are_shown_while_they_fit() {
+        let counts = ["1,305.20 msec task-clock", "18,383 cs", "890 page-faults"];
+        let counts = counts.map(str::to_owned);
+        let status = RunStatus {
+            whom: "redis-server (pid 31337)",
+            state: RunState::Counting {
+                elapsed: 3 * S,
+                left: None,
+            },
+            hits: None,
+            cost: None,
+            counts: &counts,
+        };
+        for (width, expected) in [
+            (
+                99,
+                "redis-server (pid 31337): 3 s, 1,305.20 msec task-clock, 18,383 cs, 890 page-faults; Ctrl-C ends",
+            ),
+            (
+                80,
+                "redis-server (pid 31337): 3 s, 1,305.20 msec task-clock, 18,383 cs; Ctrl-C ends",
+            ),
+            (
+                60,
+                "redis-se… 31337): 3 s, 1,305.20 msec task-clock; Ctrl-C ends",
+            ),
+        ] {
+            assert_eq!(status_line(&status, width), expected, "{width}");
+        }
     }
 
     #[test]

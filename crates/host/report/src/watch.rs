@@ -2,9 +2,10 @@
 
 use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
 
-use crate::columns::{joined, left, whole};
+use crate::calls::moment;
+use crate::columns::{joined, whole};
 use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
-use crate::number::{counted, grouped, plural, since_start, time};
+use crate::number::{counted, grouped, plural, time};
 use crate::{Options, printable, printable_json, printable_lines};
 
 /// The number of callers that are shown for a stack.
@@ -22,8 +23,7 @@ pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
 /// Returns one access as a line, or as several on a narrow terminal: seconds since the start, the thread, the variable,
 /// its values, the instruction.
 pub fn access(access: &Access, options: &Options) -> String {
-    let at = since_start(access.at_ns);
-    let who = left(&format!("{}/{}", printable(access.comm), access.tid), 23);
+    let moment = moment(access.at_ns, access.comm, access.tid, options);
     let variable = whole(access.variable);
     let [old, new, place] = [&*access.old, &*access.new, access.at].map(whole);
     let call = if access.in_kernel {
@@ -33,7 +33,7 @@ pub fn access(access: &Access, options: &Options) -> String {
     };
     let racy = if access.racy { "; racy" } else { "" };
     let text = format!("{variable}  {old}\u{a0}->\u{a0}{new}  {call}{place}{racy}");
-    printable_lines(&options.wrapped(&format!("{at}  {who}  "), &text).join("\n"))
+    printable_lines(&options.wrapped(&moment, &text).join("\n"))
 }
 
 /// Returns a block for each variable: its summary and the table of its accesses.

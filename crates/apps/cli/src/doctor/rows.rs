@@ -53,6 +53,9 @@ pub struct CheckRow {
     pub fix: Option<Fix>,
 }
 
+/// The kernel's answers to attributes that it does not know.
+const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
+
 /// Below this limit, one descriptor for each thread and variable soon uses up all.
 const FEW_FILES: u64 = 4096;
 
@@ -320,6 +323,9 @@ fn breakpoints(can: &Capabilities, grant: Grant) -> CheckRow {
     let name = "hardware breakpoints";
     match can.breakpoints {
         Ok(()) => CheckRow::ok(name, "debug registers can be armed"),
+        Err(e) if UNKNOWN_ATTRIBUTE.contains(&e.errno) => CheckRow::ok(name, e.to_string())
+            .no(Instrument::Watch, "no watchpoints")
+            .fix("Linux 5.13 or later"),
         Err(e) => CheckRow::ok(name, e.to_string())
             .no(Instrument::Watch, "no watchpoints")
             .fix(grant.or(e, "end the debugger that holds all debug registers")),

@@ -20,7 +20,7 @@ mod caps;
 mod tries;
 
 pub use caps::{Cap, CapSet, SETCAP, SETCAP_GRANTS};
-pub use tries::{in_first_pid_namespace, pid_namespace};
+pub use tries::{in_first_pid_namespace, is_linux, pid_namespace};
 
 /// The result of a trial.
 pub type Check = Result<(), Refusal>;

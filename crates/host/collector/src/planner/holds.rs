@@ -78,7 +78,8 @@ impl Draft<'_> {
                     Ok(planned) => locks.sites.push(planned),
                     Err(why) => {
                         let place = format!("futex:{}:{}", module.name, function.display_name());
-                        let what = format!("holds that it begins or ends are not timed: {why}");
+                        let what =
+                            format!("holds that these calls begin or end are not timed: {why}");
                         locks.in_part.push((place, what));
                     }
                 }

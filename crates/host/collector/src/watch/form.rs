@@ -28,7 +28,9 @@ impl From<KernelError> for BreakpointRefusal {
         BreakpointRefusal {
             is_denied: matches!(
                 error,
-                KernelError::BpfDenied | KernelError::BreakpointDenied
+                KernelError::BpfDenied
+                    | KernelError::BpfRejected { .. }
+                    | KernelError::BreakpointDenied
             ),
             error: holders::explain(error),
         }
@@ -80,6 +82,7 @@ pub(super) fn open(
             } else {
                 match in_form(Form::Wide) {
                     Ok(set) => return Ok((set, Form::Wide, None)),
+                    Err(error @ KernelError::NoHitLimit) => Some(error.to_string()),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
                         Some(error.to_string())
                     }

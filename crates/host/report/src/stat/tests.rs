@@ -190,3 +190,21 @@ fn the_cost_lists_its_parts() {
     let parts = "2 readings x 20100 ns of all tasks and 30 changes x 310 ns of tasks that began, ended or moved, timed";
     assert!(line.contains(parts), "{line}");
 }
+
+#[test]
+fn counts_so_far_are_those_of_the_whole_that_count() {
+    let mut counts = stat().counts;
+    counts.truncate(2);
+    counts.push(Count {
+        cgroup: Some("web".into()),
+        ..count("cs", 3.0, "")
+    });
+    counts.push(Count {
+        state: CountState::NotCounted,
+        ..count("cycles", 0.0, "")
+    });
+    assert_eq!(
+        counts_so_far(&counts),
+        ["1,000.00 msec task-clock", "1,234,567 page-faults"]
+    );
+}

@@ -44,6 +44,21 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
+/// Returns whether this kernel is of this version of Linux or a later one; also if it does not say its version.
+pub fn is_linux(major: u32, minor: u32) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    is_release(&release, (major, minor))
+}
+
+fn is_release(release: &str, least: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse().ok();
+    match (number(), number()) {
+        (Some(major), Some(minor)) => (major, minor) >= least,
+        _ => true,
+    }
+}
+
 pub(super) fn bpf() -> [(BpfKind, Check); 4] {
     BPF_TYPES.map(|(kind, number)| {
         let tried = bpf::try_load(number);
@@ -99,7 +114,8 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, On::Thread(0)))
 }
 
-/// Tries a breakpoint on writes to a word that is never written.
+/// Tries a breakpoint on writes to a word that is never written. It would raise a signal, which needs Linux 5.13, and
+/// watching needs a kernel that is no older.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
@@ -108,6 +124,8 @@ pub(super) fn breakpoints() -> Check {
     attr.__bindgen_anon_4.bp_len = size_of_val(&WORD) as u64;
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
+    attr.set_remove_on_exec(1);
+    attr.set_sigtrap(1);
     perf(PerfEvent::open(attr, On::Thread(0)))
 }
 
@@ -189,4 +207,23 @@ fn memfd(flags: u32) -> Check {
     // SAFETY: a new descriptor has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_release;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (release, is_it) in [
+            ("6.10.0-1-amd64", true),
+            ("6.9.12\n", false),
+            ("6.1.0-50-cloud-amd64", false),
+            ("7.0-rc1", true),
+            ("5.15.0", false),
+            ("", true),
+        ] {
+            assert_eq!(is_release(release, (6, 10)), is_it, "{release}");
+        }
+    }
 }

@@ -1,0 +1,139 @@
+//! A new machine with nothing but the Debian package: install, doctor, README's three commands as
+//! printed, removal, and nothing is left.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tiptoe_tests::debian::machine;
+use tiptoe_tests::{root, target};
+
+use crate::install::{folder, released, said};
+
+/// What the three commands trace, and what loads it.
+const PACKAGES: [&str; 3] = ["redis-server", "redis-tools", "memcached"];
+
+/// Starts a machine from its files, whose changes go to a folder of their own, with its own
+/// processes and mounts.
+const ENTER: &str = r#"set -e
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
+cd "$2/root"
+mount -t proc proc proc
+mount --rbind /sys sys
+mount --rbind /dev dev
+exec chroot . bash /root/session.sh"#;
+
+/// The session of a new user, who is root here, so that README's `sudo` is left out.
+const BEGIN: &str = r#"set -e
+unset XDG_CACHE_HOME
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive
+cd /root
+step() { echo "== $EPOCHREALTIME $1"; }
+redis-server --port 0 --unixsocket /tmp/redis --save '' >/dev/null &
+memcached -u root -s /tmp/memcached &
+until [ -S /tmp/redis ] && [ -S /tmp/memcached ]; do sleep 0.05; done
+redis-benchmark -s /tmp/redis -l -q -t get,set >/dev/null 2>&1 &
+step install
+apt install -y ./tiptoe_*.deb 2>&1
+step doctor
+tiptoe doctor
+"#;
+
+/// The end: what the page about installing says of removal.
+const END: &str = "step remove
+apt purge -y tiptoe 2>&1
+rm -r /var/cache/tiptoe
+step end
+kill %1 %2 %3
+";
+
+/// What apt, dpkg and the servers keep for themselves.
+const OTHERS: [&str; 8] = [
+    "root",
+    "tmp",
+    "run",
+    "var/log",
+    "var/lib/apt",
+    "var/lib/dpkg",
+    "var/cache/apt",
+    "var/cache/debconf",
+];
+
+/// Returns README's commands with the processes of this machine.
+fn three_commands() -> Vec<String> {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README");
+    let typed = readme.lines().filter_map(|line| line.strip_prefix("$ "));
+    let replaced = typed.map(|line| {
+        line.replace("-p 9410", "-p $(pidof redis-server)")
+            .replace("-p 31618", "-p $(pidof memcached)")
+    });
+    let commands: Vec<String> = replaced.collect();
+    assert_eq!(commands.len(), 3, "{commands:#?}");
+    let has_pid = |line: &&String| line.contains("$(pidof");
+    assert_eq!(commands.iter().filter(has_pid).count(), 2, "{commands:#?}");
+    commands
+}
+
+/// Returns what was added to or changed in a folder, by the files of its overlay.
+fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(upper.join(below)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let path = below.join(entry.file_name());
+        let kind = entry.file_type().expect("its type");
+        if OTHERS.iter().any(|other| path == Path::new(other)) {
+            continue;
+        }
+        // A character device says that a file was removed.
+        if !kind.is_dir() || kind.is_char_device() || !lower.join(&path).exists() {
+            all.push(path.clone());
+        }
+        if kind.is_dir() {
+            all.extend(changed(upper, lower, &path));
+        }
+    }
+    all
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes, and installs a machine"]
+fn a_new_machine_has_its_answers_and_keeps_nothing() {
+    let lower = machine("bookworm", &PACKAGES).expect("its packages can be reached");
+    let place = folder("new");
+    for name in ["changed/root", "work", "root"] {
+        fs::create_dir_all(place.join(name)).expect("our own folder");
+    }
+    let home = place.join("changed/root");
+    let package = released(".deb");
+    fs::copy(&package, home.join(package.file_name().expect("a name"))).expect("a copy");
+    fs::copy(target("watched"), home.join("watched")).expect("a copy");
+    let mut script = BEGIN.to_owned();
+    for command in three_commands() {
+        writeln!(
+            script,
+            "step '{}'\n{command} 2>&1",
+            command.replace('\'', "")
+        )
+        .expect("a string");
+    }
+    fs::write(home.join("session.sh"), script + END).expect("our own folder");
+    let mut session = Command::new("unshare");
+    session.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c"]);
+    session.args([ENTER, "sh"]).arg(&lower).arg(&place);
+    let screen = said(&mut session);
+    println!("{screen}");
+    for part in [
+        "\nyou can: probe watch lock stat",
+        "dictFind\n",
+        "memcached (pid ",
+        "watched:scribble+",
+        "value 1 -> 57005\n",
+    ] {
+        assert!(screen.contains(part), "no `{part}` in {screen}");
+    }
+    assert_eq!(screen.matches("cost of tracing: ").count(), 3, "{screen}");
+    let left = changed(&place.join("changed"), &lower, Path::new(""));
+    assert_eq!(left, Vec::<PathBuf>::new(), "{screen}");
+}

@@ -17,7 +17,7 @@ const REPLACED: &[(&str, &str)] = &[
     // Servers of the pages' authors.
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
-    ("-p 31618", "-p REDIS"),
+    ("-p 1278", "-p REDIS"),
     ("-p 31779", "-p REDIS"),
     ("server.stat_numcommands -p REDIS", "head -p WATCHED"),
     // Programs of the tests, and shorter runs.

@@ -36,6 +36,7 @@ mod klock;
 mod limits;
 mod linked_locks;
 mod loaded;
+mod lock_holders;
 mod lock_kinds;
 mod locked;
 mod locks;

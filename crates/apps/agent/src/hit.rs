@@ -93,7 +93,7 @@ pub fn settle(
         data.enter(slab, tid, comm);
         data.set_credit(slab, shared.credit());
         calls::enter_session();
-        locks::forget(shared, data, slab);
+        locks::hand_over(shared, data, slab, tid);
         scopes::forget(shared, data, slab);
     }
     shared

@@ -12,11 +12,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::gaps::Gaps;
 use tiptoe_futex::holds::LockOperation;
+use tiptoe_futex::owner::{Found, OwnedLock};
 use tiptoe_futex::paths::Paths;
-use tiptoe_futex::rwlock;
 use tiptoe_futex::walk::Frames;
 use tiptoe_stack::{Frame, Rule};
-use tiptoe_wire::futex::{AFTER, RULE, RWLOCK, UNSEEN, UNTIMED, WIDTH, activity, head, segment};
+use tiptoe_wire::futex::frames::{OWNER_SHIFT, owner};
+use tiptoe_wire::futex::{
+    AFTER, HOLD, MUTEX, RULE, RWLOCK, UNSEEN, UNTIMED, WIDTH, activity, head, segment,
+};
 use tiptoe_wire::{Data, Words};
 
 use crate::asm::tiptoe_first_slab;
@@ -164,7 +167,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     };
     let place = rule.cfa(&frame).unwrap_or(frame.sp);
     if registers.has(AFTER) {
-        return thread.ends(place, registers.rax as i64, clockwork::ticks, clockwork::ns);
+        let result = registers.rax as i64;
+        return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
     // SAFETY: these are words of the runtime's own frames and their caller, above the stack
     // pointer. They are at the places that the functions' unwind rules name, and not farther than a
@@ -192,26 +196,35 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         at: registers.back,
         timed: !registers.has(UNTIMED),
     };
-    let readers = || match registers.has(RWLOCK) || frames.is_of_rwlocks(caller.via) {
-        true => readers(registers),
-        false => 0,
+    let find = || holder(registers, caller.via >> OWNER_SHIFT);
+    thread.begins(&call, find, clockwork::ticks);
+}
+
+/// Returns who holds the lock that a futex call is about. `function` is what is known of the last function in libc.
+#[inline(always)]
+fn holder(registers: &FutexRegisters, function: u64) -> Found {
+    let function = match function {
+        // The call's own function is the last one.
+        0 if registers.has(RWLOCK) => owner::RWLOCK,
+        0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
+        known => known,
     };
-    thread.begins(&call, readers, clockwork::ticks);
+    let (futex, value) = (registers.rdi, registers.rdx as u32);
+    let lock = OwnedLock::of(function, futex, registers.rsi as u32, value);
+    lock.map_or(0, |lock| lock.find(futex, read_lock))
 }
 
-/// Returns the number of readers of the rwlock that a futex call is about.
-#[cold]
-fn readers(registers: &FutexRegisters) -> u32 {
-    let first = rwlock::beginning_of_wait(registers.rdi, registers.rdx as u32);
-    // SAFETY: this is the rwlock's first word, which the function that makes the call has just
-    // used.
-    let word = unsafe { (first as *const u32).read_volatile() };
-    rwlock::readers(word)
+/// Reads four bytes of a lock.
+#[inline(always)]
+fn read_lock(at: u64) -> u32 {
+    // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and uses again after the call:
+    // the function's name says which, and their layouts are fixed.
+    unsafe { (at as *const u32).read_volatile() }
 }
 
-/// Counts the waits of the slab's last thread as left, and forgets them, because that thread has ended and another one
-/// takes the slab.
-pub fn forget(state: &Shared, data: &Data, slab: u32) {
+/// Counts the waits of the slab's last thread as left, and forgets them, because that thread has ended and the thread
+/// `tid` takes the slab.
+pub fn hand_over(state: &Shared, data: &Data, slab: u32, tid: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, WIDTH)) else {
         return;
@@ -220,6 +233,7 @@ pub fn forget(state: &Shared, data: &Data, slab: u32) {
     for index in 0..activity::DEPTH {
         words.store((head::SPS + index) as usize, 0);
     }
+    words.store(head::THREAD as usize, tid.into());
     words.store(head::EPISODE as usize, 0);
     words.store(head::HELD as usize, 0);
     Gaps::new(words).forget();

@@ -40,10 +40,13 @@ a lock, and where it wakes waiters. A free lock runs the same code as before.
 Rows: the time asleep (total, median, p99, longest; heat: from short to long, a fuller block \
 for more waits; --histograms draws it), how many calls were contended, how many waits slept, \
 and how many returned at once because the lock had changed hands; the lock, by its variable or \
-address; the call site that waited most. Below each row: the code that woke the waiters, by \
-its share of the waiting time. That is the last holder, which may not have held the lock for \
-most of the wait (--hold times holds). Waits for what no thread holds (conditions, semaphores, \
-joins) have a table of their own. --by callsite, thread or type groups the rows otherwise.
+address; the call site that waited most. Below each row: `held by`, the code that held the \
+lock while others waited, by its share of that time; for mutexes and rwlocks of libc, which \
+record the thread that holds them. A holder is named by the call site that released the lock, \
+by its thread if that was not seen, or as readers. Elsewhere `woken by`: the code that woke the \
+waiters, which may not have held the lock for most of the wait. Waits for what no thread holds \
+(conditions, semaphores, joins) have a table of their own. --by callsite, thread or type \
+groups the rows otherwise.
 Covered: mutexes of all kinds, rwlocks, conditions, semaphores, barriers, once, join, the \
 locks of stdio and malloc; through syscall() those of Rust, parking_lot and C++ atomics. A \
 call site is the first caller outside the runtime: libc, the loader, libstdc++ or libc++, \

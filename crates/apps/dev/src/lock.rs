@@ -6,7 +6,7 @@
 //!
 //! An uncontended pair runs the same bytes in all cases. The additional cost of a wait and a wake is measured with a
 //! wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do little else: four
-//! threads with sections of 150 ns, and two that sleep in turns, by semaphores or by a condition. `floor` is the
+//! threads with sections of 150 ns, and two that sleep in turns, by semaphores, a condition and a mutex. `floor` is the
 //! least that hooks of waits and wakes must take: jumps, calls, saved registers, and for a wait one reading of the
 //! clock.
 //!
@@ -41,7 +41,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 const PROGRAMS: usize = 3;
 
 /// The sites: the row's name, the question to the program, the unit.
-const SITES: [(&str, &str, &str); 9] = [
+const SITES: [(&str, &str, &str); 10] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
     ("rwlock_read", "pair read", "ns"),
@@ -51,6 +51,7 @@ const SITES: [(&str, &str, &str); 9] = [
     ("convoy", "convoy 4", "ns"),
     ("pingpong_sem", "pingpong sem", "ns"),
     ("pingpong_cond", "pingpong cond", "ns"),
+    ("pingpong_mutex", "pingpong mutex", "ns"),
 ];
 
 /// The cases of a round: their name, and how the program is watched.
@@ -67,7 +68,14 @@ const HELD: [&str; 2] = ["mutex", "other_mutex"];
 /// The case that times only as many waits as a budget of 1 % allows. It is for questions that do little but wait,
 /// after a warm-up, because the rates must be known first.
 const BUDGET: &str = "budget";
-const WAITING: [&str; 5] = ["wait", "wake", "convoy", "pingpong_sem", "pingpong_cond"];
+const WAITING: [&str; 6] = [
+    "wait",
+    "wake",
+    "convoy",
+    "pingpong_sem",
+    "pingpong_cond",
+    "pingpong_mutex",
+];
 const WARM: &str = "wait 300";
 /// The sites with a floor, and the questions for it.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];

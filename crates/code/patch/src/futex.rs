@@ -24,7 +24,7 @@
 //! most often after a plain call.
 
 use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
-use tiptoe_wire::futex::{AFTER, HOLD, RULE, RWLOCK, UNTIMED};
+use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
@@ -61,6 +61,12 @@ impl Notice {
     #[must_use]
     pub fn of_rwlock(self) -> Notice {
         Notice::of(self.known | RWLOCK)
+    }
+
+    /// Returns the same notice for a function of a mutex.
+    #[must_use]
+    pub fn of_mutex(self) -> Notice {
+        Notice::of(self.known | MUTEX)
     }
 
     /// Returns the notice after a call; `rule` as before it.

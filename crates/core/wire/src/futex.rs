@@ -8,6 +8,7 @@
 //! | the [`board`] | the last wake at each address |
 //! | [`frames`] | how to leave the functions of the runtime's libraries |
 //! | [`segment`] | where the slabs of this session are |
+//! | [`history`] | which threads took locks for which others slept |
 //! | [`RELEASED`] | when the lock of `--hold` was last released |
 //! | [`UNSEEN`] | calls of threads without a slab |
 //!
@@ -16,7 +17,7 @@
 
 /// Entries per thread: one page each, touched on first use. Few in models, where each word is
 /// costly.
-pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 255 };
+pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
 /// Words of an entry. The first block of this size is the [`head`].
 pub const ENTRY_WORDS: u32 = 512;
 /// The number of words in all.
@@ -72,13 +73,17 @@ pub mod hold {
     pub const FREES: i32 = 6 << 26;
 }
 
+/// For the hook, in place of one of [`hold`]: in a function of a mutex.
+pub const MUTEX: i32 = HOLD;
+
 /// The first words of a thread.
 pub mod head {
     /// The number among [`WAITS`] of the next timed wait, drawn from [`GAP`]. Waits before it are
     /// skipped, which means only counted.
     pub const NEXT: u32 = 0;
-    /// Calls without room among the entries.
-    pub const FULL: u32 = 1;
+    /// In the low half the thread's id. In the high half a quarter of the low half of the address of the lock that the
+    /// thread took after a sleep and has not released, or 0: a wake reads both in one load.
+    pub const THREAD: u32 = 1;
     /// All calls that may wait.
     pub const WAITS: u32 = 2;
     /// All calls that wake.
@@ -97,6 +102,8 @@ pub mod head {
     pub const STANDS_FOR: u32 = 13;
     /// The state of the generator of gaps.
     pub const SEED: u32 = 14;
+    /// Calls without room among the entries.
+    pub const FULL: u32 = 15;
     /// The stack positions of [`super::activity::DEPTH`] activities; 0 for a free slot.
     pub const SPS: u32 = 16;
     /// The other words of each.
@@ -150,7 +157,7 @@ pub mod path {
     /// The user's, last return address; 0 while the path is incomplete, if it is too long, or if
     /// not ruled by the stack pointer alone.
     pub const USER: u32 = 1;
-    /// The last return address in libc, or 0.
+    /// The last return address in libc, or 0; from bit [`super::frames::OWNER_SHIFT`] on its [`super::frames::owner`].
     pub const VIA: u32 = 2;
     /// Distances of the other frames from the first, in words, [`DISTANCE_BITS`] each; 0 after the
     /// last.
@@ -216,6 +223,25 @@ pub mod entry {
     pub const NAME: u32 = 416;
     /// Most words of the name.
     pub const NAME_WORDS: u32 = 12;
+    /// [`HOLDER_COUNT`] holders of the lock during these waits: a [`super::holder`], the number of waits, their
+    /// nanoseconds.
+    pub const HOLDERS: u32 = 430;
+    /// The number of holders.
+    pub const HOLDER_COUNT: u32 = 26;
+    /// Words of each.
+    pub const HOLDER_WORDS: u32 = 3;
+}
+
+/// Who held a lock while another thread waited for it. A number below all of these is the call site that released it.
+pub mod holder {
+    /// A thread, whose id is in the low half; its call site is unknown.
+    pub const THREAD: u64 = 1 << 63;
+    /// Threads that read.
+    pub const READERS: u64 = 1 << 62;
+    /// No thread: the lock was free, and the waiter was waking up.
+    pub const NOBODY: u64 = 1 << 61;
+    /// Unknown.
+    pub const UNKNOWN: u64 = 1 << 60;
 }
 
 /// Position of the operation in [`entry::VIA`], in seven bits.
@@ -239,6 +265,38 @@ pub mod board {
     pub const SUM: u32 = 3;
 }
 
+/// In slab 0: rings of hand-overs, by a hash of the lock's address. A thread that slept for a lock records who has it
+/// when it wakes up, and when it releases it. So a thread that sleeps on can look up who held the lock meanwhile.
+pub mod history {
+    /// Log2 of the rings.
+    pub const BITS: u32 = if cfg!(tiptoe_loom) { 0 } else { 4 };
+    /// Hand-overs in a ring, of all its locks.
+    pub const COUNT: u32 = if cfg!(tiptoe_loom) { 2 } else { 256 };
+    /// Words of a hand-over.
+    pub const WORDS: u32 = 4;
+    /// When, in ticks.
+    pub const AT: u32 = 0;
+    /// [`HOLDER`] bits for the thread that has the lock from then on, or [`READERS`], [`NOBODY`], or 0 if unknown;
+    /// after them the thread that released it; and [`OWN`].
+    pub const WHO: u32 = 1;
+    /// The call site that released it.
+    pub const SITE: u32 = 2;
+    /// The checksum of these, the lock's address and the hand-over's number.
+    pub const SUM: u32 = 3;
+    /// Bits of a thread in [`WHO`].
+    pub const HOLDER: u32 = 24;
+    /// Threads that read.
+    pub const READERS: u32 = 1 << 22;
+    /// No thread.
+    pub const NOBODY: u32 = 1 << 23;
+    /// The thread that recorded this took the lock itself.
+    pub const OWN: u64 = 1 << 48;
+    /// Words of a ring: the number of its hand-overs so far, alone in its cache line, and the hand-overs.
+    pub const RING_WORDS: u32 = 8 + COUNT * WORDS;
+    /// The first ring.
+    pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
+}
+
 /// How to leave the functions of the runtime's libraries. In slab 0, not in the plan, because a
 /// hook may read it after the session, and slabs stay mapped.
 pub mod frames {
@@ -246,19 +304,35 @@ pub mod frames {
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
     /// The end of their code.
     pub const END: u32 = BEGIN + 1;
-    /// The first address of libc's rwlock functions.
-    pub const RWLOCKS: u32 = END + 1;
-    /// The end of libc's rwlock functions.
-    pub const RWLOCKS_END: u32 = RWLOCKS + 1;
     /// The number of libraries.
-    pub const COUNT: u32 = RWLOCKS_END + 1;
+    pub const COUNT: u32 = END + 1;
     /// [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// Most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
+    /// libc's functions that wait for a lock which records its holder, [`OWNER_COUNT`] at most: the first address, then
+    /// the end with an [`owner`] from bit [`OWNER_SHIFT`] on, or 0.
+    pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
+    /// Most of these functions.
+    pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
+    /// Words of each.
+    pub const OWNER_WORDS: u32 = 2;
+    /// Position of an [`owner`] above an address.
+    pub const OWNER_SHIFT: u32 = 56;
+
+    /// For what a function waits.
+    pub mod owner {
+        /// A mutex, whose address is the futex's.
+        pub const MUTEX: u64 = 1;
+        /// A condition, and then for its mutex.
+        pub const CONDITION: u64 = 2;
+        /// A rwlock.
+        pub const RWLOCK: u64 = 3;
+    }
+
     /// Results of earlier searches, by a hash: return addresses, each with the rule, [`KNOWN_LIBC`]
     /// or [`KNOWN_MIXED`], and [`KNOWN_TAKEN`].
-    pub const KNOWN: u32 = FIRST + LIBRARIES * library::WORDS;
+    pub const KNOWN: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Log2 of the hashes.
     pub const KNOWN_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
     /// How many slots are probed, from the hash on.
@@ -272,7 +346,7 @@ pub mod frames {
     /// From here on: rows as `tiptoe_stack::find` reads them, by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
     /// Most rows.
-    pub const MOST_ROWS: u32 = super::RELEASED - ROWS;
+    pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
     /// A library.
     pub mod library {
@@ -300,7 +374,8 @@ const _: () = {
     assert!((path::MOST + 1) * path::DISTANCE_BITS <= u64::BITS);
     assert!(entry::LEFT < entry::DURATIONS);
     assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= entry::NAME);
-    assert!(entry::NAME + 1 + entry::NAME_WORDS <= ENTRY_WORDS);
+    assert!(entry::NAME + 1 + entry::NAME_WORDS <= entry::HOLDERS);
+    assert!(entry::HOLDERS + entry::HOLDER_COUNT * entry::HOLDER_WORDS <= ENTRY_WORDS);
     assert!(activity::WITHIN < activity::WORDS);
-    assert!(frames::COUNT < frames::FIRST && frames::ROWS < RELEASED);
+    assert!(frames::COUNT < frames::FIRST && frames::ROWS < history::RINGS);
 };

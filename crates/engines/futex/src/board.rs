@@ -25,6 +25,15 @@ use crate::HASH;
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 
+/// A recorded wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// The waker's call site.
+    pub site: u64,
+    /// Its stamp.
+    pub stamp: u64,
+}
+
 fn cell(address: u64) -> usize {
     // Futex words are four bytes, and a lock's are adjacent.
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
@@ -40,6 +49,10 @@ impl<'a> Board<'a> {
     /// Returns the board in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
         Board(words)
+    }
+
+    pub(crate) fn words(&self) -> Words<'a> {
+        self.0
     }
 
     /// Records a wake at `address` by call site `site`. The stamp must be unique among all wakes,
@@ -73,15 +86,15 @@ impl<'a> Board<'a> {
         self.0.load(cell(address) + SUM as usize)
     }
 
-    /// Returns the call site that last woke `address` since the checksum `seen`; `None` without a
-    /// recorded wake, or if the cell is torn.
+    /// Returns the last wake at `address` since the checksum `seen`; `None` without a recorded wake,
+    /// or if the cell is torn.
     #[inline]
-    pub fn waker(&self, address: u64, seen: u64) -> Option<u64> {
+    pub fn wake(&self, address: u64, seen: u64) -> Option<Wake> {
         let cell = cell(address);
         let get = |word: u32| self.0.load(cell + word as usize);
         let [at, site, stamp, checksum] = [ADDRESS, SITE, STAMP, SUM].map(get);
         let is_valid = checksum != seen && checksum == sum(at, site, stamp);
-        (is_valid && at == address).then_some(site)
+        (is_valid && at == address).then_some(Wake { site, stamp })
     }
 }
 
@@ -92,26 +105,30 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
 
+    fn waker(board: &Board, address: u64, seen: u64) -> Option<u64> {
+        board.wake(address, seen).map(|wake| wake.site)
+    }
+
     #[test]
     fn the_last_wake_since_the_checksum_is_returned() {
         let room: Vec<_> = (0..WORDS << BITS).map(|_| AtomicU64::new(0)).collect();
         let board = Board::new(Words::new(&room));
         let before = board.seen(0x7000);
-        assert_eq!(board.waker(0x7000, before), None);
+        assert_eq!(waker(&board, 0x7000, before), None);
         board.note(0x7000, 1, 10);
         let between = board.seen(0x7000);
         board.note(0x7000, 2, 20);
-        assert_eq!(board.waker(0x7000, before), Some(2));
-        assert_eq!(board.waker(0x7000, between), Some(2));
+        assert_eq!(waker(&board, 0x7000, before), Some(2));
+        assert_eq!(waker(&board, 0x7000, between), Some(2));
         assert_eq!(
-            board.waker(0x7000, board.seen(0x7000)),
+            waker(&board, 0x7000, board.seen(0x7000)),
             None,
             "all wakes precede the wait"
         );
-        assert_eq!(board.waker(0x7004, 0), None, "another address");
+        assert_eq!(waker(&board, 0x7004, 0), None, "another address");
         let last = board.seen(0x7000);
         board.note(0x7000, 2, 21);
-        assert_eq!(board.waker(0x7000, last), Some(2));
+        assert_eq!(waker(&board, 0x7000, last), Some(2));
     }
 
     #[test]
@@ -136,7 +153,7 @@ mod tests {
                     }
                 };
                 (0..4).for_each(|i| words.store(all[i], from(i)));
-                let found = board.waker(0x7000, 0);
+                let found = waker(&board, 0x7000, 0);
                 let read = (words.load(all[1]), words.load(all[2]));
                 let is_one = [(1, 10), (site, stamp)].contains(&read);
                 assert!(

@@ -9,22 +9,36 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
 
 use crate::activities::{Activities, Activity};
+use crate::blame::EndedWait;
 use crate::board::Board;
 use crate::entries::{Entries, Entry, Key};
 use crate::gaps::{Beginning, Gaps};
+use crate::history::Release;
 use crate::holds::{Holds, LockOperation};
 use crate::operation::{End, Kind};
+use crate::owner::{self, Found, OwnedLock};
 use crate::walk::Caller;
 
+/// The operation's bits in [`Activity::operation`].
+const OPERATION: u32 = 0xffff;
+/// Position in [`Activity::operation`] of the kind of lock, if it records a holder.
+const LOCK_SHIFT: u32 = 16;
+const LOCK: u64 = 7;
 /// Set in [`Activity::operation`] if the wait begins an episode.
 pub(crate) const FIRST: u64 = 1 << 32;
-/// Position in [`Activity::operation`] of the number of threads that hold the rwlock to read.
-const READERS_SHIFT: u32 = 33;
-const READERS: u64 = (1 << (STANDS_FOR_SHIFT - READERS_SHIFT)) - 1;
+/// Position in [`Activity::operation`] of what the wait found: the holder, or the number of readers.
+const FOUND_SHIFT: u32 = 33;
+const FOUND: u64 = (1 << (STANDS_FOR_SHIFT - FOUND_SHIFT)) - 1;
 /// Position in [`Activity::operation`] of the wait's weight; 0 if skipped.
 const STANDS_FOR_SHIFT: u32 = 57;
 
+/// Position of the thread in a wake's stamp.
+const STAMP_SHIFT: u32 = 40;
+/// The bits of [`Call::via`] below the operation.
+const VIA: u64 = (1 << OPERATION_SHIFT) - 1;
+
 const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - STANDS_FOR_SHIFT));
+const _: () = assert!(FOUND + 1 == 1 << owner::LOCK_SHIFT);
 
 /// A futex call that is about to be made.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +72,22 @@ impl Call {
             0 => self.at,
             via => via,
         };
-        via | u64::from(self.operation & 0x7f) << OPERATION_SHIFT
+        via & VIA | u64::from(self.operation & 0x7f) << OPERATION_SHIFT
+    }
+}
+
+impl Activity {
+    fn found(&self) -> Found {
+        (self.operation >> FOUND_SHIFT & FOUND) as Found
+    }
+
+    /// Returns who held the lock when the wait began, as [`crate::history`] records it.
+    pub(crate) fn holder(&self) -> u32 {
+        owner::holder(self.found())
+    }
+
+    fn lock(&self) -> Option<OwnedLock> {
+        OwnedLock::decode(self.operation >> LOCK_SHIFT & LOCK)
     }
 }
 
@@ -81,19 +110,24 @@ impl<'a> Thread<'a> {
         self.own
     }
 
-    /// Records a call before it is made. For a wait, `readers` returns the rwlock's number of
-    /// readers, 0 for other locks. `clock`, in ticks, is called only if the wait is sampled.
+    pub(crate) fn shared(&self) -> Words<'a> {
+        self.board.words()
+    }
+
+    /// Records a call before it is made. For a wait, `find` returns who holds the lock
+    /// ([`OwnedLock::find`]), 0 for a lock that records no holder. `clock`, in ticks, is called only
+    /// if the wait is sampled, or if the thread releases a lock for which it slept.
     #[inline(always)]
-    pub fn begins(&self, call: &Call, readers: impl FnOnce() -> u32, clock: impl FnOnce() -> u64) {
+    pub fn begins(&self, call: &Call, find: impl FnOnce() -> Found, clock: impl FnOnce() -> u64) {
         match Kind::of(call.operation) {
-            Kind::Wait => self.waits(call, readers(), clock),
-            Kind::Wake => self.wakes(call),
+            Kind::Wait => self.waits(call, find(), clock),
+            Kind::Wake => self.wakes(call, clock),
             Kind::Other => {}
         }
     }
 
     #[inline(always)]
-    fn waits(&self, call: &Call, readers: u32, clock: impl FnOnce() -> u64) {
+    fn waits(&self, call: &Call, found: Found, clock: impl FnOnce() -> u64) {
         let activities = Activities::new(self.own);
         if !activities.is_empty() && self.is_inside(call) {
             return;
@@ -106,6 +140,7 @@ impl<'a> Thread<'a> {
                 cold_branch();
                 let now = clock();
                 let seen = self.board.seen(call.address);
+                self.waits_again(call, found, now);
                 (now, gaps.stands_for(now), seen)
             }
         };
@@ -116,9 +151,10 @@ impl<'a> Thread<'a> {
             site,
             via: call.via(),
             since,
-            operation: u64::from(call.operation)
-                | self.episode(call)
-                | (u64::from(readers) & READERS) << READERS_SHIFT
+            operation: u64::from(
+                call.operation & OPERATION | found >> owner::LOCK_SHIFT << LOCK_SHIFT,
+            ) | self.episode(call)
+                | (u64::from(found) & FOUND) << FOUND_SHIFT
                 | stands_for << STANDS_FOR_SHIFT,
             frame,
             seen,
@@ -163,20 +199,17 @@ impl<'a> Thread<'a> {
     }
 
     #[inline(always)]
-    fn wakes(&self, call: &Call) {
+    fn wakes(&self, call: &Call, clock: impl FnOnce() -> u64) {
         let wakes = self.own.count_own(head::WAKES as usize);
+        let thread = self.own.load(head::THREAD as usize);
+        if thread >> 32 != 0 {
+            self.releases(call, thread, clock);
+        }
         self.board
-            .note(call.address, call.caller.site, self.stamp(wakes));
+            .note(call.address, call.caller.site, stamp(thread, wakes));
         if self.own.load(head::EPISODE as usize) == call.address {
             self.own.store(head::EPISODE as usize, 0);
         }
-    }
-
-    /// Returns a stamp that no other wake has, nor this thread's next 2^37: slabs are 1 MiB from
-    /// each other, so the address gives each thread its range.
-    #[inline(always)]
-    fn stamp(&self, wakes: u64) -> u64 {
-        (self.own.address() << 17).wrapping_add(wakes)
     }
 
     #[inline(always)]
@@ -206,21 +239,29 @@ impl<'a> Thread<'a> {
         if wait.operation & FIRST != 0 {
             entry.add(entry::EPISODES, 1);
         }
-        let readers = wait.operation >> READERS_SHIFT & READERS;
+        let readers = owner::readers(wait.found());
         if readers != 0 {
-            entry.found_readers(readers);
+            entry.found_readers(readers.into());
         }
         Some(entry)
     }
 
     /// Records that the call at this stack position returned `result`. `clock` returns the time,
-    /// and `ns` converts ticks. A call without a recorded beginning is ignored: it did not wait, or
-    /// began before the hooks were installed. Waits that returned at once or were skipped are not
-    /// timed, because reading the clock would dominate their cost.
+    /// `ns` converts ticks, and `load` reads four bytes of the lock, which the program uses next. A
+    /// call without a recorded beginning is ignored: it did not wait, or began before the hooks were
+    /// installed. Waits that returned at once or were skipped are not timed, because reading the
+    /// clock would dominate their cost.
     #[inline(always)]
-    pub fn ends(&self, sp: u64, result: i64, clock: impl Fn() -> u64, ns: impl Fn(u64) -> u64) {
+    pub fn ends(
+        &self,
+        sp: u64,
+        result: i64,
+        clock: impl Fn() -> u64,
+        ns: impl Fn(u64) -> u64,
+        load: impl Fn(u64) -> u32,
+    ) {
         if let Some(wait) = Activities::new(self.own).pop(sp) {
-            self.over(&wait, result, clock, ns);
+            self.over(&wait, result, clock, ns, load);
         }
     }
 
@@ -231,6 +272,7 @@ impl<'a> Thread<'a> {
         result: i64,
         clock: impl Fn() -> u64,
         ns: impl Fn(u64) -> u64,
+        load: impl Fn(u64) -> u32,
     ) -> Option<Entry<'a>> {
         let (holds, end) = (Holds::new(self.own), End::of(result));
         let beginning = Beginning::of(wait.since);
@@ -241,30 +283,51 @@ impl<'a> Thread<'a> {
         cold_branch();
         let now = clock();
         holds.waited(wait.site, wait.frame, || now);
-        let entry = self.counted(wait, end)?;
+        let entry = self.counted(wait, end);
         let stands_for = wait.operation >> STANDS_FOR_SHIFT;
         let (since, weight) = match beginning {
             Beginning::At(since) => (since, stands_for),
             Beginning::LongAgo(since) => (since, 1),
-            Beginning::Unknown => return Some(entry),
+            Beginning::Unknown => return entry,
         };
-        let ns = ns(now.saturating_sub(since));
-        entry.slept(ns, weight);
-        if stands_for != 0 && end != End::Other {
-            entry.add(entry::TIMED, 1);
-        }
         // A skipped wait saved no checksum, so the last recorded waker is blamed. That is wrong if
         // no hook saw the real one.
         let address = match wait.within {
             0 => wait.address,
             futex => futex,
         };
-        if end == End::Woken
-            && let Some(site) = self.board.waker(address, wait.seen)
-        {
-            entry.woken_from(site, ns, weight);
+        let wake = match end {
+            End::Woken => self.board.wake(address, wait.seen),
+            _ => None,
+        };
+        if let Some(entry) = &entry {
+            let ns = ns(now.saturating_sub(since));
+            entry.slept(ns, weight);
+            if stands_for != 0 && end != End::Other {
+                entry.add(entry::TIMED, 1);
+            }
+            if let Some(wake) = wake {
+                entry.woken_from(wake.site, ns, weight);
+            }
         }
-        Some(entry)
+        if let Some(lock) = wait.lock()
+            && end != End::Other
+        {
+            let release = wake.map_or(Release::default(), |wake| Release {
+                thread: (wake.stamp >> STAMP_SHIFT) as u32,
+                site: wake.site,
+            });
+            let ended = EndedWait {
+                lock,
+                since,
+                now,
+                end,
+                release,
+            };
+            let entry = entry.as_ref().map(|entry| (entry, weight));
+            self.charge(wait, &ended, entry, ns, load);
+        }
+        entry
     }
 
     /// Records a call that takes or releases the lock whose hold times are measured.
@@ -304,183 +367,15 @@ impl<'a> Thread<'a> {
     }
 }
 
+/// Returns a stamp that no other wake has, nor this thread's next 2^40: no two living threads share an id.
+#[inline(always)]
+fn stamp(thread: u64, wakes: u64) -> u64 {
+    thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
+}
+
 /// Marks the branch of timed waits as cold, so that skipped waits run straight.
 #[cold]
 fn cold_branch() {}
 
 #[cfg(all(test, not(tiptoe_loom)))]
-mod tests {
-    use super::*;
-    extern crate std;
-    use core::sync::atomic::AtomicU64;
-    use std::vec::Vec;
-    use tiptoe_wire::futex::WIDTH;
-
-    fn slab() -> Vec<AtomicU64> {
-        (0..WIDTH).map(|_| AtomicU64::new(0)).collect()
-    }
-
-    fn call(operation: u32, site: u64) -> Call {
-        Call {
-            address: 0x1000,
-            operation,
-            sp: 0x7000,
-            caller: Caller {
-                site,
-                via: 9,
-                frame: 0x7100,
-            },
-            at: 0,
-            timed: true,
-        }
-    }
-
-    fn no_clock() -> u64 {
-        panic!("only a wait is timed");
-    }
-
-    const WAIT: u32 = 0x80;
-    const WAKE: u32 = 0x81;
-
-    fn words(slab: &[AtomicU64], site: u64, wanted: &[u32]) -> Vec<u64> {
-        let own = Words::new(slab);
-        let blocks = 1..=tiptoe_wire::futex::ENTRIES;
-        let first = |block: u32| block * tiptoe_wire::futex::ENTRY_WORDS;
-        let at = |block, word| own.load((first(block) + word) as usize);
-        let mut mine = blocks.filter(|block| at(*block, entry::SITE) == site);
-        let block = mine.next().expect("an entry");
-        assert_eq!(mine.next(), None);
-        wanted.iter().map(|word| at(block, *word)).collect()
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn a_wait_is_counted_timed_and_blamed() {
-        let (waiter, waker, shared) = (slab(), slab(), slab());
-        let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
-        let (waiting, waking) = (thread(&waiter), thread(&waker));
-        waiting.begins(&call(WAIT, 5), || 0, || 100);
-        waking.begins(&call(WAKE, 6), || 0, no_clock);
-        waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10);
-        let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
-        assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-        // The hook after a call that did not wait, or began before the hooks.
-        waiting.ends(0x7000, 0, || 300, |ticks| ticks);
-        assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn waits_of_one_call_are_one_episode() {
-        let (own, shared) = (slab(), slab());
-        let thread = Thread::new(Words::new(&own), Words::new(&shared));
-        let wait = |result| {
-            thread.begins(&call(WAIT, 5), || 0, || 100);
-            thread.ends(0x7000, result, || 200, |ticks| ticks);
-        };
-        wait(-11);
-        wait(0);
-        let counts = [entry::EPISODES, entry::AT_ONCE, entry::WOKEN];
-        assert_eq!(words(&own, 5, &counts), [1, 1, 1]);
-        thread.begins(&call(WAKE, 6), || 0, no_clock);
-        wait(-11);
-        assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn waits_that_were_left_are_counted() {
-        let (own, shared) = (slab(), slab());
-        let thread = Thread::new(Words::new(&own), Words::new(&shared));
-        // The first one never returns; the second one begins where the first one was.
-        thread.begins(&call(WAIT, 5), || 0, || 100);
-        thread.begins(&call(WAIT, 6), || 0, || 300);
-        let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];
-        assert_eq!(words(&own, 5, &of_left), [1, 1, 1, 0]);
-        thread.ends(0x7000, 0, || 400, |ticks| ticks);
-        assert_eq!(words(&own, 6, &of_left), [1, 0, 1, 100]);
-        thread.begins(&call(WAIT, 6), || 0, || 500);
-        thread.leaves_all();
-        assert_eq!(words(&own, 6, &of_left), [2, 1, 1, 100]);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn waits_without_an_after_hook_are_counted() {
-        let (own, shared) = (slab(), slab());
-        let thread = Thread::new(Words::new(&own), Words::new(&shared));
-        let untimed = Call {
-            timed: false,
-            ..call(WAIT, 5)
-        };
-        thread.begins(&untimed, || 0, || 100);
-        thread.begins(&call(8, 6), || 0, no_clock);
-        assert_eq!(words(&own, 5, &[entry::CALLS, entry::OTHER]), [1, 1]);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn skipped_waits_are_counted_and_weighted() {
-        let (own, shared) = (slab(), slab());
-        let words = Words::new(&own);
-        let thread = Thread::new(words, Words::new(&shared));
-        let counts = [entry::CALLS, entry::WOKEN, entry::AT_ONCE, entry::EPISODES];
-        thread.begins(&call(WAKE, 6), || 0, no_clock);
-        words.store(head::NEXT as usize, 4);
-        words.store(head::STANDS_FOR as usize, 4);
-        for result in [0, -11, 0] {
-            thread.begins(&call(WAIT, 5), || 0, no_clock);
-            thread.ends(0x7000, result, no_clock, |ticks| ticks);
-        }
-        assert_eq!(words_of(&own, &counts), [3, 2, 1, 1]);
-        assert_eq!(words_of(&own, &[entry::TIMED, entry::SLEPT_NS]), [0, 0]);
-        thread.begins(&call(WAIT, 5), || 0, || 100);
-        thread.begins(&call(WAKE, 6), || 0, no_clock);
-        thread.ends(0x7000, 0, || 110, |ticks| ticks);
-        let sums = [entry::TIMED, entry::SLEPT_NS, entry::LONGEST];
-        assert_eq!(words_of(&own, &sums), [1, 40, 10]);
-        let waker = [entry::WAKERS, entry::WAKERS + 1, entry::WAKERS + 2];
-        assert_eq!(words_of(&own, &waker), [6, 4, 40]);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn a_wait_seen_twice_has_weight_one() {
-        let (own, shared) = (slab(), slab());
-        let words = Words::new(&own);
-        let thread = Thread::new(words, Words::new(&shared));
-        let waits = Activities::new(words);
-        let beginning = || waits.beginnings()[0].expect("it is on");
-        words.store(head::NEXT as usize, 2);
-        words.store(head::STANDS_FOR as usize, 9);
-        thread.begins(&call(WAIT, 5), || 0, no_clock);
-        let first = beginning();
-        waits.mark_seen(0, first, 150);
-        thread.ends(0x7000, 0, || 200, |ticks| ticks);
-        let sums = [entry::CALLS, entry::TIMED, entry::SLEPT_NS];
-        assert_eq!(words_of(&own, &sums), [1, 0, 50]);
-        thread.begins(&call(WAIT, 5), || 0, || 300);
-        waits.mark_seen(0, first, 1);
-        waits.mark_seen(0, beginning(), beginning());
-        waits.mark_seen(9, 0, 0);
-        thread.ends(0x7000, 0, || 400, |ticks| ticks);
-        assert_eq!(words_of(&own, &sums), [2, 1, 150]);
-    }
-
-    fn words_of(slab: &[AtomicU64], wanted: &[u32]) -> Vec<u64> {
-        words(slab, 5, wanted)
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn readers_are_summed_up() {
-        let (own, shared) = (slab(), slab());
-        let thread = Thread::new(Words::new(&own), Words::new(&shared));
-        for readers in [3, 0, 5, 4] {
-            thread.begins(&call(WAIT, 5), || readers, || 100);
-            thread.ends(0x7000, 0, || 200, |ticks| ticks);
-        }
-        let of_readers = [entry::CALLS, entry::READERS, entry::MOST_READERS];
-        assert_eq!(words(&own, 5, &of_readers), [4, 12, 5]);
-    }
-}
+mod tests;

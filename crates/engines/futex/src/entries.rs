@@ -129,18 +129,31 @@ impl Entry<'_> {
 
     /// Adds a wait of `ns` and weight `stands_for` to the waker's call site.
     pub fn woken_from(&self, site: u64, ns: u64, stands_for: u64) {
-        let wakers = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
-        let mine = |waker: &u32| match self.get(*waker) {
-            0 => self.0.take_own(*waker as usize, site),
-            held => held == site,
-        };
-        match { wakers }.find(mine) {
-            Some(waker) => {
-                self.add(waker + 1, stands_for);
-                self.add(waker + 2, ns.wrapping_mul(stands_for));
-            }
-            None => self.add(entry::OTHER_WAKERS, stands_for),
+        let slots = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
+        if !self.shared(slots, site, ns, stands_for) {
+            self.add(entry::OTHER_WAKERS, stands_for);
         }
+    }
+
+    /// Adds `ns` of a wait of weight `stands_for` to the lock's holder, one of
+    /// [`tiptoe_wire::futex::holder`]. Time without room is in no slot.
+    pub fn held_by(&self, holder: u64, ns: u64, stands_for: u64) {
+        let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
+        self.shared(slots, holder, ns, stands_for);
+    }
+
+    /// Adds to the slot of a key; returns `false` if there is no room.
+    fn shared(&self, slots: impl Iterator<Item = u32>, key: u64, ns: u64, stands_for: u64) -> bool {
+        let mine = |slot: &u32| match self.get(*slot) {
+            0 => self.0.take_own(*slot as usize, key),
+            held => held == key,
+        };
+        let slot = { slots }.find(mine);
+        if let Some(slot) = slot {
+            self.add(slot + 1, stands_for);
+            self.add(slot + 2, ns.wrapping_mul(stands_for));
+        }
+        slot.is_some()
     }
 }
 

@@ -7,7 +7,10 @@
 //!
 //! - [`activities`]: the waits that a thread is in.
 //! - [`entries`]: a thread's sums, by lock and call site.
-//! - [`board`]: the last wake at each address, the only shared data here.
+//! - [`board`]: the last wake at each address.
+//! - [`history`]: which threads took locks for which others slept. This and the board are all shared data here.
+//! - [`owner`]: which thread holds a lock, as the lock records it.
+//! - `blame`: charges a wait to those who held the lock.
 //! - [`gaps`]: which waits are timed when not all can be.
 //! - [`holds`]: hold times of one lock, on request.
 //! - [`rwlock`]: how many readers hold a rwlock while others wait.
@@ -26,17 +29,22 @@
 #![warn(missing_docs)]
 
 pub mod activities;
+mod blame;
 pub mod board;
 pub mod calls;
 pub mod entries;
 pub mod gaps;
+pub mod history;
 pub mod holds;
 mod left;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 #[cfg(all(test, tiptoe_loom))]
+mod models_history;
+#[cfg(all(test, tiptoe_loom))]
 mod models_reported;
 pub mod operation;
+pub mod owner;
 pub mod paths;
 mod primitive;
 pub mod reported;

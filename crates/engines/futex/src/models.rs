@@ -17,6 +17,7 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, activity, entry, frames, h
 use crate::activities::{Activities, Activity};
 use crate::board::Board;
 use crate::calls::{Call, Thread};
+use crate::owner::OwnedLock;
 use crate::paths::Paths;
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::walk::{Caller, Frames, Library, RuntimePart};
@@ -34,7 +35,7 @@ impl Shared {
 }
 
 fn waker(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
-    shared.board().waker(address, seen)
+    shared.board().wake(address, seen).map(|wake| wake.site)
 }
 
 /// A mutant of `waker` that accepts any checksum.
@@ -194,8 +195,8 @@ fn every_call_counts(thread: Option<Edge>) {
                 at: 9,
                 timed: true,
             };
-            thread.begins(&call, || 0, || 10);
-            thread.ends(sp, 0, || 20, |ticks| ticks);
+            thread.begins(&call, || OwnedLock::Mutex.find(0x1000, |_| 7), || 10);
+            thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
         };
         interrupt(nth, move || {
             calls(900, 0x80);
@@ -218,6 +219,9 @@ fn every_call_counts(thread: Option<Edge>) {
         let all = [head::WAITS, head::WAKES].map(|word| own.load(word as usize));
         assert_eq!(all, [2, 1]);
         assert_eq!(sum(entry::SLEPT_NS), 20);
+        let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
+        let held: u64 = slots.map(|slot| sum(slot + 2)).sum();
+        assert_eq!(held, 20, "each wait is charged to holders");
         false
     });
 }
@@ -257,7 +261,7 @@ fn what_goes_on_is_not_mixed_up(looks: Looks) {
             };
             Thread::new(own, shared).begins(&call, || 0, || 10);
         };
-        let ends = move |now| Thread::new(own, shared).ends(1000, 0, || now, |ticks| ticks);
+        let ends = move |now| Thread::new(own, shared).ends(1000, 0, || now, |ticks| ticks, |_| 0);
         begins();
         let first = Activities::new(own).beginnings()[0].unwrap();
         interrupt(nth, move || looks(own, first));

@@ -26,7 +26,7 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
         timed: true,
     };
     thread.begins(&call, || 0, || 10);
-    thread.ends(sp, 0, || 20, |ticks| ticks);
+    thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
 }
 
 /// Makes a reported wait with a futex wait inside.

@@ -66,7 +66,7 @@ impl Thread<'_> {
         };
         let outcome = usize::try_from(outcome).ok();
         let result = outcome.and_then(|outcome| RESULTS.get(outcome));
-        let entry = self.over(&wait, result.copied().unwrap_or(-1), clock, ns);
+        let entry = self.over(&wait, result.copied().unwrap_or(-1), clock, ns, |_| 0);
         if let Some(entry) = entry.filter(|entry| !entry.has_name()) {
             entry.call(name(wait.via & ((1 << REPORTED_MODE_SHIFT) - 1)));
         }
@@ -169,7 +169,7 @@ mod tests {
         for now in [110, 120] {
             thread.begins(&call(0, 0x2000, PLACE - 64), || 0, || now);
             waker.begins(&call(1, 0x2000, 0x9000), || 0, || 0);
-            thread.ends(PLACE - 64, 0, || now + 5, |ticks| ticks);
+            thread.ends(PLACE - 64, 0, || now + 5, |ticks| ticks, |_| 0);
         }
         ends(&thread, 0, 200);
         assert_eq!(entries(&own, 5, &SUMS), [[0x1000, 1, 1, 1, 100, 6]]);
@@ -183,7 +183,7 @@ mod tests {
         ends(&thread, 0, 310);
         assert_eq!(entries(&own, 5, &SUMS[..5]), [[0x1000, 2, 2, 2, 110]]);
         thread.begins(&call(0, 0x2000, PLACE - 64), || 0, || 400);
-        thread.ends(PLACE - 64, 0, || 410, |ticks| ticks);
+        thread.ends(PLACE - 64, 0, || 410, |ticks| ticks, |_| 0);
         assert_eq!(entries(&own, 6, &SUMS[..2]), [[0x2000, 1]]);
     }
 

@@ -26,7 +26,7 @@ use tiptoe_stack::{Frame, Rule, find};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::frames::{
     BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_MIXED, KNOWN_TAKEN, LIBRARIES,
-    LOOKS, MOST_ROWS, ROWS, RWLOCKS, RWLOCKS_END, library,
+    LOOKS, MOST_ROWS, OWNER_COUNT, OWNER_SHIFT, OWNER_WORDS, OWNERS, ROWS, library,
 };
 
 use crate::HASH;
@@ -41,7 +41,8 @@ const MOST: usize = 24;
 pub struct Caller {
     /// The user's call site: its return address.
     pub site: u64,
-    /// The last return address in libc; 0 if the user called the waiting function directly.
+    /// The last return address in libc; 0 if the user called the waiting function directly. Above
+    /// it, from `OWNER_SHIFT` on: for which lock its function waits (`frames::owner`).
     pub via: u64,
     /// Start of the user's frame: the stack pointer after the return.
     pub frame: u64,
@@ -148,18 +149,34 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records where libc's rwlock functions are. For tiptoe.
-    pub fn set_rwlocks(&self, functions: core::ops::Range<u64>) {
-        // A wait between the stores matches no rwlock.
-        self.0.store(RWLOCKS as usize, functions.start);
-        self.0.store(RWLOCKS_END as usize, functions.end);
+    /// Records for which lock (`frames::owner`) these functions of libc wait, unless there is no room.
+    /// Must be called before libc is added, because paths keep the answer. For tiptoe.
+    pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
+        let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
+        let free = { places }.find(|place| self.0.load(place + 1) == 0);
+        if let Some(place) = free {
+            self.0.store(place, functions.start);
+            self.0
+                .store(place + 1, functions.end | owner << OWNER_SHIFT);
+        }
     }
 
-    /// Returns whether an address is in libc's rwlock functions.
-    #[inline]
-    pub fn is_of_rwlocks(&self, place: u64) -> bool {
-        let [first, end] = [RWLOCKS, RWLOCKS_END].map(|word| self.0.load(word as usize));
-        (first..end).contains(&place)
+    /// Adds to a return address in libc for which lock its function waits.
+    fn with_owner(&self, via: u64) -> u64 {
+        const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
+        // A call may be its function's last instruction.
+        let call = via.wrapping_sub(1);
+        for number in 0..OWNER_COUNT {
+            let place = (OWNERS + number * OWNER_WORDS) as usize;
+            let [start, end] = [place, place + 1].map(|word| self.0.load(word));
+            if end == 0 || via == 0 {
+                break;
+            }
+            if (start..end & ADDRESS).contains(&call) {
+                return via | end & !ADDRESS;
+            }
+        }
+        via
     }
 
     /// Returns how to leave a return address's function; `None` if it is the user's.
@@ -272,7 +289,7 @@ impl<'a> Frames<'a> {
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
         let (site, frame) = self.walk_cold(rule, [from.pc, from.sp, from.bp], &via, load);
-        let via = via.get();
+        let via = self.with_owner(via.get());
         Caller { site, via, frame }
     }
 
@@ -308,7 +325,7 @@ impl<'a> Frames<'a> {
         for step in 0.. {
             let left = frame.pc;
             let Some(way) = self.way(left) else {
-                return path.ends(via, left);
+                return path.ends(self.with_owner(via), left);
             };
             in_libc &= way.is_in_libc();
             if in_libc {

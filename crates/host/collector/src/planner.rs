@@ -33,7 +33,7 @@ mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
-pub use lock_sites::{Locks, name_of, rwlocks};
+pub use lock_sites::{Locks, name_of, owners};
 pub use standard::{Extent, standard_rows};
 pub use unseen::{blocks_signals, replaces_block, why_not};
 pub use wrappers::{is_of_libc, wrappers};

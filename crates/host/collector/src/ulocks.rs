@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
-use tiptoe_session::{Blame, Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
+use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
 use crate::scopes::Tree;
 
+mod blame;
 mod by;
 mod early;
 mod lock_kind;
@@ -25,6 +26,7 @@ mod refused;
 mod tests;
 mod totals;
 
+use blame::Holders;
 pub use by::ByLock;
 pub use early::EarlyWaits;
 pub use lock_kind::LockKind;
@@ -63,6 +65,7 @@ struct Waits {
     times: Times,
     /// By call site: the number of wakes, and the nanoseconds of waiting that they ended.
     wakers: BTreeMap<u64, (u64, u64)>,
+    holders: Holders,
 }
 
 impl Waits {
@@ -92,6 +95,7 @@ impl Waits {
             wakers: wakers
                 .map(|at| (word(at), (word(at + 1), word(at + 2))))
                 .collect(),
+            holders: Holders::read(words),
         }
     }
 
@@ -115,6 +119,7 @@ impl Waits {
             wakers: wakers
                 .map(|waker| (waker.site, (waker.count, waker.total_ns)))
                 .collect(),
+            holders: Holders::default(),
         }
     }
 
@@ -137,6 +142,7 @@ impl Waits {
         self.longest = self.longest.max(other.longest);
         self.most_readers = self.most_readers.max(other.most_readers);
         self.times.merge(&other.times);
+        self.holders.add(&other.holders);
         for (site, (count, ns)) in &other.wakers {
             let sum = self.wakers.entry(*site).or_default();
             *sum = (sum.0.saturating_add(*count), sum.1.saturating_add(*ns));
@@ -159,6 +165,8 @@ pub struct WaitRecords {
     stacks: Stacks,
     /// The names that libraries gave to the locks that they report, by `via`.
     reported: BTreeMap<u64, String>,
+    /// The threads that may hold locks, by id.
+    threads: BTreeMap<u32, String>,
     all_waits: u64,
     all_wakes: u64,
     unfinished: u64,
@@ -229,6 +237,11 @@ impl WaitRecords {
         }
     }
 
+    /// Adds a thread that may hold locks.
+    pub fn add_holder(&mut self, tid: u32, thread: &str) {
+        self.threads.insert(tid, thread.to_owned());
+    }
+
     /// Adds the calls of threads that had no words.
     pub fn add_unseen(&mut self, calls: u64) {
         self.others = self.others.saturating_add(calls);
@@ -296,7 +309,7 @@ impl WaitRecords {
         }
         let groups = groups.into_iter();
         let mut rows: Vec<Lock> = groups
-            .map(|(group, rows)| rows.into_lock(group, names))
+            .map(|(group, rows)| rows.into_lock(group, names, &self.threads))
             .collect();
         worst_first(&mut rows);
         Locks {
@@ -430,28 +443,14 @@ struct Rows {
 }
 
 impl Rows {
-    fn into_lock(self, group: Group, names: &Names) -> Lock {
+    fn into_lock(self, group: Group, names: &Names, threads: &BTreeMap<u32, String>) -> Lock {
         let all = self.all;
         let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
-        let mut blame: Vec<Blame> = all
-            .wakers
-            .iter()
-            .map(|(site, (count, total_ns))| Blame {
-                callsite: names.code(*site),
-                count: *count,
-                total_ns: *total_ns,
-            })
-            .collect();
-        blame.sort_by_key(|blame| (u64::MAX - blame.total_ns, blame.callsite.clone()));
-        blame.dedup_by(|more, kept| {
-            let same = more.callsite == kept.callsite;
-            if same {
-                kept.count = kept.count.saturating_add(more.count);
-                kept.total_ns = kept.total_ns.saturating_add(more.total_ns);
-            }
-            same
-        });
         let slept = slept(all.calls, all.at_once, all.other);
+        let timed = (all.timed.saturating_add(all.left) < slept).then_some(all.timed);
+        // Hand-overs that a skipped wait would have recorded are missing.
+        let held = all.holders.by_name(names, threads, all.slept_ns);
+        let held = held.filter(|_| timed.is_none() && !group.idle);
         Lock {
             lock: group.name,
             kind: group.kind,
@@ -466,14 +465,16 @@ impl Rows {
             interrupted: all.interrupted,
             left: all.left,
             total_ns: all.slept_ns,
-            timed: (all.timed.saturating_add(all.left) < slept).then_some(all.timed),
+            timed,
             readers: (all.most_readers > 0).then(|| Readers {
                 average: all.readers as f64 / all.calls.max(1) as f64,
                 most: all.most_readers,
             }),
             histogram: (slept > 0 && all.times.total() > 0)
                 .then(|| Histogram::new(&all.times, all.longest)),
-            blame,
+            blame: all.blame(names),
+            free_ns: held.as_ref().map(|held| held.free_ns),
+            holders: held.map_or_else(Vec::new, |held| held.holders),
             early: (self.early.waits > 0).then_some(self.early),
         }
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use tiptoe_event::Cost;
 use tiptoe_futex::calls::{Call, Thread};
+use tiptoe_futex::owner::OwnedLock;
 use tiptoe_futex::paths::Paths;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_stack::{Base, Frame, Rule, row};
@@ -24,6 +25,8 @@ const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
 /// A wait's result if it did not wait.
 const AT_ONCE: i64 = -11;
+/// The thread that holds the locks.
+const HOLDER: u32 = 4242;
 /// The function between the call and the user.
 const LIBC: Library = Library {
     base: 0x1000,
@@ -121,9 +124,15 @@ impl CallRecorder<'_> {
             at: 0,
             timed: true,
         };
-        self.thread.begins(&call, || 0, clock::ticks);
+        // A wait that sleeps is charged to a holder.
+        let find = || match result {
+            0 => OwnedLock::Mutex.find(address, |_| HOLDER),
+            _ => 0,
+        };
+        self.thread.begins(&call, find, clock::ticks);
         if operation == WAIT {
-            self.thread.ends(sp, result, clock::ticks, |ticks| ticks);
+            self.thread
+                .ends(sp, result, clock::ticks, |ticks| ticks, |_| 0);
         }
     }
 }

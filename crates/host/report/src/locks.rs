@@ -2,7 +2,7 @@
 //! waiters. Waits without a holder, such as those for a condition variable, have a table of their own, because
 //! otherwise idle workers would fill the top rows.
 
-use tiptoe_session::{Deadlock, Lock, Locks, Session, Waiting};
+use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
 
 use crate::columns::joined;
 use crate::grid::{self, BELOW, Below, Cells, Grid};
@@ -12,6 +12,8 @@ use crate::{Options, histogram, holds, now, printable};
 
 /// The number of blamed call sites that a row names.
 const BLAMED: usize = 3;
+/// The share of the waiting time, in percent, from which on it is said that the lock was free.
+const FREE: u64 = 5;
 
 /// Returns the tables, each with its heading, and the deadlocks. Empty if the session did not watch locks.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
@@ -246,8 +248,44 @@ fn readers(lock: &Lock) -> Option<Below> {
     Some(Below::new(BELOW, text))
 }
 
-/// Returns the line on the call sites that ended the waits, by their share of the waiting time.
+/// Returns the line on who held the lock while others waited, or else on the call sites that woke the waiters.
 fn blame(lock: &Lock, options: &Options) -> Option<Below> {
+    held(lock, options).or_else(|| woken(lock, options))
+}
+
+/// Returns the line on the holders of the lock, by their share of the waiting time in which it was held.
+fn held(lock: &Lock, options: &Options) -> Option<Below> {
+    let times = lock.holders.iter().map(|holder| holder.total_ns);
+    let held = times.fold(0, u64::saturating_add);
+    let shown = lock.holders.iter().take(BLAMED);
+    let mut holders: Vec<String> = shown
+        .map(|holder| {
+            let share = options.share(holder.total_ns, held);
+            joined(&format!("{share} {}", holder_name(holder)))
+        })
+        .collect();
+    if lock.holders.len() > BLAMED {
+        holders.push(format!("{} more", lock.holders.len() - BLAMED));
+    }
+    let free = lock.free_ns.unwrap_or(0);
+    let all = held.saturating_add(free);
+    if free > 0 && free >= all / 100 * FREE {
+        let share = options.share(free, all);
+        holders.push(format!("free {share} of the time"));
+    }
+    (!holders.is_empty()).then(|| Below::new(format!("{BELOW}held by "), holders.join(", ")))
+}
+
+fn holder_name(holder: &Holder) -> String {
+    match (&holder.callsite, &holder.thread) {
+        (Some(callsite), _) => printable(callsite),
+        (None, Some(thread)) => format!("thread {}", printable(thread)),
+        (None, None) => "readers".to_owned(),
+    }
+}
+
+/// Returns the line on the call sites that ended the waits, by their share of the waiting time.
+fn woken(lock: &Lock, options: &Options) -> Option<Below> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);
@@ -264,178 +302,4 @@ fn blame(lock: &Lock, options: &Options) -> Option<Below> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tiptoe_session::{Blame, Early, Histogram, Readers};
-
-    fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
-        let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
-            callsite: callsite.into(),
-            count: 1,
-            total_ns: total_ns / 4,
-        });
-        Lock {
-            lock: name.into(),
-            kind: if idle { "semaphore" } else { "rwlock" }.into(),
-            mode: (!idle).then(|| "read".into()),
-            idle,
-            callsite: "prog:work+0x1c".into(),
-            callsites: 2,
-            episodes: 1200,
-            slept: 900,
-            at_once: 400,
-            total_ns,
-            histogram: Some(Histogram {
-                p50_ns: 1000,
-                p99_ns: 2_500_000,
-                max_ns: 2_500_000,
-                ..Histogram::default()
-            }),
-            readers: (!idle).then_some(Readers {
-                average: 3.06,
-                most: 8,
-            }),
-            blame: if idle { Vec::new() } else { blame.to_vec() },
-            ..Lock::default()
-        }
-    }
-
-    #[test]
-    fn waits_without_a_holder_have_their_own_table() {
-        let session = Session {
-            locks: Some(Locks {
-                by: "lock".into(),
-                rows: vec![lock("prog:cache", false, 4_000_000), lock("0x1", true, 9)],
-                unfinished: 1,
-                others: 2,
-                ..Locks::default()
-            }),
-            ..Session::default()
-        };
-        let blocks = blocks(&session, &Options::default());
-        let text: Vec<String> = blocks.concat();
-        let want = [
-            " total  contended  slept  at once     p50     p99     max  lock (rwlock)      mostly from",
-            "4.00ms      1,200    900      400  1.00us  2.50ms  2.50ms  prog:cache (read)  prog:work+0x1c and 1 more",
-            "         readers 3.1 on average, 8 at most",
-            "         woken by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
-            "total  contended  slept  at once     p50     p99     max  waited for (semaphore)  mostly from",
-            "  9ns      1,200    900      400  1.00us  2.50ms  2.50ms  0x1                     prog:work+0x1c and 1 more",
-        ];
-        assert_eq!(text, want);
-        assert_eq!(
-            notes(&session)[0],
-            "1 wait was not over when the trace ended, and was not counted"
-        );
-    }
-
-    /// A deadlocked program had no row, because its waits began before the trace.
-    #[test]
-    fn waits_from_before_the_trace_are_lower_bounds() {
-        let early = Early {
-            waits: 2,
-            unfinished: 1,
-            before_ns: 500_000_000,
-            total_ns: 1_000_000_000,
-        };
-        let row = Lock {
-            early: Some(early),
-            kind: "mutex".into(),
-            ..Lock::default()
-        };
-        let wait = |tid, lock: &str| Waiting {
-            tid,
-            comm: "p".into(),
-            lock: lock.into(),
-            ..Waiting::default()
-        };
-        let session = Session {
-            locks: Some(Locks {
-                by: "lock".into(),
-                rows: vec![row],
-                deadlocks: vec![Deadlock {
-                    pid: 7,
-                    waits: vec![wait(7, "a"), wait(8, "b")],
-                }],
-                ..Locks::default()
-            }),
-            ..Session::default()
-        };
-        let text = blocks(&session, &Options::default()).concat();
-        assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
-        let rest = [
-            "         2 waits began 500ms or more before the trace, and 1 was not over when the trace ended",
-            "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
-            "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
-        ];
-        assert_eq!(text[2..], rest);
-    }
-
-    /// 80 columns cut off the locks' names.
-    #[test]
-    fn at_80_columns_names_of_locks_are_whole() {
-        let rows = ["memcached:lru_locks[31]", "memcached:stats_lock"];
-        let session = Session {
-            locks: Some(Locks {
-                by: "lock".into(),
-                rows: rows.map(|name| lock(name, false, 4_000_000)).to_vec(),
-                ..Locks::default()
-            }),
-            ..Session::default()
-        };
-        let options = Options {
-            width: Some(80),
-            ..Options::default()
-        };
-        let text: Vec<String> = blocks(&session, &options).concat();
-        let want = [
-            " total  contended  slept     p50     p99     max  lock (memcached:…, rwlock)",
-            "4.00ms      1,200    900  1.00us  2.50ms  2.50ms  lru_locks[31] (read)",
-            "         mostly from prog:work+0x1c and 1 more",
-        ];
-        assert_eq!(text[..3], want);
-        assert_eq!(
-            text.last().map(|line| &**line),
-            Some("(at once: on a wider terminal, or --json)")
-        );
-    }
-
-    #[test]
-    fn estimates_are_marked() {
-        let timed = |timed| Lock {
-            timed: Some(timed),
-            ..lock("prog:cache", false, timed * 1000)
-        };
-        let session = Session {
-            locks: Some(Locks {
-                by: "lock".into(),
-                rows: vec![timed(20), lock("0x1", false, 9), timed(0)],
-                ..Locks::default()
-            }),
-            budget: Some(0.01),
-            ..Session::default()
-        };
-        let text: Vec<String> = blocks(&session, &Options::default()).concat();
-        let totals: Vec<&str> = text
-            .iter()
-            .map(|line| {
-                line.split("  ")
-                    .find(|cell| !cell.is_empty())
-                    .unwrap_or_default()
-                    .trim()
-            })
-            .collect();
-        let marked = ["~20.0us", "9ns", "-"];
-        assert!(
-            marked.iter().all(|total| totals.contains(total)),
-            "{text:#?}"
-        );
-        let note =
-            "~ 20 of 1,800 waits that slept were timed, a random sample to keep the budget of 1%:";
-        assert!(
-            notes(&session)[0].starts_with(note),
-            "{:?}",
-            notes(&session)
-        );
-    }
-}
+mod tests;

@@ -50,6 +50,7 @@
 //!          "episodes", "slept", "at_once", "timed_out", "interrupted", "left"?, "total_ns",
 //!          "timed"?,
 //!          "readers"?: {"average", "most"}, "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
+//!          "holders"?: [{"callsite"|"thread"|"readers": true, "total_ns"}…], "free_ns"?,
 //!          "early"?: {"waits", "unfinished", "before_ns", "total_ns"}}…],
 //!         "holds"?: [{"lock", "callsite", "count", "total_ns", "histogram", "is_at_least"?}…],
 //!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…],
@@ -139,7 +140,7 @@ pub use cost::{Basis, Calibration, Cost, Forks, Programs};
 pub use ends::Ends;
 pub use event::{CountPart, Event, OTHER_VALUES, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
-pub use lock::{Blame, Deadlock, Early, Hold, Lock, Locks, Readers};
+pub use lock::{Blame, Deadlock, Early, Hold, Holder, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
 pub use scope::{Scope, ScopeCounts, Scopes};

@@ -90,6 +90,13 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
+    /// Who held the lock while others waited, the longest first. Empty unless the holders of at least 95% of the
+    /// waiting time are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
+    /// With holders: nanoseconds of waiting in which no thread held the lock, because a waiter was waking up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_ns: Option<u64>,
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
@@ -162,5 +169,22 @@ pub struct Blame {
     /// The number of waits.
     pub count: u64,
     /// Nanoseconds of these waits.
+    pub total_ns: u64,
+}
+
+/// A holder of a lock: a call site, a thread whose call site is unknown, or all threads that read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    /// The call site that released the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callsite: Option<String>,
+    /// The thread: its id and name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// Whether these are all threads that held a rwlock to read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub readers: bool,
+    /// Nanoseconds of other threads' waiting in which this holder had the lock.
     pub total_ns: u64,
 }

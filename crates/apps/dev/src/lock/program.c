@@ -183,6 +183,21 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
+// Lets the other thread run while it holds the mutex, so that the other one sleeps.
+static void *take_turns_mutex(void *none) {
+    on_one_cpu();
+    uint64_t taken = 0;
+    while (!atomic_load(&stopped)) {
+        pthread_mutex_lock(&mutex);
+        taken += (uint64_t)atomic_load_explicit(&counting, memory_order_relaxed);
+        sched_yield();
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+    }
+    atomic_fetch_add(&done, taken);
+    return none;
+}
+
 // The first third is not counted, because threads are new and the agent learns their rates.
 static double together(void *(*run)(void *), int threads, int ms) {
     pthread_t all[64];
@@ -229,7 +244,8 @@ int main(void) {
         } else if (sscanf(line, "convoy %d %d", &a, &b) == 2 && a <= 64) {
             printf("%.3f\n", together(contend, a, b));
         } else if (sscanf(line, "pingpong %15s %d", what, &a) == 2) {
-            printf("%.3f\n", together(strcmp(what, "sem") == 0 ? take_turns_sem : take_turns_cond, 2, a));
+            void *(*run)(void *) = *what == 's' ? take_turns_sem : *what == 'm' ? take_turns_mutex : take_turns_cond;
+            printf("%.3f\n", together(run, 2, a));
         } else if (strcmp(line, "armed\n") == 0) {
             printf("%d\n", site == NULL || memcmp(site, number, sizeof number) != 0);
         } else {

@@ -1,11 +1,13 @@
 //! The sites where threads wait for locks: futex calls of the C library, and of other code that
 //! makes them itself.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tiptoe_patch::{Body, FutexSite, Notice, Shape, futex_sites};
+use tiptoe_patch::{Body, FutexSite, Notice, Shape, futex_sites, transfers};
 use tiptoe_stack::Rule;
 use tiptoe_symbol::Function;
+use tiptoe_wire::futex::frames::owner;
 
 use super::{Draft, PlannedSite, body_hash, is_libc, planned};
 use crate::module::Module;
@@ -100,36 +102,75 @@ fn name(module: &Module, address: u64) -> String {
     }
 }
 
-const RWLOCK: &str = "pthread_rwlock_";
+/// The beginnings of the names of libc's functions that wait for a lock which records its holder.
+const OWNERS: [(&str, u64); 5] = [
+    ("pthread_rwlock_", owner::RWLOCK),
+    ("pthread_mutex_", owner::MUTEX),
+    ("mtx_", owner::MUTEX),
+    ("pthread_cond_", owner::CONDITION),
+    ("cnd_", owner::CONDITION),
+];
 
-fn is_rwlocks(function: &Function) -> bool {
-    let mut names = function.names.iter();
-    names.any(|name| name.trim_start_matches('_').starts_with(RWLOCK))
+/// Returns for which lock a function waits, by its name.
+fn owner_by_name(function: &Function) -> Option<u64> {
+    let named = |name: &str| {
+        let bare = name.trim_start_matches('_');
+        let found = OWNERS.iter().find(|(start, _)| bare.starts_with(start));
+        // A condition's other functions do not take its mutex.
+        let (_, owner) =
+            found.filter(|(_, at)| *at != owner::CONDITION || bare.contains("wait"))?;
+        Some(*owner)
+    };
+    function.names.iter().find_map(|name| named(name))
 }
 
-fn is_of_rwlock(module: &Module, address: u64) -> bool {
-    let function = address.wrapping_sub(module.bias);
-    let function = module.object.image.function_containing(function);
-    is_libc(module) && function.is_some_and(is_rwlocks)
-}
-
-/// Returns the addresses of libc's rwlock functions, which are adjacent.
-pub fn rwlocks(module: &Module) -> Option<Range<u64>> {
+/// Returns glibc's functions that wait for a lock which records its holder, each with the lock's kind. A function
+/// without a name is what the one that jumps to it is: its compiler has split it off.
+pub fn owners(module: &Module) -> Vec<(Range<u64>, u64)> {
+    if !is_libc(module) || module.name.contains("musl") {
+        return Vec::new();
+    }
     let functions = module.object.image.functions();
-    let first = functions.iter().position(is_rwlocks)?;
-    let all = functions[first..].iter();
-    let all = all.take_while(|f| is_rwlocks(f) || f.names.is_empty());
-    let last = all.filter(|f| is_rwlocks(f)).last()?;
-    let [start, end] = [functions[first].address, last.address + last.size];
-    Some(start.wrapping_add(module.bias)..end.wrapping_add(module.bias))
+    let mut found: BTreeMap<usize, u64> = BTreeMap::new();
+    for (at, function) in functions.iter().enumerate() {
+        let Some(owner) = owner_by_name(function) else {
+            continue;
+        };
+        found.insert(at, owner);
+        let code = module.object.code(function, module.bias);
+        let jumps = code.map(|code| transfers(&code)).unwrap_or_default();
+        for (target, _) in jumps.into_iter().filter(|(_, returns)| returns.is_none()) {
+            let linked = target.wrapping_sub(module.bias);
+            let target = functions.binary_search_by_key(&linked, |function| function.address);
+            if let Ok(target) = target
+                && functions[target].names.is_empty()
+            {
+                found.entry(target).or_insert(owner);
+            }
+        }
+    }
+    let mut ranges: Vec<(Range<u64>, u64)> = Vec::new();
+    let mut last = usize::MAX;
+    for (at, owner) in found {
+        let Function { address, size, .. } = functions[at];
+        let [start, end] = [address, address + size].map(|linked| linked.wrapping_add(module.bias));
+        match ranges.last_mut() {
+            // Neighbours are one range, because the agent has little room.
+            Some((range, same)) if last.wrapping_add(1) == at && *same == owner => range.end = end,
+            _ => ranges.push((start..end, owner)),
+        }
+        last = at;
+    }
+    ranges
 }
 
 impl Draft<'_> {
     pub(super) fn locks(&mut self, modules: &[Module], locks: &mut Locks) {
         for module in modules {
             let calls = Calls::of(module);
+            let owners = owners(module);
             for site in &calls.sites {
-                let notice = self.notice(module, site, locks);
+                let notice = self.notice(module, site, &owners, locks);
                 let call = (site.call.shape.site(), site.call.syscall);
                 locks.calls.push(call);
                 self.lock_half(module, &site.call.shape, notice, locks);
@@ -144,15 +185,23 @@ impl Draft<'_> {
 
     /// Plans the site after a call first, because it must undo what the site before the call
     /// records. Returns the notice of the site before the call.
-    fn notice(&mut self, module: &Module, site: &FutexSite, locks: &mut Locks) -> Notice {
+    fn notice(
+        &mut self,
+        module: &Module,
+        site: &FutexSite,
+        owners: &[(Range<u64>, u64)],
+        locks: &mut Locks,
+    ) -> Notice {
         let [front, behind] = rules_around(module, site).map(Rule::bits);
         let shape = site.behind.as_ref();
         let behind = Notice::behind(site, behind);
         let timed = shape.is_some_and(|shape| self.lock_half(module, shape, behind, locks));
         let notice = Notice::before(front, timed);
-        match is_of_rwlock(module, site.call.address) {
-            true => notice.of_rwlock(),
-            false => notice,
+        let mut owners = owners.iter();
+        match owners.find(|(range, _)| range.contains(&site.call.address)) {
+            Some((_, owner::RWLOCK)) => notice.of_rwlock(),
+            Some((_, owner::MUTEX)) => notice.of_mutex(),
+            _ => notice,
         }
     }
 
@@ -211,6 +260,6 @@ impl Draft<'_> {
         }
         let call = (site.call.shape.site(), site.call.syscall);
         locks.calls.push(call);
-        Some(self.notice(module, site, locks))
+        Some(self.notice(module, site, &[], locks))
     }
 }

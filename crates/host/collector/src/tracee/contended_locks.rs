@@ -163,12 +163,13 @@ impl Tracee {
                         false => RuntimePart::Other,
                     },
                 };
-                // A library without room counts as the user's.
                 let frames = Frames::new(words);
+                // Before the library, as `add_owner` says.
+                for (functions, owner) in planner::owners(module) {
+                    frames.add_owner(functions, owner);
+                }
+                // A library without room counts as the user's.
                 let _ = frames.add(&library, rows);
-                let rwlocks =
-                    planner::rwlocks(module).filter(|_| library.part == RuntimePart::Libc);
-                rwlocks.into_iter().for_each(|at| frames.set_rwlocks(at));
             }
         }
         let users = modules.iter().filter(|module| !is_runtime(module));
@@ -249,6 +250,7 @@ impl Tracee {
                 let seen_ns = |index| seen.seen_ns(ended.unwrap_or(0), index, words);
                 let seen_ns: &dyn Fn(u32) -> u64 = &seen_ns;
                 let thread = owner.key(By::Thread);
+                noted.add_holder(owner.tid, &thread);
                 noted.add_thread(&thread, words, scopes.as_ref(), ended.map(|_| seen_ns));
             }
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),

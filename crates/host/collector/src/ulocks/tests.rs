@@ -107,6 +107,49 @@ fn hostile_words_of_a_target_are_only_reported() {
     assert_eq!(noted.locks(&names(), ByLock::Callsite).rows.len(), 2);
 }
 
+/// Returns a thread's words whose waits of 300 ns have these holders.
+fn thread_with(holders: &[(u64, u64)]) -> Vec<u64> {
+    let mut words = thread(1);
+    for (slot, (key, ns)) in (0..).zip(holders) {
+        let at = (3 * ENTRY_WORDS + e::HOLDERS + slot * e::HOLDER_WORDS) as usize;
+        (words[at], words[at + 2]) = (*key, *ns);
+    }
+    words
+}
+
+#[test]
+fn holders_are_reported_if_nearly_all_are_known() {
+    use tiptoe_wire::futex::holder::{NOBODY, READERS, THREAD, UNKNOWN};
+    let check = |holders: &[(u64, u64)], want: Option<&[(&str, u64)]>| {
+        let mut noted = WaitRecords::default();
+        noted.add_thread("1 a", &thread_with(holders), None, None);
+        noted.add_holder(7, "7 b");
+        let locks = noted.locks(&names(), ByLock::Lock);
+        let row = &locks.rows[0];
+        let name = |holder: &tiptoe_session::Holder| match (&holder.callsite, &holder.thread) {
+            (Some(name), None) | (None, Some(name)) => name.clone(),
+            _ => String::new(),
+        };
+        let told = row.holders.iter().map(|one| (name(one), one.total_ns));
+        let told: Vec<(String, u64)> = told.collect();
+        let want = want.unwrap_or_default().iter();
+        let want: Vec<(String, u64)> = want.map(|(name, ns)| ((*name).to_owned(), *ns)).collect();
+        assert_eq!(told, want);
+        assert_eq!(row.free_ns.is_some(), !want.is_empty());
+    };
+    let thread = |id: u64| THREAD | id;
+    check(
+        &[(0x60, 100), (thread(7), 150), (READERS, 40), (NOBODY, 10)],
+        Some(&[("7 b", 150), ("0x60", 100), ("", 40)]),
+    );
+    check(&[(0x60, 285), (UNKNOWN, 15)], Some(&[("0x60", 285)]));
+    check(&[(0x60, 280), (UNKNOWN, 20)], None);
+    check(&[(0x60, 200)], None);
+    // No thread has this id, whatever the lock contained.
+    check(&[(0x60, 200), (thread(8), 100)], None);
+    check(&[(NOBODY, 300)], None);
+}
+
 /// A thread that was cancelled in a wait had no row, and the wait was said not to be over.
 #[test]
 fn a_wait_that_was_left_was_not_over() {

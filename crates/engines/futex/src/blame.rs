@@ -1,0 +1,214 @@
+//! Charges a wait to those who held the lock during it.
+//!
+//! A wait reads the holder at its begin. Each later hand-over was recorded by a thread that woke up at it: see
+//! [`crate::history`]. So the time from one to the next belongs to one holder, and the release that ends it gives the
+//! holder's call site. What no thread has seen is charged to [`holder::UNKNOWN`].
+//!
+//! | time | charged to |
+//! |---|---|
+//! | until the first hand-over | the holder that the wait found at its begin |
+//! | from one hand-over to the next | the holder from then on |
+//! | from a release to the wake-up of the thread that gets the lock | nobody |
+//! | the same, if another thread was faster | that thread |
+//!
+//! A release reads the clock only if its thread slept for the lock. The time from any other release to the wake-up
+//! belongs to the thread that released.
+
+use tiptoe_wire::futex::history::{NOBODY, READERS};
+use tiptoe_wire::futex::{head, holder};
+
+use crate::activities::Activity;
+use crate::calls::{Call, Thread};
+use crate::entries::Entry;
+use crate::history::{HandOver, History, Newest, Release};
+use crate::operation::End;
+use crate::owner::{self, Found, OwnedLock};
+
+/// A timed wait that has ended.
+pub(crate) struct EndedWait {
+    pub(crate) lock: OwnedLock,
+    pub(crate) since: u64,
+    pub(crate) now: u64,
+    pub(crate) end: End,
+    /// The wake that ended the wait.
+    pub(crate) release: Release,
+}
+
+/// Returns what identifies a lock in the upper half of [`head::THREAD`].
+fn short(lock: u64) -> u64 {
+    (lock >> 2) << 32
+}
+
+/// A part of a wait, backwards from its end.
+struct Parts<'c, C> {
+    /// Where the rest of the wait ends.
+    until: u64,
+    /// How the holder before that was released.
+    release: Release,
+    /// The holder after that, if it was faster than the thread that was woken.
+    faster: Option<u32>,
+    charge: &'c C,
+}
+
+impl<C: Fn(u64, u64)> Parts<'_, C> {
+    /// Charges the time from `since` to the holder from then on.
+    fn add(&mut self, holder: u32, since: u64) {
+        let ticks = self.until - since;
+        self.until = since;
+        let thread = |id: u32| holder::THREAD | u64::from(id);
+        let key = match (holder, self.faster) {
+            // It was taking the lock or releasing it just then.
+            (0, _) if self.release.site != 0 => self.release.site,
+            (0, _) => holder::UNKNOWN,
+            (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
+            (NOBODY, Some(id)) => thread(id),
+            (NOBODY, None) => holder::NOBODY,
+            (id, _) if id == self.release.thread && self.release.site != 0 => self.release.site,
+            (id, _) => thread(id),
+        };
+        if ticks > 0 {
+            (self.charge)(key, ticks);
+        }
+    }
+}
+
+impl Thread<'_> {
+    fn history(&self) -> History<'_> {
+        History::new(self.shared())
+    }
+
+    fn id(&self) -> u32 {
+        self.own().load(head::THREAD as usize) as u32
+    }
+
+    /// Remembers that the thread took a lock after a sleep; 0 for none.
+    fn takes(&self, lock: u64) {
+        let taken = short(lock) | u64::from(self.id());
+        self.own().store(head::THREAD as usize, taken);
+    }
+
+    /// Charges a wait that slept, and records who has the lock now. `load` reads four bytes of the lock.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn charge(
+        &self,
+        wait: &Activity,
+        ended: &EndedWait,
+        entry: Option<(&Entry, u64)>,
+        ns: impl Fn(u64) -> u64,
+        load: impl Fn(u64) -> u32,
+    ) {
+        let lock = ended.lock.address(wait.address);
+        let me = self.id();
+        let found = || owner::holder(ended.lock.find(wait.address, load));
+        // A thread that was faster has the lock, or readers have it with this one.
+        let after = match (ended.end, ended.lock) {
+            (End::Woken, OwnedLock::Inheriting) => me,
+            (End::Woken, _) => match found() {
+                0 => me,
+                other => other,
+            },
+            _ => 0,
+        };
+        let faster = Some(after).filter(|after| *after != me && *after != 0);
+        if let Some((entry, weight)) = entry {
+            let parts = Parts {
+                until: ended.now,
+                release: ended.release,
+                faster,
+                charge: &|key, ticks| entry.held_by(key, ns(ticks), weight),
+            };
+            charge_parts(
+                parts,
+                self.history().newest(lock),
+                ended.since,
+                wait.holder(),
+            );
+        }
+        if ended.end == End::Woken {
+            let hand_over = HandOver {
+                at: ended.now,
+                holder: after,
+                is_own: faster.is_none(),
+                release: ended.release,
+            };
+            self.history().push(lock, &hand_over);
+            self.takes(if faster.is_none() { lock } else { 0 });
+        }
+    }
+
+    /// Records that another thread was faster: this one took the lock after a sleep, but waits for it again.
+    #[inline(always)]
+    pub(crate) fn waits_again(&self, call: &Call, found: Found, now: u64) {
+        if self.own().load(head::THREAD as usize) >> 32 != 0 {
+            self.waits_again_slow(call, found, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn waits_again_slow(&self, call: &Call, found: Found, now: u64) {
+        let Some(kind) = OwnedLock::decode((found >> owner::LOCK_SHIFT).into()) else {
+            return;
+        };
+        let lock = kind.address(call.address);
+        if short(lock) != self.own().load(head::THREAD as usize) >> 32 << 32 {
+            return;
+        }
+        let hand_over = HandOver {
+            at: now,
+            holder: owner::holder(found),
+            ..HandOver::default()
+        };
+        self.history().push(lock, &hand_over);
+        self.takes(0);
+    }
+
+    /// Records that the thread releases the lock which it took after a sleep, if this wake is for that lock.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn releases(&self, call: &Call, taken: u64, clock: impl FnOnce() -> u64) {
+        // A rwlock's futexes are behind its first word.
+        let words = ((call.address >> 2) as u32).wrapping_sub((taken >> 32) as u32);
+        if words > 3 {
+            return;
+        }
+        let hand_over = HandOver {
+            at: clock(),
+            holder: NOBODY,
+            is_own: true,
+            release: Release {
+                thread: taken as u32,
+                site: call.caller.site,
+            },
+        };
+        let lock = call.address.wrapping_sub(u64::from(words) * 4);
+        self.history().push(lock, &hand_over);
+        self.takes(0);
+    }
+}
+
+/// Charges the parts of a wait since `since`, at whose begin `first` held the lock.
+fn charge_parts<C: Fn(u64, u64)>(
+    mut parts: Parts<'_, C>,
+    mut hand_overs: Newest<'_>,
+    since: u64,
+    first: u32,
+) {
+    for hand_over in &mut hand_overs {
+        if hand_over.at <= since {
+            // The wait's own look is the newer one.
+            return parts.add(first, since);
+        }
+        if hand_over.at < parts.until {
+            parts.add(hand_over.holder, hand_over.at);
+            parts.release = hand_over.release;
+            parts.faster = (!hand_over.is_own).then_some(hand_over.holder);
+        }
+    }
+    if hand_overs.is_cut() {
+        parts.release = Release::default();
+        return parts.add(0, since);
+    }
+    parts.add(first, since);
+}

@@ -1,0 +1,258 @@
+use super::*;
+extern crate std;
+use core::sync::atomic::AtomicU64;
+use std::vec::Vec;
+use tiptoe_wire::futex::WIDTH;
+
+fn slab() -> Vec<AtomicU64> {
+    (0..WIDTH).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn call(operation: u32, site: u64) -> Call {
+    Call {
+        address: 0x1000,
+        operation,
+        sp: 0x7000,
+        caller: Caller {
+            site,
+            via: 9,
+            frame: 0x7100,
+        },
+        at: 0,
+        timed: true,
+    }
+}
+
+fn no_clock() -> u64 {
+    panic!("only a wait is timed");
+}
+
+const WAIT: u32 = 0x80;
+const WAKE: u32 = 0x81;
+
+/// Waits for a mutex whose holder is read as `holder`, and wakes with the lock free.
+fn mutex(holder: u32) -> Found {
+    OwnedLock::Mutex.find(0x1000, |_| holder)
+}
+
+/// A thread's words; its id is `id`.
+fn slab_of(id: u64) -> Vec<AtomicU64> {
+    let slab = slab();
+    Words::new(&slab).store(head::THREAD as usize, id);
+    slab
+}
+
+/// Returns to whom the waits of a thread from call site 5 are charged.
+fn charges(slab: &[AtomicU64]) -> Vec<(u64, u64)> {
+    let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
+    let each = slots.map(|slot| words(slab, 5, &[slot, slot + 2]));
+    let used = each
+        .filter(|slot| slot[0] != 0)
+        .map(|slot| (slot[0], slot[1]));
+    let mut used: Vec<(u64, u64)> = used.collect();
+    used.sort_unstable();
+    used
+}
+
+const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
+const NOBODY: u64 = tiptoe_wire::futex::holder::NOBODY;
+const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
+
+/// The thread that woke a waiter was blamed for all that the waiter slept, also for other threads' holds.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn a_wait_is_charged_to_each_holder_for_its_hold() {
+    let (slow, first, second, shared) = (slab_of(1), slab_of(2), slab_of(3), slab());
+    let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
+    let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
+    // Thread 1 holds the lock until 1,000; thread 2 gets it at 1,010, and releases it at 1,050.
+    one.begins(&call(WAIT, 5), || mutex(1), || 100);
+    two.begins(&call(WAIT, 5), || mutex(1), || 200);
+    slow.begins(&call(WAKE, 61), || 0, no_clock);
+    one.ends(0x7000, 0, || 1010, |ticks| ticks, |_| 0);
+    one.begins(&call(WAKE, 62), || 0, || 1050);
+    two.ends(0x7000, 0, || 1080, |ticks| ticks, |_| 0);
+    assert_eq!(charges(&first), [(61, 910)]);
+    assert_eq!(charges(&second), [(61, 810), (62, 40), (NOBODY, 30)]);
+}
+
+/// A thread that takes the lock before the one that was woken holds it from then on.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn a_thread_that_was_faster_is_charged() {
+    let (slow, first, second, shared) = (slab_of(1), slab_of(2), slab_of(3), slab());
+    let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
+    let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
+    one.begins(&call(WAIT, 5), || mutex(1), || 100);
+    two.begins(&call(WAIT, 5), || mutex(1), || 100);
+    slow.begins(&call(WAKE, 61), || 0, no_clock);
+    // Thread 9 has it when thread 2 wakes up, and then again.
+    one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
+    one.begins(&call(WAIT, 5), || mutex(9), || 210);
+    two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
+    assert_eq!(charges(&first), [(61, 100)]);
+    assert_eq!(charges(&second), [(61, 100), (THREAD | 9, 100)]);
+    // The lock was free when thread 2 woke up, but thread 9 was faster once more.
+    slow.begins(&call(WAKE, 61), || 0, no_clock);
+    one.ends(0x7000, 0, || 310, |ticks| ticks, |_| 0);
+    one.begins(&call(WAIT, 5), || mutex(9), || 320);
+    one.ends(0x7000, -110, || 420, |ticks| ticks, |_| 9);
+    assert_eq!(charges(&first), [(61, 100), (THREAD | 9, 200)]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn a_holder_that_was_not_seen_is_unknown() {
+    let (own, shared) = (slab_of(2), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    // The lock was changing hands, and nobody says who released it.
+    thread.begins(&call(WAIT, 5), || mutex(0), || 100);
+    thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
+    assert_eq!(charges(&own), [(UNKNOWN, 100)]);
+    // Another kind of lock: no holder is recorded anywhere.
+    thread.begins(&call(WAIT, 5), || 0, || 300);
+    thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| panic!("it has none"));
+    assert_eq!(charges(&own), [(UNKNOWN, 100)]);
+}
+
+fn words(slab: &[AtomicU64], site: u64, wanted: &[u32]) -> Vec<u64> {
+    let own = Words::new(slab);
+    let blocks = 1..=tiptoe_wire::futex::ENTRIES;
+    let first = |block: u32| block * tiptoe_wire::futex::ENTRY_WORDS;
+    let at = |block, word| own.load((first(block) + word) as usize);
+    let mut mine = blocks.filter(|block| at(*block, entry::SITE) == site);
+    let block = mine.next().expect("an entry");
+    assert_eq!(mine.next(), None);
+    wanted.iter().map(|word| at(block, *word)).collect()
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn a_wait_is_counted_timed_and_blamed() {
+    let (waiter, waker, shared) = (slab(), slab(), slab());
+    let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
+    let (waiting, waking) = (thread(&waiter), thread(&waker));
+    waiting.begins(&call(WAIT, 5), || 0, || 100);
+    waking.begins(&call(WAKE, 6), || 0, no_clock);
+    waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10, |_| 0);
+    let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
+    assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
+    // The hook after a call that did not wait, or began before the hooks.
+    waiting.ends(0x7000, 0, || 300, |ticks| ticks, |_| 0);
+    assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn waits_of_one_call_are_one_episode() {
+    let (own, shared) = (slab(), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    let wait = |result| {
+        thread.begins(&call(WAIT, 5), || 0, || 100);
+        thread.ends(0x7000, result, || 200, |ticks| ticks, |_| 0);
+    };
+    wait(-11);
+    wait(0);
+    let counts = [entry::EPISODES, entry::AT_ONCE, entry::WOKEN];
+    assert_eq!(words(&own, 5, &counts), [1, 1, 1]);
+    thread.begins(&call(WAKE, 6), || 0, no_clock);
+    wait(-11);
+    assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn waits_that_were_left_are_counted() {
+    let (own, shared) = (slab(), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    // The first one never returns; the second one begins where the first one was.
+    thread.begins(&call(WAIT, 5), || 0, || 100);
+    thread.begins(&call(WAIT, 6), || 0, || 300);
+    let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];
+    assert_eq!(words(&own, 5, &of_left), [1, 1, 1, 0]);
+    thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| 0);
+    assert_eq!(words(&own, 6, &of_left), [1, 0, 1, 100]);
+    thread.begins(&call(WAIT, 6), || 0, || 500);
+    thread.leaves_all();
+    assert_eq!(words(&own, 6, &of_left), [2, 1, 1, 100]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn waits_without_an_after_hook_are_counted() {
+    let (own, shared) = (slab(), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    let untimed = Call {
+        timed: false,
+        ..call(WAIT, 5)
+    };
+    thread.begins(&untimed, || 0, || 100);
+    thread.begins(&call(8, 6), || 0, no_clock);
+    assert_eq!(words(&own, 5, &[entry::CALLS, entry::OTHER]), [1, 1]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn skipped_waits_are_counted_and_weighted() {
+    let (own, shared) = (slab(), slab());
+    let words = Words::new(&own);
+    let thread = Thread::new(words, Words::new(&shared));
+    let counts = [entry::CALLS, entry::WOKEN, entry::AT_ONCE, entry::EPISODES];
+    thread.begins(&call(WAKE, 6), || 0, no_clock);
+    words.store(head::NEXT as usize, 4);
+    words.store(head::STANDS_FOR as usize, 4);
+    for result in [0, -11, 0] {
+        thread.begins(&call(WAIT, 5), || 0, no_clock);
+        thread.ends(0x7000, result, no_clock, |ticks| ticks, |_| 0);
+    }
+    assert_eq!(words_of(&own, &counts), [3, 2, 1, 1]);
+    assert_eq!(words_of(&own, &[entry::TIMED, entry::SLEPT_NS]), [0, 0]);
+    thread.begins(&call(WAIT, 5), || 0, || 100);
+    thread.begins(&call(WAKE, 6), || 0, no_clock);
+    thread.ends(0x7000, 0, || 110, |ticks| ticks, |_| 0);
+    let sums = [entry::TIMED, entry::SLEPT_NS, entry::LONGEST];
+    assert_eq!(words_of(&own, &sums), [1, 40, 10]);
+    let waker = [entry::WAKERS, entry::WAKERS + 1, entry::WAKERS + 2];
+    assert_eq!(words_of(&own, &waker), [6, 4, 40]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn a_wait_seen_twice_has_weight_one() {
+    let (own, shared) = (slab(), slab());
+    let words = Words::new(&own);
+    let thread = Thread::new(words, Words::new(&shared));
+    let waits = Activities::new(words);
+    let beginning = || waits.beginnings()[0].expect("it is on");
+    words.store(head::NEXT as usize, 2);
+    words.store(head::STANDS_FOR as usize, 9);
+    thread.begins(&call(WAIT, 5), || 0, no_clock);
+    let first = beginning();
+    waits.mark_seen(0, first, 150);
+    thread.ends(0x7000, 0, || 200, |ticks| ticks, |_| 0);
+    let sums = [entry::CALLS, entry::TIMED, entry::SLEPT_NS];
+    assert_eq!(words_of(&own, &sums), [1, 0, 50]);
+    thread.begins(&call(WAIT, 5), || 0, || 300);
+    waits.mark_seen(0, first, 1);
+    waits.mark_seen(0, beginning(), beginning());
+    waits.mark_seen(9, 0, 0);
+    thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| 0);
+    assert_eq!(words_of(&own, &sums), [2, 1, 150]);
+}
+
+fn words_of(slab: &[AtomicU64], wanted: &[u32]) -> Vec<u64> {
+    words(slab, 5, wanted)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn readers_are_summed_up() {
+    let (own, shared) = (slab(), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    for readers in [3, 0, 5, 4] {
+        thread.begins(&call(WAIT, 5), || readers, || 100);
+        thread.ends(0x7000, 0, || 200, |ticks| ticks, |_| 0);
+    }
+    let of_readers = [entry::CALLS, entry::READERS, entry::MOST_READERS];
+    assert_eq!(words(&own, 5, &of_readers), [4, 12, 5]);
+}

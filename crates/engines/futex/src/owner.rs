@@ -1,0 +1,184 @@
+//! Which thread holds a lock, as the lock itself records it.
+//!
+//! glibc's mutexes of all types have the holder's thread id after the futex, and rwlocks have the writer's. These
+//! layouts cannot change, because public headers compile them into programs. Other locks (semaphores, locks of Rust or
+//! of libc's own) record none.
+//!
+//! The word is the program's: it may contain anything, so whoever reads it must not take it for a thread unchecked.
+
+use tiptoe_wire::futex::frames::owner;
+use tiptoe_wire::futex::history::{HOLDER, NOBODY, READERS};
+
+use crate::rwlock;
+
+/// The offset of a mutex's holder from its futex.
+pub const MUTEX_OWNER: u64 = 8;
+/// The bits of the word of FUTEX_LOCK_PI that are its holder (futex(2)).
+const PI_OWNER: u32 = 0x3fff_ffff;
+/// The kernel's ids are below 2^22 (proc(5), pid_max).
+const MOST_THREAD: u32 = READERS - 1;
+/// The value of a lock's futex for which libc waits; a robust mutex has its holder and [`WAITERS`] instead.
+const CONTENDED: u32 = 2;
+const WAITERS: u32 = 1 << 31;
+
+const FUTEX_WAIT: u32 = 0;
+const FUTEX_LOCK_PI: u32 = 6;
+const FUTEX_LOCK_PI2: u32 = 13;
+
+/// A kind of lock that records its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum OwnedLock {
+    /// A mutex.
+    Mutex = 1,
+    /// A mutex whose holder the kernel changes.
+    Inheriting = 2,
+    /// A rwlock, waited for at one of its inner words.
+    Rwlock = 3,
+    /// A rwlock, waited for at its first word.
+    RwlockItself = 4,
+}
+
+/// Bits of [`OwnedLock`] in [`Found`].
+pub(crate) const LOCK_SHIFT: u32 = HOLDER;
+/// Marks a thread in [`Found`]; without it the number is that of the readers.
+const IS_THREAD: u32 = 1 << (HOLDER - 1);
+
+/// What a wait found: the kind of lock in its upper bits, if it records a holder; below them the holder, or for a
+/// rwlock the number of threads that read.
+pub type Found = u32;
+
+impl OwnedLock {
+    /// Returns the kind of lock for which a futex call waits, in a libc function with the owner bits
+    /// `function`; `None` if that lock records no holder.
+    #[inline(always)]
+    pub fn of(function: u64, address: u64, operation: u32, value: u32) -> Option<OwnedLock> {
+        let operation = operation & 0x7f;
+        let inherits = matches!(operation, FUTEX_LOCK_PI | FUTEX_LOCK_PI2);
+        match function {
+            owner::MUTEX | owner::CONDITION if inherits => Some(OwnedLock::Inheriting),
+            owner::MUTEX => Some(OwnedLock::Mutex),
+            owner::CONDITION => {
+                // The condition's own futexes have other values.
+                let is_mutex =
+                    operation == FUTEX_WAIT && (value == CONTENDED || value & WAITERS != 0);
+                is_mutex.then_some(OwnedLock::Mutex)
+            }
+            owner::RWLOCK if rwlock::beginning_of_wait(address, value) == address => {
+                Some(OwnedLock::RwlockItself)
+            }
+            owner::RWLOCK => Some(OwnedLock::Rwlock),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn decode(bits: u64) -> Option<OwnedLock> {
+        const ALL: [OwnedLock; 4] = [
+            OwnedLock::Mutex,
+            OwnedLock::Inheriting,
+            OwnedLock::Rwlock,
+            OwnedLock::RwlockItself,
+        ];
+        ALL.into_iter().find(|lock| *lock as u64 == bits)
+    }
+
+    /// Returns the lock's address, given that of its futex.
+    #[inline]
+    pub(crate) fn address(self, futex: u64) -> u64 {
+        match self {
+            OwnedLock::Rwlock => rwlock::beginning(futex),
+            _ => futex,
+        }
+    }
+
+    /// Reads who holds the lock with this futex. `load` reads four bytes of the lock.
+    #[inline(always)]
+    pub fn find(self, futex: u64, load: impl Fn(u64) -> u32) -> Found {
+        let thread = |id: u32| match id {
+            0..=MOST_THREAD => IS_THREAD | id,
+            _ => IS_THREAD,
+        };
+        let found = match self {
+            OwnedLock::Mutex => thread(load(futex.wrapping_add(MUTEX_OWNER))),
+            OwnedLock::Inheriting => thread(load(futex) & PI_OWNER),
+            OwnedLock::Rwlock | OwnedLock::RwlockItself => {
+                let first = self.address(futex);
+                match load(first.wrapping_add(rwlock::WRITER)) {
+                    0 => rwlock::readers(load(first)).min(MOST_THREAD),
+                    writer => thread(writer),
+                }
+            }
+        };
+        found | (self as u32) << LOCK_SHIFT
+    }
+}
+
+/// Returns the number of readers; 0 if a thread was found.
+#[inline(always)]
+pub(crate) fn readers(found: u32) -> u32 {
+    match found & IS_THREAD {
+        0 => found & MOST_THREAD,
+        _ => 0,
+    }
+}
+
+/// Returns the holder as [`crate::history`] records it; 0 if unknown.
+#[inline]
+pub(crate) fn holder(found: u32) -> u32 {
+    match (found & IS_THREAD, found & MOST_THREAD) {
+        (0, 0) => 0,
+        (0, _) => READERS,
+        (_, id) => id,
+    }
+}
+
+const _: () = assert!(MOST_THREAD < READERS && READERS < NOBODY && NOBODY == IS_THREAD);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_tells_whether_its_lock_records_a_holder() {
+        let of = |function, operation, value| OwnedLock::of(function, 0x1008, operation, value);
+        assert_eq!(of(owner::MUTEX, 0x80, 2), Some(OwnedLock::Mutex));
+        assert_eq!(of(owner::MUTEX, 0x86, 0), Some(OwnedLock::Inheriting));
+        assert_eq!(of(owner::CONDITION, 0x80, 2), Some(OwnedLock::Mutex));
+        assert_eq!(
+            of(owner::CONDITION, 0x80, WAITERS | 7),
+            Some(OwnedLock::Mutex)
+        );
+        assert_eq!(
+            of(owner::CONDITION, 0x80, 0),
+            None,
+            "libc 2.31 waits so for the condition"
+        );
+        assert_eq!(of(owner::CONDITION, 0x89, 2), None);
+        assert_eq!(of(owner::RWLOCK, 0x89, 3), Some(OwnedLock::Rwlock));
+        assert_eq!(
+            of(owner::RWLOCK, 0x89, 4 | 8),
+            Some(OwnedLock::RwlockItself)
+        );
+        assert_eq!(of(0, 0x80, 2), None);
+    }
+
+    #[test]
+    fn the_holder_is_read_from_the_lock() {
+        let words = |at: u64| match at {
+            0x1000 => 3 << 3,
+            0x1008 => 77,
+            _ => 0,
+        };
+        let found = |lock: OwnedLock, futex| lock.find(futex, words) & ((1 << HOLDER) - 1);
+        let mutex = found(OwnedLock::Mutex, 0x1000);
+        assert_eq!((holder(mutex), readers(mutex)), (77, 0));
+        let reads = found(OwnedLock::Rwlock, 0x1008);
+        assert_eq!((holder(reads), readers(reads)), (READERS, 3));
+        assert_eq!(holder(found(OwnedLock::Inheriting, 0x1008)), 77);
+        assert_eq!(holder(found(OwnedLock::RwlockItself, 0x2000)), 0);
+        // What a program writes there may be no thread's id.
+        let hostile = OwnedLock::Mutex.find(0, |_| u32::MAX) & ((1 << HOLDER) - 1);
+        assert_eq!((holder(hostile), readers(hostile)), (0, 0));
+    }
+}

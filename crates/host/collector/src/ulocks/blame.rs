@@ -1,0 +1,123 @@
+//! Who woke the waiters of a lock, and who held it meanwhile.
+
+use std::collections::BTreeMap;
+
+use tiptoe_session::{Blame, Holder};
+use tiptoe_wire::futex::{entry as e, holder as h};
+
+use super::{Names, Waits};
+
+/// Holders are reported if those of at least this share of the waiting time are known.
+const KNOWN: f64 = 0.95;
+
+/// Nanoseconds that holders held a lock while a thread waited for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holders(BTreeMap<u64, u64>);
+
+/// Who held a lock while others waited.
+#[derive(Debug, PartialEq)]
+pub(super) struct HeldTime {
+    pub(super) holders: Vec<Holder>,
+    /// How long no thread held it, because a waiter was waking up.
+    pub(super) free_ns: u64,
+}
+
+impl Holders {
+    /// Reads them from an entry.
+    pub(super) fn read(words: &[u64]) -> Holders {
+        let word = |word: u32| words.get(word as usize).copied().unwrap_or(0);
+        let slots = (0..e::HOLDER_COUNT).map(|i| e::HOLDERS + i * e::HOLDER_WORDS);
+        let mut holders = Holders::default();
+        for slot in slots.filter(|slot| word(*slot) != 0) {
+            holders.add_ns(word(slot), word(slot + 2));
+        }
+        holders
+    }
+
+    pub(super) fn add(&mut self, more: &Holders) {
+        for (key, ns) in &more.0 {
+            self.add_ns(*key, *ns);
+        }
+    }
+
+    fn add_ns(&mut self, key: u64, ns: u64) {
+        let sum = self.0.entry(key).or_default();
+        *sum = sum.saturating_add(ns);
+    }
+
+    /// Returns them by name, the longest first; `None` if too little of `total_ns`, the waiting time, has a known
+    /// holder. A thread's id is what the program's lock contained, so only those in `threads` count.
+    pub(super) fn by_name(
+        &self,
+        names: &Names,
+        threads: &BTreeMap<u32, String>,
+        total_ns: u64,
+    ) -> Option<HeldTime> {
+        let mut holders: Vec<Holder> = Vec::new();
+        let (mut known_ns, mut free_ns) = (0u64, 0u64);
+        for (key, ns) in &self.0 {
+            let holder = match *key {
+                h::UNKNOWN => continue,
+                h::NOBODY => {
+                    free_ns = *ns;
+                    continue;
+                }
+                h::READERS => Holder {
+                    readers: true,
+                    ..Holder::default()
+                },
+                key if key & h::THREAD != 0 => {
+                    let Some(thread) = threads.get(&(key as u32)) else {
+                        continue;
+                    };
+                    Holder {
+                        thread: Some(thread.clone()),
+                        ..Holder::default()
+                    }
+                }
+                site => Holder {
+                    callsite: Some(names.code(site)),
+                    ..Holder::default()
+                },
+            };
+            known_ns = known_ns.saturating_add(*ns);
+            let mut same = holders.iter_mut();
+            let same =
+                same.find(|one| one.callsite == holder.callsite && one.thread == holder.thread);
+            match same {
+                Some(same) => same.total_ns = same.total_ns.saturating_add(*ns),
+                None => holders.push(Holder {
+                    total_ns: *ns,
+                    ..holder
+                }),
+            }
+        }
+        holders.sort_by_key(|holder| u64::MAX - holder.total_ns);
+        let is_known = known_ns.saturating_add(free_ns) as f64 >= total_ns as f64 * KNOWN;
+        (known_ns > 0 && is_known).then_some(HeldTime { holders, free_ns })
+    }
+}
+
+impl Waits {
+    /// Returns the call sites that woke the waiters, those with the most waiting time first.
+    pub(super) fn blame(&self, names: &Names) -> Vec<Blame> {
+        let wakers = self.wakers.iter();
+        let mut blame: Vec<Blame> = wakers
+            .map(|(site, (count, total_ns))| Blame {
+                callsite: names.code(*site),
+                count: *count,
+                total_ns: *total_ns,
+            })
+            .collect();
+        blame.sort_by_key(|blame| (u64::MAX - blame.total_ns, blame.callsite.clone()));
+        blame.dedup_by(|more, kept| {
+            let same = more.callsite == kept.callsite;
+            if same {
+                kept.count = kept.count.saturating_add(more.count);
+                kept.total_ns = kept.total_ns.saturating_add(more.total_ns);
+            }
+            same
+        });
+        blame
+    }
+}

@@ -1,0 +1,217 @@
+use super::*;
+use tiptoe_session::{Blame, Early, Histogram, Readers};
+
+fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
+    let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
+        callsite: callsite.into(),
+        count: 1,
+        total_ns: total_ns / 4,
+    });
+    Lock {
+        lock: name.into(),
+        kind: if idle { "semaphore" } else { "rwlock" }.into(),
+        mode: (!idle).then(|| "read".into()),
+        idle,
+        callsite: "prog:work+0x1c".into(),
+        callsites: 2,
+        episodes: 1200,
+        slept: 900,
+        at_once: 400,
+        total_ns,
+        histogram: Some(Histogram {
+            p50_ns: 1000,
+            p99_ns: 2_500_000,
+            max_ns: 2_500_000,
+            ..Histogram::default()
+        }),
+        readers: (!idle).then_some(Readers {
+            average: 3.06,
+            most: 8,
+        }),
+        blame: if idle { Vec::new() } else { blame.to_vec() },
+        ..Lock::default()
+    }
+}
+
+#[test]
+fn waits_without_a_holder_have_their_own_table() {
+    let session = Session {
+        locks: Some(Locks {
+            by: "lock".into(),
+            rows: vec![lock("prog:cache", false, 4_000_000), lock("0x1", true, 9)],
+            unfinished: 1,
+            others: 2,
+            ..Locks::default()
+        }),
+        ..Session::default()
+    };
+    let blocks = blocks(&session, &Options::default());
+    let text: Vec<String> = blocks.concat();
+    let want = [
+        " total  contended  slept  at once     p50     p99     max  lock (rwlock)      mostly from",
+        "4.00ms      1,200    900      400  1.00us  2.50ms  2.50ms  prog:cache (read)  prog:work+0x1c and 1 more",
+        "         readers 3.1 on average, 8 at most",
+        "         woken by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
+        "total  contended  slept  at once     p50     p99     max  waited for (semaphore)  mostly from",
+        "  9ns      1,200    900      400  1.00us  2.50ms  2.50ms  0x1                     prog:work+0x1c and 1 more",
+    ];
+    assert_eq!(text, want);
+    assert_eq!(
+        notes(&session)[0],
+        "1 wait was not over when the trace ended, and was not counted"
+    );
+}
+
+/// The threads that woke the waiters were reported as the holders.
+#[test]
+fn holders_are_named_if_they_are_known() {
+    let holder = |callsite: Option<&str>, thread: Option<&str>, total_ns| Holder {
+        callsite: callsite.map(str::to_owned),
+        thread: thread.map(str::to_owned),
+        readers: callsite.is_none() && thread.is_none(),
+        total_ns,
+    };
+    let row = Lock {
+        holders: vec![
+            holder(Some("prog:slow+0x8"), None, 1_000),
+            holder(None, Some("7 a\nb"), 600),
+            holder(None, None, 400),
+        ],
+        free_ns: Some(200),
+        ..lock("prog:cache", false, 2_200)
+    };
+    let text = |row: &Lock| {
+        let below = blame(row, &Options::default()).expect("a line");
+        format!("{below:?}")
+    };
+    let told = text(&row);
+    for part in [
+        "held by ",
+        "50.0%",
+        "prog:slow+0x8",
+        "30.0%",
+        "thread",
+        "a\\\\nb",
+        "20.0%",
+        "readers",
+        "free 9.1% of the time",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("woken"), "{told}");
+    let row = Lock {
+        free_ns: Some(20),
+        ..row
+    };
+    assert!(!text(&row).contains("free"), "less than 5%");
+}
+
+/// A deadlocked program had no row, because its waits began before the trace.
+#[test]
+fn waits_from_before_the_trace_are_lower_bounds() {
+    let early = Early {
+        waits: 2,
+        unfinished: 1,
+        before_ns: 500_000_000,
+        total_ns: 1_000_000_000,
+    };
+    let row = Lock {
+        early: Some(early),
+        kind: "mutex".into(),
+        ..Lock::default()
+    };
+    let wait = |tid, lock: &str| Waiting {
+        tid,
+        comm: "p".into(),
+        lock: lock.into(),
+        ..Waiting::default()
+    };
+    let session = Session {
+        locks: Some(Locks {
+            by: "lock".into(),
+            rows: vec![row],
+            deadlocks: vec![Deadlock {
+                pid: 7,
+                waits: vec![wait(7, "a"), wait(8, "b")],
+            }],
+            ..Locks::default()
+        }),
+        ..Session::default()
+    };
+    let text = blocks(&session, &Options::default()).concat();
+    assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
+    let rest = [
+        "         2 waits began 500ms or more before the trace, and 1 was not over when the trace ended",
+        "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
+        "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
+    ];
+    assert_eq!(text[2..], rest);
+}
+
+/// 80 columns cut off the locks' names.
+#[test]
+fn at_80_columns_names_of_locks_are_whole() {
+    let rows = ["memcached:lru_locks[31]", "memcached:stats_lock"];
+    let session = Session {
+        locks: Some(Locks {
+            by: "lock".into(),
+            rows: rows.map(|name| lock(name, false, 4_000_000)).to_vec(),
+            ..Locks::default()
+        }),
+        ..Session::default()
+    };
+    let options = Options {
+        width: Some(80),
+        ..Options::default()
+    };
+    let text: Vec<String> = blocks(&session, &options).concat();
+    let want = [
+        " total  contended  slept     p50     p99     max  lock (memcached:…, rwlock)",
+        "4.00ms      1,200    900  1.00us  2.50ms  2.50ms  lru_locks[31] (read)",
+        "         mostly from prog:work+0x1c and 1 more",
+    ];
+    assert_eq!(text[..3], want);
+    assert_eq!(
+        text.last().map(|line| &**line),
+        Some("(at once: on a wider terminal, or --json)")
+    );
+}
+
+#[test]
+fn estimates_are_marked() {
+    let timed = |timed| Lock {
+        timed: Some(timed),
+        ..lock("prog:cache", false, timed * 1000)
+    };
+    let session = Session {
+        locks: Some(Locks {
+            by: "lock".into(),
+            rows: vec![timed(20), lock("0x1", false, 9), timed(0)],
+            ..Locks::default()
+        }),
+        budget: Some(0.01),
+        ..Session::default()
+    };
+    let text: Vec<String> = blocks(&session, &Options::default()).concat();
+    let totals: Vec<&str> = text
+        .iter()
+        .map(|line| {
+            line.split("  ")
+                .find(|cell| !cell.is_empty())
+                .unwrap_or_default()
+                .trim()
+        })
+        .collect();
+    let marked = ["~20.0us", "9ns", "-"];
+    assert!(
+        marked.iter().all(|total| totals.contains(total)),
+        "{text:#?}"
+    );
+    let note =
+        "~ 20 of 1,800 waits that slept were timed, a random sample to keep the budget of 1%:";
+    assert!(
+        notes(&session)[0].starts_with(note),
+        "{:?}",
+        notes(&session)
+    );
+}

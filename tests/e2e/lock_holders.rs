@@ -1,0 +1,171 @@
+//! Who held a lock while others waited: the program measures this itself, and the report must agree.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tiptoe_tests::{Probe, rust_target, scaled, skipped, target};
+
+use crate::locks::rows;
+
+/// How threads meet at the lock, each with the defect of blaming the thread that woke the waiter.
+const SCENARIOS: [&str; 9] = [
+    // Eight quick threads woke each other, and were blamed for what one slow thread held.
+    "barging",
+    // Each holder woke one waiter, so that all were blamed alike.
+    "turns",
+    // The same threads hold the lock for long and for short.
+    "mixed",
+    "many",
+    "short",
+    "trylock",
+    "writers",
+    // The last reader to leave was blamed for all readers.
+    "readers",
+    // Threads that a condition woke waited for its mutex.
+    "conditions",
+];
+/// The types of mutexes, besides normal ones.
+const TYPES: [&str; 5] = [
+    "recursive",
+    "errorcheck",
+    "adaptive",
+    "robust",
+    "inheriting",
+];
+
+/// Nanoseconds of waiting by the function that held the lock.
+type Held = BTreeMap<String, u64>;
+
+/// Returns the function of a call site, `PROGRAM:FUNCTION+0xOFFSET`.
+fn function(site: &str) -> &str {
+    let (_, function) = site.split_once(':').unwrap_or(("", site));
+    function.split_once('+').map_or(function, |(name, _)| name)
+}
+
+/// Returns whom a holder of a report stands for: a thread is named as the function that it runs.
+fn role(holder: &Value) -> String {
+    let text = |what: &str| holder[what].as_str();
+    match (text("callsite"), text("thread")) {
+        (Some(site), _) => function(site).to_owned(),
+        (None, Some(thread)) => {
+            let (_, name) = thread.split_once(' ').expect("an id and a name");
+            name.to_owned()
+        }
+        (None, None) => {
+            assert_eq!(holder["readers"], true, "{holder:#}");
+            "readers".to_owned()
+        }
+    }
+}
+
+/// Runs a scenario for some milliseconds. Returns who held the lock: by the report, and by the program. `None` if the
+/// program's addresses left no room for a patch.
+fn held(scenario: &str, kind: &str, ms: u64) -> Option<[Held; 2]> {
+    let program = target("holders");
+    let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);
+    let report = run.good();
+    if let Some(refused) = report.value["refusals"].as_array() {
+        skipped(&format!("{scenario} {kind}"), &format!("{refused:?}"));
+        return None;
+    }
+    let mut told = Held::new();
+    let all = rows(report);
+    let slept = |row: &&Value| row["idle"] == false && row["total_ns"] != 0;
+    for row in all.iter().filter(slept) {
+        let holders = row["holders"].as_array().map_or(&[][..], Vec::as_slice);
+        assert!(!holders.is_empty(), "{scenario} {kind}: {row:#}");
+        for holder in holders {
+            let ns = holder["total_ns"].as_u64().expect("a time");
+            *told.entry(role(holder)).or_default() += ns;
+        }
+    }
+    Some([told, run.expected().0])
+}
+
+/// Returns who held the lock for longest.
+fn longest(held: &Held) -> &str {
+    let longest = held.iter().max_by_key(|(_, ns)| **ns);
+    longest.expect("a holder").0
+}
+
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let plain = SCENARIOS.map(|scenario| (scenario, "normal"));
+    let types = TYPES.map(|kind| ("turns", kind));
+    let waits_after_conditions = ["inheriting", "robust"].map(|kind| ("conditions", kind));
+    plain.into_iter().chain(types).chain(waits_after_conditions)
+}
+
+/// The threads that woke the waiters were blamed for what another one held.
+#[test]
+fn the_longest_holder_is_named_first() {
+    let quickly = ["barging", "turns", "readers", "conditions"];
+    for (scenario, kind) in all().filter(|(scenario, kind)| {
+        quickly.contains(scenario) && matches!(*kind, "normal" | "inheriting")
+    }) {
+        let Some([told, own]) = held(scenario, kind, 200) else {
+            continue;
+        };
+        assert_eq!(
+            longest(&told),
+            longest(&own),
+            "{scenario} {kind}: {told:#?} {own:#?}"
+        );
+    }
+}
+
+/// Each holder's share must be within five points of what the program measured.
+#[test]
+#[ignore = "nightly: asserts shares of time"]
+fn each_holder_has_its_share() {
+    for (scenario, kind) in all() {
+        let Some([told, own]) = held(scenario, kind, 1000) else {
+            continue;
+        };
+        let share = |held: &Held, role: &str| {
+            let all: u64 = held.values().sum();
+            let ns = held.get(role).copied().unwrap_or(0);
+            100.0 * ns as f64 / all as f64
+        };
+        let roles = told.keys().chain(own.keys());
+        for role in roles {
+            let [told_share, own_share] = [&told, &own].map(|held| share(held, role));
+            assert!(
+                (told_share - own_share).abs() <= 5.0,
+                "{scenario} {kind}: {role}: {told:#?} {own:#?}"
+            );
+        }
+    }
+}
+
+/// Locks that record no holder: only the thread that woke a waiter is known.
+#[test]
+fn locks_without_an_owner_have_wakers_alone() {
+    let rounds = scaled(400_000).to_string();
+    let cases = [
+        (
+            target("contended"),
+            &["syscall", "stdio", "sem", "cond"][..],
+        ),
+        (rust_target("contended_rust"), &["mutex", "lot_mutex"]),
+    ];
+    for (program, kinds) in cases {
+        for kind in kinds {
+            let run = Probe::lock().run(&program, &[kind, &rounds]);
+            // A condition's mutex records its holder.
+            let none = rows(run.good()).iter().filter(|row| row["type"] != "mutex");
+            for row in none {
+                assert!(row["holders"].is_null(), "{kind}: {row:#}");
+            }
+        }
+    }
+}
+
+/// A program can write any number into a lock as its holder.
+#[test]
+fn a_holder_that_is_no_thread_is_unknown() {
+    let run = Probe::lock().run(&target("holders"), &["forged", "200", "normal"]);
+    for row in rows(run.good()) {
+        assert!(row["holders"].is_null(), "{row:#}");
+        assert!(row["blame"].is_array(), "{row:#}");
+    }
+}

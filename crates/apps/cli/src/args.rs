@@ -266,7 +266,7 @@ pub struct Common {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the report and all notes to a file; `-` is stdout
+    /// Write report and notes to a file; `-` is stdout
     ///
     /// By default the report goes to stdout, with -- CMD to stderr.
     #[arg(short, long, value_name = "FILE")]

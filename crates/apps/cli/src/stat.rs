@@ -188,7 +188,7 @@ pub struct StatArgs {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
-    /// Write the report and all notes to a file; `-` is stdout
+    /// Write report and notes to a file; `-` is stdout
     ///
     /// By default the report goes to stdout, with -- CMD to stderr.
     #[arg(short, long, value_name = "FILE")]

@@ -47,7 +47,7 @@ pub(crate) fn moment(at_ns: u64, comm: &str, tid: u32, options: &Options) -> Str
     let at = since_start(at_ns);
     let who = format!("{}/{tid}", printable(comm));
     match is_narrow(options) {
-        true => format!("{:>13}  {}  ", at.trim_start(), left(&who, 18)),
+        true => format!("{:>11}  {}  ", at.trim_start(), left(&who, 18)),
         false => format!("{at}  {}  ", left(&who, 23)),
     }
 }
@@ -115,29 +115,31 @@ mod tests {
             tid: 20056,
             comm: "redis-server",
             event: "uprobe:redis-server:dictFind",
-            arg0: 0x7f7f_0cac_dcc0,
-            arg1: 0x7f7f_0cbf_d4c3,
+            arg0: Some(0x7f7f_0cac_dcc0),
+            arg1: Some(0x7f7f_0cbf_d4c3),
+            are_registers: true,
         };
         let of_library = Call {
             event: "uprobe:libc.so.6:malloc",
-            arg0: 24,
+            arg0: Some(24),
+            are_registers: false,
             ..one
         };
         for (width, one, expected) in [
             (
                 80,
                 &one,
-                "  0.024445313  redis-server/20056  dictFind  0x7f7f0cacdcc0 0x7f7f0cbfd4c3",
+                "0.024445313  redis-server/20056  dictFind  rdi=0x7f7f0cacdcc0 rsi=0x7f7f0cbfd4c3",
             ),
             (
                 80,
                 &of_library,
-                "  0.024445313  redis-server/20056  libc.so.6:malloc  24 0x7f7f0cbfd4c3",
+                "0.024445313  redis-server/20056  libc.so.6:malloc  24 0x7f7f0cbfd4c3",
             ),
             (
                 100,
                 &one,
-                "     0.024445313  redis-server/20056       redis-server:dictFind  0x7f7f0cacdcc0 0x7f7f0cbfd4c3",
+                "     0.024445313  redis-server/20056       redis-server:dictFind  rdi=0x7f7f0cacdcc0 rsi=0x7f7f0cbfd4c3",
             ),
         ] {
             let options = Options {

@@ -6,6 +6,7 @@ use tiptoe_attach::gone;
 use tiptoe_attach::inject::{self, Inject, InjectError};
 use tiptoe_attach::link::{Link, Terms};
 use tiptoe_attach::resident::{AgentFile, dormant_agent, is_another, known_sites};
+use tiptoe_event::Via;
 use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
@@ -15,7 +16,7 @@ use super::arm::GREETING;
 use super::{Plan, Tracee};
 use crate::module::Module;
 use crate::planner;
-use crate::request::{Error, Via};
+use crate::request::Error;
 use crate::resolve::{self, Resolution};
 
 /// The longest search for a thread to borrow.

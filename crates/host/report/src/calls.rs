@@ -14,7 +14,7 @@ pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
 /// The registers of the first two integer arguments.
 const REGISTERS: [&str; 2] = ["rdi", "rsi"];
 /// Terminals with fewer columns have no room for a call of a program with a short name, as files have it.
-const WIDE: usize = 100;
+const WIDE: usize = 110;
 
 /// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, at most
 /// two arguments, or their registers by name. On a narrow terminal an event of the program that the thread is named after
@@ -137,7 +137,7 @@ mod tests {
                 "0.024445313  redis-server/20056  libc.so.6:malloc  24 0x7f7f0cbfd4c3",
             ),
             (
-                100,
+                110,
                 &one,
                 "     0.024445313  redis-server/20056       redis-server:dictFind  rdi=0x7f7f0cacdcc0 rsi=0x7f7f0cbfd4c3",
             ),

@@ -159,14 +159,14 @@ fn the_package_is_installed_runs_and_goes() {
     ] {
         assert!(has_page(page), "{page} in {pages:?}");
     }
-    for completion in [
-        "bash-completion/completions/tiptoe",
-        "zsh/vendor-completions/_tiptoe",
-        "fish/vendor_completions.d/tiptoe.fish",
+    for (completion, option) in [
+        ("bash-completion/completions/tiptoe", "--latency"),
+        ("zsh/vendor-completions/_tiptoe", "--latency"),
+        ("fish/vendor_completions.d/tiptoe.fish", "-l latency"),
     ] {
         let path = place.join("usr/share").join(completion);
         let text = fs::read_to_string(&path).expect(completion);
-        assert!(text.contains("--latency"), "{completion}");
+        assert!(text.contains(option), "{completion}");
     }
     let mut probe = Command::new(&installed);
     probe

@@ -1,5 +1,5 @@
 //! Two pools of tests: those that need something that the machine has only once, one at a time, and
-//! all others.
+//! all others. Those that need all of the machine run after both.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -12,6 +12,8 @@ use super::one::{self, Outcome};
 
 /// Names of tests, or the beginnings of names, one a line.
 const OWNERS: &str = "tests/owners.txt";
+/// The first word of a line whose tests need all of the machine.
+const ALONE: &str = "alone ";
 
 /// Runs the tests. Returns their outcomes in no order.
 pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> Vec<Outcome> {
@@ -21,8 +23,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .collect();
     let is_owner = |test: &&Test| owners.iter().any(|name| test.name.starts_with(name));
+    let is_alone = |test: &&Test| {
+        let mut names = owners.iter().filter_map(|line| line.strip_prefix(ALONE));
+        names.any(|name| test.name.starts_with(name))
+    };
+    let (alone, tests): (Vec<&Test>, Vec<&Test>) = tests.into_iter().partition(is_alone);
     let (owning, others): (Vec<&Test>, Vec<&Test>) = tests.into_iter().partition(is_owner);
-    let queues = [owning, others].map(|tests| Mutex::new(longest_first(tests, costs)));
+    let queues = [owning, others, alone].map(|tests| Mutex::new(longest_first(tests, costs)));
     let outcomes = Mutex::new(Vec::new());
     let turn = AtomicUsize::new(0);
     let begin = Instant::now();
@@ -48,6 +55,7 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             );
         });
     });
+    work(&queues[2]);
     outcomes.into_inner().expect("no panic")
 }
 

@@ -1,3 +1,4 @@
+//! The progress report of a watch.
 
 use tiptoe_session::Cost;
 

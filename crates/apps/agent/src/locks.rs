@@ -80,8 +80,8 @@ pub fn end() {
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records locks, tiptoe reserves WIDTH words here in each slab, and the memory of slabs
-    // is never unmapped.
+    // SAFETY: in a session that records locks, tiptoe reserves WIDTH words here in each slab, and a slab's addresses
+    // stay mapped for ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
@@ -167,8 +167,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: these are words of the runtime's own frames and their caller, above the stack pointer, at the places that
-    // the functions' unwind rules name, and at most a frame's size away.
+    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer. The functions'
+    // unwind rules name their places, which are at most a frame's size away.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);

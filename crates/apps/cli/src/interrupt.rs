@@ -63,8 +63,8 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and the signal that the driver must
-/// forward to the command (0 for none), or with `-p` the signal that set the flag. With `-p`, a second signal ends
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and a signal (0 for none): the one that
+/// the driver must forward to the command, or with `-p` the one that set the flag. With `-p`, a second signal ends
 /// tiptoe. The terminal itself sends Ctrl-C to the command, so only the other two are forwarded. Fails if a handler or
 /// the thread cannot be installed.
 pub fn on_signals(

@@ -65,8 +65,8 @@ const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// The pause between two checks of the allowance, if only the loop can disable the threads' events.
 const REST_TICK: Duration = Duration::from_millis(1);
-/// The pause after a turn with many hits, which the ring has room for, so that one turn reads more
-/// of them.
+/// The pause after a turn with many hits. The ring has room for them, so that the next turn reads
+/// more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 /// Switching the events takes at most one part in this many of the time.
 const SWITCHING: u32 = 20;
@@ -78,7 +78,7 @@ pub struct WatchRequest {
     pub agent: &'static [u8],
     /// The variables, in the grammar of [`tiptoe_symbol::variable::Watch`].
     pub variables: Vec<String>,
-    /// The process or command whose variables they are.
+    /// The process or command with the variables.
     pub target: RequestTarget,
     /// The thread, by number or name, whose thread-local variables are watched.
     pub thread: Option<String>,

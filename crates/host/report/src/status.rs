@@ -16,7 +16,7 @@ const END: &str = "Ctrl-C ends";
 pub enum RunState {
     /// The run waits for its `--delay`.
     Delayed {
-        /// The time until it attaches.
+        /// The time until counting begins.
         left: Duration,
     },
     /// The run enters the target.

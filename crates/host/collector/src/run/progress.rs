@@ -16,7 +16,7 @@ use crate::ulocks::WaitTotals;
 const STACK: usize = 1 << 20;
 
 /// The prices while a run counts. Threads of their own measure them: that takes 0.1 s unless an earlier run did it, and
-/// the loop must serve its targets meanwhile.
+/// the loop must not wait.
 #[derive(Default)]
 pub(super) struct RunPrices {
     hits: Option<Arc<OnceLock<UnitCosts>>>,

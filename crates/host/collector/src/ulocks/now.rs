@@ -158,7 +158,7 @@ impl<'n> WaitReader<'n> {
         Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
     }
 
-    /// Returns the waits of all threads.
+    /// Returns what each thread waits for.
     fn waits(&self) -> Result<Vec<Waiting>, Error> {
         let mut asleep = Vec::new();
         for tid in self.process.threads()? {

@@ -83,7 +83,7 @@ mod tests {
             holder(&[wait(1, "a", Some(2)), wait(7, "b", Some(8))]),
             Some(1)
         );
-        // Either may hold it.
+        // Each of the two may hold the mutex.
         assert_eq!(
             holder(&[wait(1, "a", Some(2)), wait(3, "b", Some(1))]),
             None

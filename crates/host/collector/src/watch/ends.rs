@@ -20,7 +20,7 @@ pub(super) const NOWHERE: u64 = 0x1000;
 pub(super) struct Life {
     /// When the variable was last found, since the start.
     seen: Duration,
-    /// Whether the last look did not find it.
+    /// Whether the last look missed the variable.
     is_missed: bool,
     /// How long the variable was watched, if its watch has ended.
     ended: Option<u64>,

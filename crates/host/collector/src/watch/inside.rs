@@ -337,7 +337,7 @@ impl InProcessWatch {
         })
     }
 
-    /// Returns whether the program has ended all of its threads.
+    /// Returns whether the program has ended all of its threads, so that only the agent's is left.
     pub(super) fn is_over(&self) -> bool {
         self.tracee.only_agent_left()
     }

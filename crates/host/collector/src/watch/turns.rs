@@ -42,7 +42,8 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Without turns all variables are served, and opening fails if there are too few registers.
+    /// Plans the turns. Without turns all variables are served, and opening fails if there are too
+    /// few registers.
     pub(super) fn new(
         places: &[WatchedVariable],
         each: Option<Duration>,

@@ -1,5 +1,5 @@
-//! Records that a thread waits for a lock of a library's own, which the library reports through [`crate::ports`].
-//! This code may run in signal handlers, so it must not lock, wait, or call libc.
+//! Records a thread's waits for locks of a library's own, which the library reports through [`crate::ports`]. This code
+//! may run in signal handlers, so it must not lock, wait, or call libc.
 //!
 //! The records are with those of futex waits, see [`crate::locks`].
 
@@ -12,13 +12,13 @@ use tiptoe_port::{Label, MODE_SHIFT};
 use crate::clockwork;
 use crate::locks::WaitWords;
 
-/// Returns the addresses of the functions that a port of locks calls: at the begin and at the end of a wait.
+/// Returns the addresses of a lock port's functions, which libraries call at the beginning and the end of a wait.
 pub fn calls() -> [u64; 2] {
     let begin = begins_entry as unsafe extern "C" fn(*const Label, u64) -> u64;
     [begin as usize as u64, ends as *const () as u64]
 }
 
-/// The `begin` of a port of locks. It passes the caller's stack pointer and return address on.
+/// The `begin` of a lock port. Adds the caller's stack pointer and return address to the arguments.
 #[unsafe(naked)]
 unsafe extern "C" fn begins_entry(label: *const Label, what: u64) -> u64 {
     naked_asm!(
@@ -45,13 +45,13 @@ extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u
     place
 }
 
-/// The `end` of a port of locks.
+/// The `end` of a lock port.
 extern "C" fn ends(token: u64, outcome: u64) {
     let Some(here) = WaitWords::find() else {
         return;
     };
     let name = |label: u64| {
-        // SAFETY: the same call of the program's began with this label, which never moves.
+        // SAFETY: this wait's `begin` recorded the label that the library passed, and a label never moves.
         unsafe { &*(label as *const Label) }.text().as_bytes()
     };
     let thread: Thread = here.thread();

@@ -1,9 +1,8 @@
-//! Handles futex calls: a thread is about to wait in the kernel or to wake a waiter, or returns
-//! from that. Trampolines before and after futex calls enter here, also in signal handlers. So this
-//! code must not lock, wait, or call libc.
+//! Handles futex calls: a thread is about to wait in the kernel or to wake a waiter, or has returned. Trampolines
+//! before and after futex calls enter here, also in signal handlers. So this code must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's lock slot on. The board, which all
-//! threads share, is in slab 0. A thread without a slab is only counted.
+//! The records are in the thread's slab, from the session's lock slot on. All threads share the board in slab 0. A
+//! thread without a slab is only counted.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -29,7 +28,7 @@ use crate::scopes;
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// The distance of the stack pointer in a trampoline below the program's: the red zone.
+/// How far trampolines move the stack pointer below the program's: the red zone.
 const BELOW: u64 = 128;
 
 const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
@@ -60,8 +59,7 @@ impl FutexRegisters {
     }
 }
 
-/// The address of the words of slab 0, for a hook that has no time to compute it; 0 if the session
-/// records no locks.
+/// The address of slab 0's words, which a hook has no time to compute; 0 if the session records no locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 /// Prepares for a session whose slabs are `slabs`.
@@ -76,14 +74,14 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     SHARED.store(shared, Release); // pairs with the load in `WaitWords::of`
 }
 
-/// Ends the session's part here.
+/// Ends recording.
 pub fn end() {
     SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records locks tiptoe gave slabs this many words here, and there is
-    // memory at a slab's addresses for good.
+    // SAFETY: in a session that records locks, tiptoe reserves WIDTH words here in each slab, and a slab's addresses
+    // stay mapped for ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
@@ -104,7 +102,7 @@ impl WaitWords {
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
-    /// Returns the words of a thread whose descriptor has this slab, or 0.
+    /// Returns the words of a thread whose descriptor has this slab, or 0 if it has none.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -112,13 +110,13 @@ impl WaitWords {
             return None;
         }
         let slab = match slab {
-            // SAFETY: it preserves what the calling convention requires, and more.
+            // SAFETY: `tiptoe_first_slab` preserves all that the calling convention requires, and more.
             0 => Some(unsafe { tiptoe_first_slab() }).filter(|slab| *slab != 0)?,
             slab => slab,
         };
         let shared = area(shared);
         let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
-        // A thread that was preempted since it read the slab may have one of another session.
+        // A thread that was preempted after it read the slab may have one of another session.
         if slab < begin || slab >= end {
             return None;
         }
@@ -134,8 +132,7 @@ impl WaitWords {
     }
 }
 
-/// Gives the calling thread a slab at its first wait, wake or scope of a session. Returns its
-/// address, or 0.
+/// Gives the calling thread a slab, at its first wait, wake or scope of a session. Returns the slab's address, or 0.
 pub extern "C" fn first_slab() -> u64 {
     new_slab().unwrap_or(0)
 }
@@ -170,15 +167,14 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: these are words of the runtime's own frames and their caller, above the stack
-    // pointer. They are at the places that the functions' unwind rules name, and not farther than a
-    // frame is large.
+    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer. The functions'
+    // unwind rules name their places, which are at most a frame's size away.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
     let mut caller = frames.caller(&paths, rule, frame, load);
     if caller.site == 0 {
-        // Nothing is known of the frame, so the call itself is recorded as its caller.
+        // The frame has no known caller, so the call itself is recorded.
         caller.site = registers.back;
     }
     if let Some(operation) = LockOperation::of(registers.what as i32) {
@@ -200,11 +196,11 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     thread.begins(&call, find, clockwork::ticks);
 }
 
-/// Returns who holds the lock that a futex call is about. `function` is what is known of the last function in libc.
+/// Returns the holder of a futex call's lock. `function` is what is known of the last function in libc.
 #[inline(always)]
 fn holder(registers: &FutexRegisters, function: u64) -> Found {
     let function = match function {
-        // The call's own function is the last one.
+        // The function that makes the call is the last one.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
         0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
         known => known,
@@ -217,13 +213,13 @@ fn holder(registers: &FutexRegisters, function: u64) -> Found {
 /// Reads four bytes of a lock.
 #[inline(always)]
 fn read_lock(at: u64) -> u32 {
-    // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and uses again after the call:
-    // the function's name says which, and their layouts are fixed.
+    // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and will use after the call. The
+    // function's name says which, and their layouts are fixed.
     unsafe { (at as *const u32).read_volatile() }
 }
 
-/// Counts the waits of the slab's last thread as left, and forgets them, because that thread has ended and the thread
-/// `tid` takes the slab.
+/// Counts the unfinished waits of the slab's last thread as left and forgets them. That thread has ended, and the
+/// thread `tid` takes the slab.
 pub fn hand_over(state: &Shared, data: &Data, slab: u32, tid: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, WIDTH)) else {

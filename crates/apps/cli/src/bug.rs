@@ -1,8 +1,8 @@
-//! `tiptoe bug`: writes what a report of a bug needs into a folder.
+//! `tiptoe bug`: writes what a bug report needs into a folder.
 //!
-//! INVARIANT: nothing secret is written. No environment variable, no command line or name of a
-//! process, no name of a user or of the machine, and no path below a user's home. So each file has
-//! only chosen fields, and [`without_homes`] passes over the text as a whole.
+//! INVARIANT: nothing secret is written: no environment variable, no command line or name of a process, no name of a
+//! user or of the machine, and no path below a user's home. So each file has only chosen fields, and [`without_homes`]
+//! filters the whole text.
 
 mod system;
 
@@ -26,8 +26,7 @@ pub struct BugArgs {
     pub folder: PathBuf,
 }
 
-/// Writes the files into a new folder, and prints what is in them. If a file cannot be written, the
-/// folder is removed again.
+/// Writes the files into a new folder, and prints what is in them. Removes the folder if a file cannot be written.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     let new = DirBuilder::new().mode(0o700).create(folder);
     new.map_err(|error| not_created(folder, &error))?;
@@ -39,7 +38,7 @@ pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {
-            // The failure is reported; that the folder remains would be a smaller one.
+            // Only the write's failure is reported; a folder that remains matters less.
             let _ = std::fs::remove_dir_all(folder);
             Err(failure)
         }

@@ -1,4 +1,4 @@
-//! Parses the lists of events of `stat`.
+//! Parses `stat`'s lists of events.
 
 use tiptoe_event::counter::CounterFault;
 use tiptoe_event::{Counter, CounterError, counter_groups};

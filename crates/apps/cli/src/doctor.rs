@@ -52,7 +52,7 @@ pub struct DoctorArgs {
 
 const NEEDED_IS_MISSING: u8 = 1;
 
-/// Everything that is printed, as text or JSON. The fields' names are the keys of the JSON.
+/// All that is printed, as text or JSON. The fields' names are the keys of the JSON.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     #[serde(flatten)]

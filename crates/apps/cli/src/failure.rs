@@ -66,7 +66,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                 Failure::new(format!("standard output cannot be written: {error}")).report()
             }
-            // A reader that closes the pipe, such as `head`, has read enough.
+            // A reader that has closed the pipe, such as `head`, has read enough.
             _ => ExitCode::SUCCESS,
         };
     }
@@ -79,9 +79,9 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint (its tip). A tip that
-/// says how to pass a mistyped option as a word is left out. Without a tip the hint is the
-/// command's help, because clap's usage line cannot be typed as it is.
+/// Splits clap's message into what failed (its first paragraph) and a hint (its tip). Drops a tip
+/// that says how to pass a mistyped option as a word. Without a tip the hint is the command's help,
+/// because clap's usage line cannot be typed as it is.
 fn two_lines(message: &str) -> (String, String) {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
@@ -97,8 +97,8 @@ fn two_lines(message: &str) -> (String, String) {
     (what, tip.unwrap_or_else(help))
 }
 
-/// Returns the command line for the help of the given command, or for all help if that command
-/// does not exist.
+/// Returns the command line for the given command's help, or for all help if there is no such
+/// command.
 fn help() -> String {
     use clap::CommandFactory;
     let given = std::env::args().nth(1).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! `tiptoe generate`: writes man pages and shell completions from the definitions of `--help`, so
-//! that they never differ.
+//! that they always agree.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,9 +1,8 @@
 //! Signals that ask tiptoe to end: Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A signal ends the trace, not tiptoe: it sets a flag, and the driver's loop then detaches and
-//! reports. But the driver may hang before the loop, because reading a target's file may never end,
-//! or after it. So a thread ends tiptoe if a phase takes too long after a signal. The agents then
-//! restore their targets by themselves.
+//! A signal ends the trace, not tiptoe: it sets a flag, and the driver's loop then detaches and reports. But the driver
+//! may hang before or after the loop, because reading a target's file may never end. So a thread ends tiptoe if a phase
+//! takes too long after a signal. The agents then restore their targets by themselves.
 //!
 //! | phase | time from the first signal until tiptoe ends | from the last of several |
 //! |---|---|---|
@@ -33,30 +32,30 @@ use crate::output::NotesTo;
 use crate::status;
 use crate::terminal;
 
-/// The size of the thread's stack. It is small because it counts against `ulimit -d`.
+/// The thread's stack size. It is small because it counts against `ulimit -d`.
 const STACK: usize = 64 << 10;
 /// How often the thread checks.
 const TICK: Duration = Duration::from_millis(20);
-/// How long preparing may go on after a signal, so that an attach that is nearly done completes.
-/// With a tick this is less than 200 ms, as `tiptoe-dev bench interrupt` measures.
+/// How long preparing may continue after a signal, so that an attach that is nearly done completes. With a tick this is
+/// less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
 /// How long the loop may take to see the flag: it may be reading a library that was just loaded.
 const COUNTING: Duration = Duration::from_secs(2);
-/// How long the report may take after a second signal if there is a command. It is this long
-/// because the signal may have been meant for the command.
+/// How long the report may take after a second signal if there is a command. It is long because the signal may have
+/// been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// What a signal reports that ends tiptoe before it is attached.
+/// The message of a signal that ends tiptoe before it is attached.
 const NOT_BEGUN: &str = "note: a signal ended tiptoe before it was attached: nothing was counted\n";
 
-/// A shell starts background jobs of a script so.
+/// The note if SIGINT is ignored, as in background jobs of a shell's script.
 const IGNORED: &str = "Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace";
 
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Does not return if a signal is ending tiptoe. A caller that failed must call this before it
-/// reports: killing the command makes the driver fail, and that failure is not to be reported.
+/// Does not return if a signal is ending tiptoe. A caller that failed must call this before it reports: killing the
+/// command makes the driver fail, and that failure must not be reported.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -64,11 +63,10 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and the signal that
-/// the driver must pass on to the command (0 for none), or that set the flag with `-p`. With `-p`, a
-/// second signal ends tiptoe. A command gets Ctrl-C from the terminal itself, so only the other two
-/// are passed on. Fails if a
-/// handler or the thread cannot be installed.
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and a signal (0 for none): the one that
+/// the driver must forward to the command, or with `-p` the one that set the flag. With `-p`, a second signal ends
+/// tiptoe. The terminal itself sends Ctrl-C to the command, so only the other two are forwarded. Fails if a handler or
+/// the thread cannot be installed.
 pub fn on_signals(
     target: &RequestTarget,
     notes: NotesTo,
@@ -100,12 +98,12 @@ pub fn on_signals(
             RequestTarget::Command(_) => {}
         }
         flag::register(*signal, Arc::clone(&stop)).map_err(failed)?;
-        // Must be last, because what the driver's thread wakes for must be set then.
+        // Must be last: when the pipe wakes the driver's thread, the flags must be set.
         let writer = wakes.try_clone().map_err(failed)?;
         pipe::register(*signal, writer).map_err(failed)?;
     }
-    // With a handler, a file that grows beyond `ulimit -f` is an error. Otherwise the signal would
-    // kill tiptoe in the middle of an attach.
+    // With a handler, a file that exceeds `ulimit -f` is an error. Otherwise the signal would kill tiptoe in the middle
+    // of an attach.
     flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let signals = Signals::new(signals).map_err(failed)?;
     let thread = std::thread::Builder::new().stack_size(STACK);
@@ -115,14 +113,14 @@ pub fn on_signals(
     Ok((stop, hand_on))
 }
 
-/// Returns the note that [`on_signals`] did not print, because it belongs into the report.
+/// Returns the note that [`on_signals`] did not print, because it belongs in the report.
 pub fn unsaid(notes: NotesTo) -> Option<String> {
     let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
     is_unsaid.then(|| IGNORED.to_owned())
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as by `nohup`. Such a signal must
-/// stay ignored, for the command too.
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup`. The signal must stay ignored, for the
+/// command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))
@@ -157,8 +155,7 @@ fn end_if_stuck(mut signals: Signals) {
     }
 }
 
-/// Returns how long tiptoe may be in this phase after the first signal, and after the last one;
-/// `None` if there is no limit.
+/// Returns how long tiptoe may stay in this phase after the first signal, and after the last one; `None` for ever.
 fn patience(phase: Phase) -> [Option<Duration>; 2] {
     match phase {
         Phase::Preparing => [Some(PREPARING), Some(Duration::ZERO)],
@@ -170,11 +167,11 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
 }
 
 fn end(signal: i32) -> ! {
-    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed
-    // must see this flag, otherwise it reports a failure.
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this flag,
+    // because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
     if Phase::now() == Phase::Preparing && terminal::takes_a_line() {
-        // Not by `say`, which may wait for the terminal.
+        // Not `say`, which may wait for the terminal.
         terminal::write_raw(NOT_BEGUN);
     }
     end_command(signal);

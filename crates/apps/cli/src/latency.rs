@@ -1,6 +1,6 @@
 //! Options about calls that are followed from entry to return, and the checks of `probe`'s options.
 //!
-//! The checks must run before the command is started, because a wrong option must not start it.
+//! The checks must run before the command is started, so that a wrong option starts nothing.
 
 use clap::Args;
 use tiptoe_collector::By;
@@ -112,7 +112,7 @@ fn check_under(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option needs an entry or arguments, which the event does not have.
+/// Fails if an option needs an entry or arguments that the event does not have.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
         let what = format!("'{spec}' is not an entry, and --latency times from entry to return");

@@ -189,7 +189,7 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if an option needs `--kernel`, which is missing.
+/// Fails if an option needs `--kernel` and that is missing.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
     match of_kernel.into_iter().find(|(given, _)| *given) {

@@ -1,9 +1,8 @@
-//! The `tiptoe` command. It reads the command line, hands a list of events to the driver, and prints
-//! the session that the driver returns.
+//! The `tiptoe` command: reads the command line, hands a list of events to the driver, and prints the session that the
+//! driver returns.
 //!
-//! Only this crate formats errors: one line that says what failed, at most one line that says what
-//! to do, and exit status 2. A reader that closes its pipe is not an error, so that `tiptoe … | head`
-//! succeeds.
+//! Only this crate formats errors: one line that says what failed, at most one that says what to do, and exit status 2.
+//! A reader that closes its pipe is no error, so that `tiptoe … | head` succeeds.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -25,8 +25,8 @@ pub struct Terminal {
     calls: Box<dyn Write>,
     /// `None` if notes are in the report alone.
     notes: Option<LiveNotes>,
-    /// Set to end the trace when a line cannot be written, because its reader has closed the pipe
-    /// or the disk is full.
+    /// Set to end the trace when a line cannot be written: the reader closed the pipe, or the disk
+    /// is full.
     stop: Arc<AtomicBool>,
 }
 
@@ -91,7 +91,7 @@ impl Terminal {
 
     fn stop_if_lost(&self, written: io::Result<()>) {
         if written.is_err() {
-            // Relaxed: nothing but the flag is published.
+            // Relaxed: the flag orders no other data.
             self.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -129,7 +129,7 @@ impl Observer for Terminal {
     }
 }
 
-/// Returns the notes to print at once, if any are.
+/// Returns the printer of notes, if notes are printed at once.
 pub fn live(notes: NotesTo) -> Option<LiveNotes> {
     (notes == NotesTo::Stderr).then(LiveNotes::default)
 }

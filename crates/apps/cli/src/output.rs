@@ -1,8 +1,8 @@
-//! The output of a report: stdout, stderr, or a file that appears only when it is complete, or has
-//! its first line if lines of calls or accesses precede the report.
+//! The output of a report: stdout, stderr, or a file. The file appears only when it is complete, or with its first line
+//! if lines of calls or accesses precede the report.
 //!
-//! The file must be opened before the trace begins. Otherwise a folder that does not exist would
-//! be reported only after the trace, whose result would be lost.
+//! The file must be opened before the trace begins. Otherwise a folder that does not exist would be reported only after
+//! the trace, whose result would be lost.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -63,7 +63,7 @@ impl Output {
         }
     }
 
-    /// Returns where the comments of a report in fields go, which has no other place for notes.
+    /// Returns where the comments of a report in fields go. Its notes have no other place.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// Writes the report. Returns `Ok` if the reader has closed the pipe.
+    /// Writes the report. A pipe that the reader has closed is no error.
     pub fn write(self, report: &str) -> Result<(), Failure> {
         status::end();
         let (written, path) = match self {
@@ -113,8 +113,7 @@ impl Output {
     }
 }
 
-/// Returns the form of text in a stream: without a limit of width unless the stream is a terminal, and with colours as
-/// `--color` says.
+/// Returns the form of text in a stream: in a terminal's width if the stream is one, and coloured as `--color` says.
 pub fn terminal_options(stream: &impl RawStream) -> Options {
     let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
     let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;

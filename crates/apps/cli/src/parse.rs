@@ -7,10 +7,10 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, ValueEnum};
 
 use crate::args::Cli;
 
-/// The columns of help that goes to no terminal.
+/// The width of help that is not on a terminal.
 const WIDTH: usize = 80;
 
-/// Returns the command line of this process. Its `--color` then holds for all output.
+/// Returns this process's command line. Its `--color` then holds for all output.
 pub fn parse() -> Result<Cli, clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let color = color(&words);
@@ -34,8 +34,8 @@ fn set_color(color: ColorChoice) {
     color.write_global();
 }
 
-/// Returns the value of `--color` for clap's help and errors, which clap forms while it reads the words. It may belong to
-/// the command that `stat` starts; the value that clap has read decides later.
+/// Returns `--color` for clap's help and errors, which clap formats before it returns the option. The word may belong
+/// to the command that `stat` starts; afterwards, clap's value replaces it.
 fn color(words: &[OsString]) -> ColorChoice {
     let words = words.iter().filter_map(|word| word.to_str());
     let mut own = words.take_while(|word| *word != "--");

@@ -1,6 +1,6 @@
 //! `tiptoe probe`: hands its events to the driver, and prints the session that the driver returns.
 //!
-//! It also has what all instruments share: the target, the output, the report and the exit status.
+//! It also has what all instruments share: target, output, report and exit status.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ pub fn open_output(
 /// What a text report has besides its tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Besides {
-    /// Whether lines of calls were printed before it.
+    /// Whether lines of calls were printed before the report.
     pub record: bool,
     /// Whether histograms are drawn.
     pub histograms: bool,
@@ -174,7 +174,7 @@ pub fn report(
     output.write(&report)
 }
 
-/// Returns the report of a session, in the form for an output.
+/// Returns the report of a session, in the form that the output needs.
 pub fn rendered(
     session: &Session,
     output: &Output,
@@ -201,7 +201,7 @@ pub fn rendered(
 }
 
 /// Returns the command's own status. If that is 0 and the report was lost, returns [`FAILED`],
-/// because a lost report is tiptoe's failure.
+/// because the loss is tiptoe's failure.
 pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);

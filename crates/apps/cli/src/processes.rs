@@ -9,8 +9,8 @@ use crate::failure::Failure;
 /// How many bytes of a name the kernel keeps. A longer name is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// Returns the processes whose comm is `name`, in the order of their ids. This process, zombies and
-/// kernel threads are left out, because tiptoe cannot trace them. Fails if no process is left.
+/// Returns the processes whose comm is `name`, by id. Leaves out this process, zombies and kernel
+/// threads, which tiptoe cannot trace. Fails if no process is left.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name)
         .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;

@@ -19,7 +19,7 @@ pub enum Talk {
     Plain,
     /// A comment, because a script may read fields from stderr.
     Comment,
-    /// No line, because stderr must stay valid JSON, or is the command's alone.
+    /// No line: stderr must stay valid JSON, or belongs to the command.
     Silent,
 }
 
@@ -54,13 +54,13 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
             Talk::Silent => {}
         }
         if let Some(mut waits) = waits {
-            // A failed write is ignored, because then no program waits any more.
+            // If the write fails, no program waits any more.
             let _ = waits.write_all(b"ready\n");
         }
     }))
 }
 
-/// Returns the target, for a line that has room for one name.
+/// Returns the target's name, for a line with room for only one.
 pub fn whom(target: &RequestTarget) -> String {
     match target {
         RequestTarget::Command(command) => {

@@ -326,8 +326,8 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e` they begin with a clock: that of tasks, which shows
-/// how long tasks or cgroups ran, or with `-a` alone that of the CPUs.
+/// Returns the lists of events. Without `-e` they begin with a clock: the tasks' clock, which shows
+/// how long tasks or cgroups ran, or with `-a` alone the CPUs' clock.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
@@ -361,12 +361,12 @@ struct Printer {
     options: Options,
     form: Form,
     per_cpu: bool,
-    /// Whether the heading, which only the first interval has, was printed.
+    /// Whether the heading was printed, which only the first interval has.
     has_heading: bool,
     /// `None` if notes are in the report alone.
     notes: Option<LiveNotes>,
-    /// Set to end the counting when a line cannot be written, because its reader has closed the
-    /// pipe or the disk is full.
+    /// Set to end the counting when a line cannot be written: the reader closed the pipe, or the
+    /// disk is full.
     stop: Arc<AtomicBool>,
 }
 
@@ -404,7 +404,7 @@ impl Observer for Printer {
             self.to.flush()
         });
         if written.is_err() {
-            // Relaxed: nothing but the flag is published.
+            // Relaxed: the flag orders no other data.
             self.stop.store(true, Ordering::Relaxed);
         }
     }

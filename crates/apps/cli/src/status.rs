@@ -1,16 +1,16 @@
-//! The status line: on a terminal, one line on stderr while a run attaches and counts. It is erased before anything
-//! else is printed, and drawn again below it.
+//! The status line: one line on a terminal's stderr while a run attaches and counts. It is erased before anything else
+//! is printed, and then drawn again below.
 //!
-//! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the target and
-//! may be busy for seconds. The driver's loop only stores numbers ([`put`]).
+//! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
+//! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
 //! | state | set by | read by |
 //! |---|---|---|
 //! | [`IS_ON`] | [`begin`], [`end`] | every function, so that without a terminal nothing else is done |
 //! | [`LINE`] | all functions here | all functions here |
 //!
-//! INVARIANT: whoever writes to the terminal holds [`LINE`], so that the line is drawn inside no other text. The
-//! thread that draws must never wait for the lock, because a signal must also end tiptoe while the terminal takes no
+//! INVARIANT: a thread holds [`LINE`] while it writes to the terminal, so that the line is never inside other text. The
+//! thread that draws must never wait for this lock, because a signal must end tiptoe even while the terminal takes no
 //! output (Ctrl-S).
 
 use std::io::{self, IsTerminal, Write};
@@ -29,16 +29,16 @@ use crate::{ready, terminal};
 
 /// Moves to the line's beginning, and erases it.
 const ERASE: &str = "\r\x1b[K";
-/// A run that reports before this shows no line.
+/// How long a run has no line, so that short runs never show one.
 const FIRST: Duration = Duration::from_millis(300);
 /// The pause between two lines.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same while functions are attached.
+/// The pause between two lines while functions are attached.
 const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
 /// Reading the counts may take one part in this many of the loop's time.
 const READING_SHARE: u32 = 50;
 
-// Relaxed: it orders no other data.
+// Relaxed: the flag orders no other data.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static LINE: Mutex<Line> = Mutex::new(Line {
     run: None,
@@ -53,23 +53,23 @@ struct Line {
     drawn_at: Option<Instant>,
 }
 
-/// The run that the line is about.
+/// The run that the line describes.
 struct ShownRun {
     about: About,
-    /// The target writes to the same terminal.
+    /// Whether the target writes to the same terminal.
     is_shared: bool,
     begun: Instant,
     counting: Option<Instant>,
     hits: Option<u64>,
     cost: Option<Cost>,
-    /// Those of `stat`, in place of hits.
+    /// The counts of `stat`, instead of hits.
     counts: Vec<String>,
-    /// When the counts were last requested, and when they may be again.
+    /// When the counts were last requested.
     requested: Instant,
     next_request: Instant,
 }
 
-/// What the line says of a run.
+/// What the line says about a run.
 #[derive(Clone, Debug)]
 pub struct About {
     /// The target.
@@ -80,12 +80,12 @@ pub struct About {
     pub delay: Option<Duration>,
     /// The request's duration.
     pub duration: Option<Duration>,
-    /// Whether the report is for a program.
+    /// Whether the report is input for programs.
     pub is_for_programs: bool,
 }
 
 impl About {
-    /// Returns what the options that all instruments have say.
+    /// Reads the options of all instruments.
     pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> About {
         About {
             whom: ready::whom(target),
@@ -97,10 +97,10 @@ impl About {
     }
 }
 
-/// Begins the line of a run, if stderr is a terminal on which it disturbs nothing.
+/// Begins a run's line, if stderr is a terminal and the line disturbs nothing there.
 ///
 /// A command that shares the terminal writes to it at any time, so the line ends before the command begins. If stdout
-/// is elsewhere, the command's output is taken to be there as well.
+/// is elsewhere, the command's output is assumed to go there, too.
 pub fn begin(about: About, target: &RequestTarget, output: &Output) {
     let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -110,7 +110,7 @@ pub fn begin(about: About, target: &RequestTarget, output: &Output) {
         Output::Stderr => stderr,
         Output::Whole(..) | Output::Direct(..) => false,
     } && about.is_for_programs;
-    // With a delay the command begins long before the counting.
+    // With a delay, a command begins long before the counting.
     if !stderr || is_dumb || is_data || is_shared && about.delay.is_some() {
         return;
     }
@@ -162,7 +162,7 @@ pub fn wants_progress() -> bool {
     }
 }
 
-/// Stores what was counted so far.
+/// Stores the counts so far.
 pub fn put(progress: &Progress) {
     if let Some(run) = &mut line().run {
         (run.hits, run.cost) = (Some(progress.hits), progress.cost.clone());
@@ -170,7 +170,7 @@ pub fn put(progress: &Progress) {
     }
 }
 
-/// Stores what `stat` has counted so far.
+/// Stores `stat`'s counts so far.
 pub fn put_counts(counts: &[Count]) {
     if let Some(run) = &mut line().run {
         run.counts = counts_so_far(counts);
@@ -195,8 +195,8 @@ pub fn end() {
     }
 }
 
-/// Erases the line for good, unless that would wait: for another thread that writes to the terminal, or for a terminal
-/// that takes no output. Then whatever is printed next erases it.
+/// Erases the line for good, unless that would wait for another thread that writes to the terminal, or for a terminal
+/// that takes no output. The next output then erases the line.
 pub fn end_without_waiting() {
     if !IS_ON.load(Relaxed) {
         return;
@@ -208,13 +208,14 @@ pub fn end_without_waiting() {
     }
 }
 
-/// Draws and erases no line any more, because a panic must be reported by a thread that may hold the line's lock.
+/// Disables the line. A thread that panics must call this before it reports: it may hold the line's lock, and would
+/// deadlock.
 pub fn give_up() {
     IS_ON.store(false, Relaxed);
 }
 
-/// Calls `write`, which writes to the terminal, while the line is erased. `ends_line` says whether the next text begins
-/// on a line of its own.
+/// Calls `write`, which writes to the terminal, while the line is erased. `ends_line`: the next text begins on a new
+/// line.
 pub fn above<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     if !IS_ON.load(Relaxed) {
         return write();
@@ -261,7 +262,7 @@ impl Line {
         let is_late = now >= run.begun + FIRST;
         let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
         let is_over = matches!(Phase::now(), Phase::Ending | Phase::Waiting);
-        // Asked last, because it makes system calls.
+        // Checked last, because it makes system calls.
         if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
             return;
         }
@@ -269,7 +270,7 @@ impl Line {
             self.erase();
             return;
         }
-        // The last column stays free, because some terminals begin a new line after it.
+        // The last column stays free, because some terminals wrap after it.
         let width = terminal::options().width.unwrap_or(80).saturating_sub(1);
         let text = status_line(&run.status(now), width);
         self.drawn_at = Some(now);
@@ -278,7 +279,7 @@ impl Line {
         }
     }
 
-    /// Leaves the cursor at the beginning, so that an echoed `^C` is erased with the line.
+    /// Draws the line, with the cursor at its beginning, so that an echoed `^C` is erased with it.
     fn draw(&mut self, text: String) {
         terminal::write_raw(&format!("\r{text}\x1b[K\r"));
         self.shown = text;

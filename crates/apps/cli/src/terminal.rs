@@ -1,9 +1,9 @@
-//! The only way to stderr. `cargo test -p xtask` refuses any other.
+//! The only way to stderr; `cargo test -p xtask` refuses any other.
 //!
 //! A message may contain a name that a traced program chose (of a thread, a library, a folder). So
-//! [`say`] escapes each character that a terminal would obey, and ends of lines too. Otherwise a
-//! program could control the user's terminal. `tiptoe-report` escapes reports line by line before
-//! they are written here.
+//! [`say`] escapes line ends and each character that a terminal would obey. Otherwise a program
+//! could control the user's terminal. `tiptoe-report` escapes reports line by line before they are
+//! written here.
 
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
@@ -14,24 +14,24 @@ use tiptoe_sys::host::terminal::takes_a_line as takes;
 use crate::output;
 use crate::status::{self, Above};
 
-/// Prints one line, escaped; on a terminal that is narrower, as several.
+/// Prints one line, escaped, and wrapped on a narrower terminal.
 pub fn say(line: &str) {
     let options = match line.starts_with('#') {
-        // A comment in a table for a script stays one line.
+        // A comment in a table for scripts must stay one line.
         true => Options::default(),
         false => options(),
     };
     let line = tiptoe_report::message(line, &options) + "\n";
-    // There is no other place to report that stderr cannot be written.
+    // A failure to write to stderr can be reported nowhere.
     let _ = status::above(true, || io::stderr().write_all(line.as_bytes()));
 }
 
-/// Returns a writer for a report and the lines before it. They must be printable already.
+/// Returns a writer for a report and the lines before it, which must be printable.
 pub fn for_reports() -> impl Write + 'static {
     Above(io::stderr())
 }
 
-/// Writes a text that is printable already, or that the terminal shall obey.
+/// Writes a text that is already printable, or that the terminal must obey.
 pub fn write_raw(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -41,17 +41,17 @@ pub fn is_there() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Returns whether stderr, which must be a terminal, shows a line at once.
+/// Returns whether stderr, which must be a terminal, would take a line without waiting.
 pub fn takes_a_line() -> bool {
     takes(io::stderr())
 }
 
-/// Returns the form of text here.
+/// Returns the form of text on stderr.
 pub fn options() -> Options {
     output::terminal_options(&io::stderr())
 }
 
-/// Reports a panic as a fault of tiptoe. Its message must be escaped like any other, because it may
+/// Reports a panic as a fault of tiptoe. The message must be escaped like any other, because it may
 /// quote what a traced program wrote.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
     status::give_up();

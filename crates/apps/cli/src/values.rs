@@ -42,8 +42,8 @@ pub fn budget(text: &str) -> Result<Budget, String> {
     budget.ok_or_else(|| "not a budget (write 1%, 0.5 or off)".to_owned())
 }
 
-/// Parses a number of digits and a point. Refuses signs, exponents, infinity and NaN, which Rust's
-/// parser accepts.
+/// Parses digits and a point. Refuses signs, exponents, infinity and NaN, which Rust's parser
+/// accepts.
 fn plain_number(text: &str) -> Option<f64> {
     let plain = text
         .bytes()

@@ -1,12 +1,12 @@
-//! The one loop of a run: it lets an [`Instrument`] count until its targets end, the duration is over, or the user
-//! stops it.
+//! The only loop of a run: lets an [`Instrument`] count until its targets end, the duration is over, or the user stops
+//! it.
 //!
-//! All times of a run are by one clock, CLOCK_MONOTONIC ([`RunClock`]), and since the moment when counting began.
+//! All times of a run are on one clock, CLOCK_MONOTONIC ([`RunClock`]), and since counting began.
 //!
-//! The loop waits for everything that can wake it at once: the ends of processes, signals, the instrument's next turn,
-//! the interval and the duration. INVARIANT: what is checked before a wait also ends that wait if it happens later:
-//! the handler of a signal sets `stop` first and then writes to the pipe that the wait reads, and the pidfd of a
-//! process is readable from its end on. So no wake-up is lost.
+//! The loop waits at once for all that can wake it: the ends of processes, signals, the instrument's next turn, the
+//! interval and the duration. INVARIANT: no wake-up is lost, because whatever is checked before a wait also ends that
+//! wait if it happens later. A signal handler sets `stop` before it writes to the pipe that the wait reads, and a
+//! process's pidfd is readable from the process's end on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ pub(crate) use command::wait_for_end;
 pub(crate) use targets::{Targets, session_target};
 pub(crate) use timers::Timers;
 
-/// The longest pause between two turns: an observer is asked in each turn whether it wants the counts so far, and
+/// The longest pause between two turns. In each turn the observer is asked whether it wants the counts so far, and
 /// another thread may set `stop` without a wake-up.
 const LOOK: Duration = Duration::from_millis(100);
-/// The shortest pause, also for shorter intervals.
+/// The shortest pause, even for shorter intervals.
 const SHORTEST: Duration = Duration::from_micros(100);
 
 /// When a run counts, and what ends it.
@@ -43,7 +43,7 @@ pub struct Course {
     pub delay: Option<Duration>,
     /// How long to count; if `None`, until the target ends or `stop` is set.
     pub duration: Option<Duration>,
-    /// The interval at which the observer gets the counts since the last time.
+    /// The interval at which the observer gets the new counts.
     pub interval: Option<Duration>,
     /// Set by the caller (on Ctrl-C) to end the run and get the results.
     pub stop: Arc<AtomicBool>,
@@ -53,28 +53,27 @@ pub struct Course {
     pub ready: Ready,
 }
 
-/// A part of a run, from one time to another.
+/// A part of a run.
 pub(crate) type Span = Range<Duration>;
 
-/// One way to count. The loop calls it; it never waits.
+/// One way to count. The loop calls its functions, which must never wait.
 pub(crate) trait Instrument {
-    /// Begins to count. Without a delay, commands among the targets have not called exec.
+    /// Begins to count. Unless there was a delay, commands among the targets have not called exec yet.
     fn start(&mut self, targets: &Targets) -> Result<(), Error>;
 
-    /// Takes a turn: reads what would be lost otherwise. Returns after what time it must be called again, if there is
-    /// one.
+    /// Takes a turn: reads what would be lost otherwise. Returns when it must be called again, at the latest.
     fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error>;
 
-    /// Reports what was counted in an interval.
+    /// Reports the counts of an interval.
     fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error>;
 
-    /// Returns whether the time between the last interval and the end is an interval, too, so that their sum is the
+    /// Returns whether the time from the last interval to the end is an interval, too, so that all of them sum to the
     /// total.
     fn reports_rest(&self) -> bool {
         false
     }
 
-    /// Reports what was counted so far in targets that used `cpu_ns`. Does nothing by default.
+    /// Reports the counts so far in targets that have used `cpu_ns`. Does nothing by default.
     fn report_progress(&mut self, _cpu_ns: u64, _to: &mut dyn Observer) -> Result<(), Error> {
         Ok(())
     }
@@ -90,29 +89,27 @@ pub(crate) struct RunClock {
 }
 
 impl RunClock {
-    /// Starts it.
     pub(crate) fn start() -> RunClock {
         let start_ns = monotonic_ns();
         RunClock { start_ns }
     }
 
-    /// Returns the time since the start.
     pub(crate) fn elapsed(self) -> Duration {
         Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns))
     }
 }
 
-/// What has run.
+/// How a run ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
-    /// For how long it counted.
+    /// For how long the instrument counted.
     pub(crate) elapsed: Duration,
-    /// Whether the end of the targets ended it.
+    /// Whether the targets' end ended the run.
     pub(crate) has_ended: bool,
 }
 
-/// Counts from now, or from the end of the delay, until the run ends. Adds to the session when it began, its duration,
-/// and the CPU time in that.
+/// Counts from now, or from the end of the delay, until the run ends. Adds the run's beginning, its duration and the
+/// CPU time to the session.
 pub(crate) fn drive(
     instrument: &mut dyn Instrument,
     course: &Course,
@@ -133,7 +130,7 @@ pub(crate) fn drive(
     let mut timers = Timers::new(course.interval, course.duration);
     let mut ends = targets.ends();
     let has_ended = loop {
-        // Must be asked before the poll, so that the last one reads all of a command that has ended.
+        // Must be checked before the poll, so that the last poll reads all of an ended command.
         let have_ended = targets.have_ended();
         let next = instrument.poll(targets)?.unwrap_or(LOOK).min(LOOK);
         let elapsed = clock.elapsed();
@@ -147,7 +144,7 @@ pub(crate) fn drive(
         if observer.wants_progress() {
             instrument.report_progress(targets.cpu_ns(elapsed), observer)?;
         }
-        // The observer may have set it.
+        // The observer may have set `stop`.
         if !is_set(&course.stop) {
             let next = next.min(timers.pause(clock.elapsed()));
             ends.wait(next.max(SHORTEST));
@@ -177,7 +174,7 @@ pub(crate) fn unix_ns(time: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Returns the outcome of a run, with what tiptoe itself has used in it.
+/// Returns the outcome of a run, with tiptoe's own use.
 pub(crate) fn outcome(mut session: Session, exit_status: Option<i32>, own: &OwnUse) -> Outcome {
     own.report(&mut session);
     Outcome {
@@ -186,7 +183,7 @@ pub(crate) fn outcome(mut session: Session, exit_status: Option<i32>, own: &OwnU
     }
 }
 
-/// Waits for this time before counting, or until nothing is left to count or `stop` is set.
+/// Waits before counting. Returns early if nothing is left to count or `stop` is set.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) {
     let clock = RunClock::start();
     let mut ends = targets.ends();

@@ -32,11 +32,11 @@ use crate::words::few_processes;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
-/// The time that a started program may take to reach the agent's constructor.
+/// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
-/// The most probes of a command, because its libraries are not known yet.
+/// The most probes in a command whose libraries are not known yet.
 const COMMAND_PROBES: u32 = 1 << 16;
-/// The most functions with one name: static ones, and overloads.
+/// The most functions that share a name: static functions, and overloads.
 const NAMESAKES: u32 = 1 << 10;
 
 /// Runs a request until it ends.
@@ -73,7 +73,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.report_calls(observer);
     run.all_ended(observer);
     run.look_for_ends(observer);
-    // All must be asked to detach, also those after one that does not answer.
+    // All agents must be asked to detach, even if one does not answer.
     let detached: Vec<Result<(), Error>> = run.tracees.iter().map(Tracee::detach).collect();
     run.tracees.iter_mut().for_each(Tracee::close_probes);
     looped?;
@@ -99,14 +99,14 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     })
 }
 
-/// Returns the signal that ended the attach.
+/// Returns the signal that interrupted the attach.
 fn signal_of(request: &Request) -> i32 {
     // Relaxed: the number orders no other data.
     request.hand_on.load(Ordering::Relaxed) as i32
 }
 
-/// Returns a note if a signal broke the attach to running processes off: then what is attached is
-/// reported at once.
+/// Returns a note if a signal interrupted attaching to running processes: the processes that are
+/// attached are then reported at once.
 fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<String> {
     let RequestTarget::Pids(pids) = &request.target else {
         return None;
@@ -129,9 +129,9 @@ fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<String> {
     Some(format!("{BROKEN_OFF}{by}{missing}"))
 }
 
-/// Attaches to one running process, removes its probes and writes them again `times` times while it
-/// runs, and detaches. This shows that the patcher is safe. Returns how often it did, which is less
-/// if `request.stop` was set.
+/// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
+/// them again `times` times while it runs, and detaches. Returns how often, which is less than
+/// `times` if `request.stop` was set.
 pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::new("toggling needs a running process"));
@@ -170,7 +170,7 @@ fn attach_all(
     tracees
 }
 
-/// Attaches to processes, until the user stops it.
+/// Attaches to processes until the user stops it.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -203,7 +203,7 @@ pub fn start(
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
     let program = preload::find_program(&command[0])?;
-    // For a script, the properties of its interpreter count.
+    // A script's interpreter decides whether the agent can enter.
     let path = preload::interpreter(&program);
     let object = match Object::of_program(&path) {
         Err(error) if is_elf(&path) => return Err(error),
@@ -221,7 +221,7 @@ pub fn start(
                     .flatten()
             })
             .map(str::to_owned),
-        // Either a shell runs it, or the exec fails.
+        // Either a shell runs the file, or the exec fails.
         Err(_) => None,
     };
     // A command inherits tiptoe's limits.
@@ -246,14 +246,14 @@ pub fn start(
     start_under_kernel(target, &modules, plan, reason, cache)
 }
 
-/// Returns whether a file is a program of any machine, not a script.
+/// Returns whether a file is an ELF program, of any machine.
 fn is_elf(path: &std::path::Path) -> bool {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-/// Returns the most probes that a command may get, before its libraries are known.
+/// Returns the most probes that a command may need, before its libraries are known.
 fn command_probes(plan: &Plan) -> u32 {
     let specs = plan.specs.iter().map(String::as_str).chain(plan.under);
     match specs.clone().any(is_glob) {
@@ -279,7 +279,7 @@ fn start_with_agent(
     let link = offer.open(&terms, target.process.pid())?;
     target.link = Some(link);
     target.hold_in_agent()?;
-    // If the agent cannot serve, it holds the program until the link is dropped.
+    // An agent that cannot serve holds the program until the link is dropped.
     match wait_for_agent(&target) {
         Ok(()) => Tracee::adopt(target, plan, cache),
         Err(why) => without_agent(target, &why, plan).map_err(|error| {
@@ -308,8 +308,8 @@ fn wait_for_agent(target: &Attached) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether a program has libc but no agent: preloaded libraries are mapped first, so that
-/// none will be.
+/// Returns whether a program has libc but no agent. Then the agent will not be mapped, because
+/// preloaded libraries are mapped first.
 fn is_past_preloading(process: Process) -> bool {
     let maps = process.maps();
     let is_libc = |mapping: &Mapping| {
@@ -319,13 +319,14 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts through the kernel in a command that runs, or that waits in an agent which cannot serve.
+/// Counts through the kernel in a running command, or in one that an agent holds which cannot
+/// serve.
 fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
     if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::is_gone) {
         return Err(Error::new("nothing was counted"));
     }
     let modules = Names::of(target.process, &mut Cache::default())?.modules;
-    // Must be dropped after the target, because the agent then lets the command run.
+    // Must be dropped after the target, because that lets the command run.
     let link = target.link.take();
     let mut tracee = Tracee::kernel_only(target, &modules, plan, "", Some(why))?;
     if link.as_ref().is_some_and(|link| link.refusal().is_none()) {

@@ -1,8 +1,8 @@
 //! Waits for the kernel's locks: BPF programs in the kernel, as an [`Instrument`].
 //!
-//! There is no agent, no patch and no process to follow. The kernel's tracepoints are hit by every
-//! process, and the BPF programs filter by process. Rows are read at the end, intervals only their
-//! number of waits.
+//! There is no agent, no patch and no process to follow: every process hits the kernel's
+//! tracepoints, and the BPF programs filter by process. Rows are read only at the end; an interval
+//! has only its number of waits.
 
 use std::time::Duration;
 
@@ -24,20 +24,20 @@ mod wait_rows;
 
 pub use tiptoe_kernel::waits::WaitSelection;
 
-/// The pause between two reads of the targets' CPU time, because their end removes that.
+/// The pause between two reads of the targets' CPU time, which is lost when they end.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The request for one run.
 #[derive(Clone, Debug)]
 pub struct LockRequest {
-    /// Which waits.
+    /// Which waits are watched.
     pub watched: WaitSelection,
-    /// The processes that wait; `None` is the whole system.
+    /// The processes that wait; `None` for the whole system.
     pub target: Option<RequestTarget>,
-    /// What rows are grouped by, besides the lock's type and mode. `None` is the call site, without
-    /// its callers.
+    /// The grouping of rows, besides the lock's type and mode. `None` is the call site without its
+    /// callers.
     pub by: Option<LockBy>,
-    /// When it counts.
+    /// When to count.
     pub course: Course,
 }
 
@@ -58,7 +58,6 @@ pub enum LockBy {
     Cgroup,
 }
 
-/// Returns the event that a request watches.
 fn event(watched: WaitSelection) -> &'static str {
     match watched {
         WaitSelection::Contended => "klock:*",
@@ -67,7 +66,6 @@ fn event(watched: WaitSelection) -> &'static str {
     }
 }
 
-/// The waits of one run.
 struct KernelLocks<'a> {
     request: &'a LockRequest,
     waits: Waits,
@@ -92,7 +90,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     Ok(outcome(session, exit_status, &own))
 }
 
-/// Returns the processes whose waits count; a command is then ready to begin.
+/// Returns the processes whose waits count. A command among them is held.
 fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
     match &request.target {
         None => Ok(Targets::default()),
@@ -106,7 +104,7 @@ fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
 }
 
 impl<'a> KernelLocks<'a> {
-    /// Loads the BPF programs; nothing is counted yet.
+    /// Loads the BPF programs, which do not count yet.
     fn load(request: &'a LockRequest) -> Result<KernelLocks<'a>, Error> {
         let pids = request.target.as_ref().map(|target| match target {
             RequestTarget::Pids(pids) => pids.clone(),
@@ -129,14 +127,14 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Adds what was counted to the session.
+    /// Adds the counts to the session.
     fn section(self, targets: &Targets, session: &mut Session) -> Result<(), Error> {
-        // Must be read before the BPF programs are unloaded, because their own code has names too.
+        // Must be read before the BPF programs are unloaded, because their code has names too.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
         let found = self.waits.read()?;
         let drops = self.waits.drops()?;
-        // Waits before the exec were recorded under our own name.
+        // A wait before a command's exec was recorded under our own name.
         let names = targets.names().into_iter().collect();
         session.targets = targets.counted.iter().map(session_target).collect();
         session.cost = self.cost(session.cpu_ns)?;
@@ -161,8 +159,8 @@ impl<'a> KernelLocks<'a> {
         Ok(())
     }
 
-    /// Returns what the BPF programs cost the target; for the whole system the kernel's own
-    /// measure.
+    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's
+    /// own measure.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
@@ -218,7 +216,7 @@ impl Instrument for KernelLocks<'_> {
     }
 }
 
-/// Returns notes of what limits the rows.
+/// Returns notes about what limits the rows.
 fn notes(
     callsites: &Callsites,
     drops: WaitDrops,
@@ -236,7 +234,7 @@ fn notes(
     hidden.into_iter().chain(no_stack).collect()
 }
 
-/// Returns a text for each reason for which something was dropped.
+/// Returns a text for each reason why waits were dropped.
 fn dropped(drops: WaitDrops) -> Vec<Dropped> {
     words::dropped([
         (

@@ -1,4 +1,4 @@
-//! A run in progress: the loop, and what it records.
+//! A run in progress: its loop and its records.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -26,12 +26,12 @@ use bystanders::Bystanders;
 use pace::{Pace, TURN};
 use progress::RunPrices;
 
-/// The pause between two checks whether a target runs another program, or as another user.
+/// The pause between two checks whether a target called exec, or runs as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
 /// The pause between two checks whether another tracer probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
-/// The entry to a BPF program and the return may cost as much as the program itself.
+/// A BPF program's call and return may cost as much as the program itself.
 const CALLED: f64 = 2.0;
 
 /// A run in progress.
@@ -43,23 +43,23 @@ pub struct Run<'a> {
     pub session: Session,
     start: Instant,
     baseline: Events,
-    /// When counting will begin, while it has not yet.
+    /// When counting will begin; `None` once it has begun.
     begin: Option<Instant>,
-    /// When the last interval ended, from the start.
+    /// When the last interval ended, since the start.
     last_interval_end: Duration,
-    /// How often threads entered scopes and left them.
+    /// How often threads entered and left scopes.
     scope_visits: u64,
     bystanders: Bystanders,
     pace: Pace,
 }
 
-/// Sets the time, and the targets' CPU time, that belong to what was just read.
+/// Sets the duration and the targets' CPU time of the counts that were just read.
 fn stop_clocks(session: &mut Session, start: Instant, tracees: &[Tracee]) {
     session.duration_ns = start.elapsed().as_nanos() as u64;
     session.cpu_ns = cpu_ns(tracees);
 }
 
-/// Returns the CPU time that all targets have used since the start of what is reported.
+/// Returns the CPU time of all targets in the reported time.
 fn cpu_ns(tracees: &[Tracee]) -> u64 {
     let times = tracees.iter().map(Tracee::reported_cpu_time);
     times.sum::<Duration>().as_nanos() as u64
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         };
         self.begin = delay.map(|delay| self.start + delay);
         if self.tracees.len() > 1 && !self.plan.locks && !self.plan.scopes {
-            // They were attached to one after another, but are counted from the same moment on.
+            // The targets were attached one after another, but are counted from the same moment on.
             self.begin = Some(Instant::now());
         }
         let first = self.begin.unwrap_or(self.start);
@@ -150,8 +150,7 @@ impl<'a> Run<'a> {
             }
             if now >= next_exec_look {
                 next_exec_look = now + EXEC_TICK;
-                // After the end of a process its time is the last one read, so it must be read
-                // often.
+                // Must be read often, because an ended process's time is the last one read.
                 self.tracees.iter().for_each(|tracee| {
                     tracee.target.fetch_cpu_time();
                     tracee.look_at_copied();
@@ -193,7 +192,7 @@ impl<'a> Run<'a> {
             .has_read(now, own::thread().saturating_sub(before));
     }
 
-    /// Reports the calls that were read, unless counting has not begun.
+    /// Reports the calls that were read, if counting has begun.
     pub fn report_calls(&mut self, observer: &mut dyn Observer) {
         let tracees = self.tracees.iter();
         let mut calls: Vec<RecordedCall> = tracees.flat_map(Tracee::take_calls).collect();
@@ -205,7 +204,7 @@ impl<'a> Run<'a> {
         observer.calls(&calls);
     }
 
-    /// Excludes what was counted until now, and starts all clocks.
+    /// Discards the counts until now, and starts all clocks.
     fn begin(&mut self) -> Result<(), Error> {
         self.begin = None;
         self.start = Instant::now();
@@ -227,7 +226,7 @@ impl<'a> Run<'a> {
         self.request.ready.notify(&counted.collect::<Vec<_>>());
     }
 
-    /// Notes traces that ended before their programs; returns whether all did.
+    /// Notes the traces that ended before their programs; returns whether all did.
     pub fn all_ended(&mut self, observer: &mut dyn Observer) -> bool {
         let mut all = true;
         for tracee in &self.tracees {
@@ -278,7 +277,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Closes the kernel's probes that exceed the budget, and opens those that may be hit again.
+    /// Closes the kernel's probes that exceed the budget, and opens those that may count again.
     fn throttle(&mut self, observer: &mut dyn Observer) {
         for tracee in &mut self.tracees {
             if let Some(note) = tracee.throttle(Instant::now()) {
@@ -295,7 +294,7 @@ impl<'a> Run<'a> {
         self.events_by(self.request.by)
     }
 
-    /// Returns the counts since the baseline, split by this.
+    /// Returns the counts since the baseline, grouped by `by`.
     fn events_by(&self, by: Option<By>) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &self.tracees {
@@ -305,7 +304,7 @@ impl<'a> Run<'a> {
         Ok(events)
     }
 
-    /// Returns the prices of events of targets that have used this much CPU time.
+    /// Returns the events' prices for targets that have used this much CPU time.
     fn prices(&self, costs: UnitCosts, cpu_ns: u64) -> Prices {
         Prices {
             costs,
@@ -347,7 +346,7 @@ impl<'a> Run<'a> {
         Ok(now)
     }
 
-    /// Ends the measurement: reads the last counts, over the time until now.
+    /// Ends the measurement: reads the last counts.
     pub fn stop(&mut self) -> Result<Events, Error> {
         if self.begin.is_some() {
             self.begin()?;
@@ -374,7 +373,7 @@ impl<'a> Run<'a> {
         Ok(events)
     }
 
-    /// Computes the cost of the last counts and adds them to the session.
+    /// Computes the cost of the last counts and adds it to the session.
     pub fn finish(&mut self, events: &Events) {
         self.note_bystanders();
         if !self.price_locks() {
@@ -383,13 +382,13 @@ impl<'a> Run<'a> {
         self.price_forks();
     }
 
-    /// Adds the additional cost of the targets' forks.
+    /// Adds the cost of the targets' forks.
     fn price_forks(&mut self) {
         let forks = self.tracees.iter().map(|tracee| (tracee, tracee.forks()));
         let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
         let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
-        // Targets are mostly copies of one program, so the price is that of the one that forked
-        // most.
+        // Targets are mostly copies of one program, so one price serves for all: that of the target
+        // with the most forks.
         let most = forked.iter().max_by_key(|(_, forks)| *forks);
         if let Some(each) = most.and_then(|(tracee, _)| tracee.fork_cost()) {
             let cpu_ns = self.session.cpu_ns;

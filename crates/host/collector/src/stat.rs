@@ -1,4 +1,4 @@
-//! Counts events by perf's names: sets of perf events, as an [`Instrument`].
+//! Counts perf's events: sets of perf events, as an [`Instrument`].
 //!
 //! Nothing is traced. The kernel counts, and only sums are read: at the end, or at each interval.
 
@@ -31,7 +31,7 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use used::Meter;
 
-/// The pause between two reads of what the target used, because its end removes that.
+/// The pause between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The request for one run.
@@ -41,16 +41,15 @@ pub struct StatRequest<'a> {
     pub groups: Vec<Vec<Counter<'a>>>,
     /// What is counted.
     pub whom: StatWhom,
-    /// Also count for each of these cgroups, by path or pattern; then everything on the system is
-    /// counted.
+    /// Also count for each of these cgroups, by path or pattern. Then the whole system is counted.
     pub cgroups: Option<Vec<String>>,
-    /// A command to start. Either it is counted, or other things are as long as it runs.
+    /// A command to start. It is counted, or, if other targets are, it runs while they are counted.
     pub command: Option<Vec<OsString>>,
     /// Report each CPU separately.
     pub per_cpu: bool,
-    /// How often the command runs.
+    /// How often to run the command.
     pub repeat: u32,
-    /// When it counts. A run without a delay.
+    /// When to count.
     pub course: Course,
 }
 
@@ -87,7 +86,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
         let used = meter.used(&request.whom);
         if request.whom == StatWhom::Command {
-            // The loop knows the time of running processes only.
+            // The loop fetches the CPU time of running processes only.
             session.cpu_ns += used.user_ns + used.sys_ns;
         }
         switches += used.switches;
@@ -100,7 +99,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     }
     session.events = events(&total);
     runs.finish(&mut stat, total);
-    // Without events nothing runs at context switches, so that nothing costs.
+    // No event means no work at context switches, so no cost.
     if !is_free {
         cost::put(request, &mut session, &mut stat, switches);
     }
@@ -108,7 +107,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     Ok(outcome(session, exit_status, &own))
 }
 
-/// Events that count in one run.
+/// The events of one run.
 struct Counting<'a> {
     request: &'a StatRequest<'a>,
     source: Box<dyn CountSource>,
@@ -119,7 +118,7 @@ struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    /// Opens the events; nothing counts yet. Adds notes for the user.
+    /// Opens the events, which do not count yet. Adds notes for the user.
     fn open(
         request: &'a StatRequest<'a>,
         targets: &Targets,
@@ -140,7 +139,7 @@ impl<'a> Counting<'a> {
         })
     }
 
-    /// Closes the events. Returns the last sums.
+    /// Closes the events. Returns the last sums, and the target's use.
     fn section(mut self, session: &mut Session) -> Result<(Sums, Meter), Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         if !self.source.is_complete() {
@@ -160,7 +159,7 @@ impl<'a> Counting<'a> {
 
 impl Instrument for Counting<'_> {
     fn start(&mut self, targets: &Targets) -> Result<(), Error> {
-        // A command's events begin at its exec.
+        // A command's events are enabled at its exec.
         if self.request.whom != StatWhom::Command {
             self.source.enable()?;
         }
@@ -170,7 +169,7 @@ impl Instrument for Counting<'_> {
     }
 
     fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error> {
-        // What a command has used is known when it was reaped.
+        // A command's use is read when it was reaped.
         if self.request.whom != StatWhom::Command {
             targets.fetch_cpu_times();
             self.meter.look(targets);
@@ -206,7 +205,7 @@ impl Instrument for Counting<'_> {
     }
 }
 
-/// Returns what is counted, and the command that ends the run.
+/// Returns the counted processes, and the command that ends the run.
 fn targets(request: &StatRequest<'_>) -> Result<Targets, AttachError> {
     let command = request.command.as_deref().map(Attached::start_alone);
     let command = command.transpose()?;
@@ -224,7 +223,7 @@ fn targets(request: &StatRequest<'_>) -> Result<Targets, AttachError> {
     }
 }
 
-/// Returns the session's events: the counts, unscaled.
+/// Returns the session's events, with unscaled counts.
 fn events(sums: &Sums) -> Vec<Event> {
     let counted = sums
         .counts(None)

@@ -1,7 +1,6 @@
-//! Sums up what threads recorded of contended locks, and names it.
+//! Sums up and names what threads recorded of contended locks.
 //!
-//! The words are hostile data from the target: none may be used as an index, and whatever they say
-//! is only reported.
+//! The words are hostile data from the target: none may be used as an index, and they are only reported.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +45,6 @@ struct Key {
     via: u64,
 }
 
-/// Summed waits.
 #[derive(Clone, Debug, Default)]
 struct Waits {
     calls: u64,
@@ -57,13 +55,13 @@ struct Waits {
     left: u64,
     episodes: u64,
     slept_ns: u64,
-    /// The number of those that slept and were timed.
+    /// Waits that slept and were timed.
     timed: u64,
     longest: u64,
     readers: u64,
     most_readers: u64,
     times: Times,
-    /// By call site: the number of wakes, and the nanoseconds of waiting that they ended.
+    /// By call site: the wakes, and the nanoseconds of waiting that they ended.
     wakers: BTreeMap<u64, (u64, u64)>,
     holders: Holders,
 }
@@ -153,14 +151,13 @@ impl Waits {
 /// What the threads of one process recorded.
 #[derive(Default)]
 pub struct WaitRecords {
-    /// With the thread, or the scope.
+    /// By key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
-    /// Waits that were in progress when the trace began, likewise.
+    /// Waits that were in progress when the trace began, by the same.
     early: BTreeMap<(Key, String), Early>,
-    /// How long the lock of `--hold` was held, by its address and the call site that took it.
+    /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
-    /// A hold that was in progress when the trace began: the lock, the thread, for how long it was
-    /// seen.
+    /// A hold that was in progress when the trace began: the lock, the thread, and the nanoseconds that it was seen.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
     /// The names that libraries gave to the locks that they report, by `via`.
@@ -175,8 +172,9 @@ pub struct WaitRecords {
 }
 
 impl WaitRecords {
-    /// Adds what a thread has in its words, by scope if `scopes` are given. A thread that has ended is in none of its
-    /// waits any more; `last_seen` returns for how long it was seen in one, by the wait's number.
+    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given for a thread that has
+    /// ended: the waits that it was in count as left, and last for the nanoseconds that `last_seen` returns for their
+    /// number.
     pub fn add_thread(
         &mut self,
         thread: &str,
@@ -237,7 +235,6 @@ impl WaitRecords {
         }
     }
 
-    /// Adds a thread that may hold locks.
     pub fn add_holder(&mut self, tid: u32, thread: &str) {
         self.threads.insert(tid, thread.to_owned());
     }
@@ -247,7 +244,7 @@ impl WaitRecords {
         self.others = self.others.saturating_add(calls);
     }
 
-    /// Adds what was counted in the kernel.
+    /// Adds the kernel's counts.
     pub fn add_in_kernel(&mut self, rows: &[FutexRow], calls: Calls, unfinished: u64) {
         self.all_waits = self.all_waits.saturating_add(calls.waits);
         self.all_wakes = self.all_wakes.saturating_add(calls.wakes);
@@ -269,13 +266,11 @@ impl WaitRecords {
         }
     }
 
-    /// Adds a wait that was in progress when the trace began.
     fn add_early(&mut self, key: Key, who: &str, early: &Early) {
         let sums = self.early.entry((key, who.to_owned())).or_default();
         sums.add(early);
     }
 
-    /// Adds the hold that was in progress when the trace began.
     fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
         self.early_hold = Some((lock, thread.to_owned(), ns));
     }
@@ -285,12 +280,11 @@ impl WaitRecords {
         self.unfinished > 0 || self.early.values().any(|early| early.unfinished > 0)
     }
 
-    /// Adds what was dropped.
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
         self.drops.extend(drops);
     }
 
-    /// Returns the waits in rows, by name.
+    /// Returns the waits as rows, grouped by `by`.
     pub fn locks(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
         for ((key, who), waits) in &self.waits {
@@ -338,7 +332,7 @@ impl WaitRecords {
             })
             .collect();
         if let Some((lock, thread, ns)) = &self.early_hold {
-            // If other holds were seen, the thread may have released the lock in between.
+            // If there were other holds, this one may have ended unseen before them, so its time is unknown.
             let total_ns = if holds.is_empty() { *ns } else { 0 };
             holds.push(Hold {
                 lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
@@ -352,7 +346,6 @@ impl WaitRecords {
         holds
     }
 
-    /// Returns the row to which a wait belongs.
     fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
         let kind = names.kind(key.via, false);
         let name = match by {
@@ -377,7 +370,7 @@ impl WaitRecords {
     }
 }
 
-/// Returns a library's name for the lock of an entry, if it gave one.
+/// Returns the name that a library gave to an entry's lock, if it gave one.
 fn reported_name(entry: &[u64]) -> Option<String> {
     let (first, most) = (e::NAME as usize, e::NAME_WORDS as usize);
     let len = *entry.get(first)? as usize;
@@ -401,7 +394,7 @@ fn worst_first(rows: &mut [Lock]) {
     });
 }
 
-/// Adds what was seen in another process.
+/// Adds another process's locks.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
     all.drops.extend(more.drops);
@@ -425,7 +418,7 @@ fn slept(calls: u64, at_once: u64, other: u64) -> u64 {
     calls.saturating_sub(at_once.saturating_add(other))
 }
 
-/// What one row is about.
+/// The key of a row.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     name: String,
@@ -438,7 +431,7 @@ struct Group {
 struct Rows {
     all: Waits,
     early: Early,
-    /// Nanoseconds by call site.
+    /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
 }
 
@@ -448,7 +441,7 @@ impl Rows {
         let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
         let slept = slept(all.calls, all.at_once, all.other);
         let timed = (all.timed.saturating_add(all.left) < slept).then_some(all.timed);
-        // Hand-overs that a skipped wait would have recorded are missing.
+        // Skipped waits recorded no hand-over, so the holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
         let held = held.filter(|_| timed.is_none() && !group.idle);
         Lock {

@@ -1,10 +1,9 @@
 //! Watches accesses to variables of a process: a driver's loop around breakpoints.
 //!
-//! The kernel counts in the thread that makes the access, without an agent or a patch. In the
-//! meantime the loop learns: the values of an instruction, and how to step to its callers, are
-//! known only after its first hit has shown that it accesses the variable. If the kernel's
-//! breakpoints are not permitted, the agent's breakpoints record each hit ([`inside`]), and the
-//! loop aggregates them.
+//! The kernel counts in the thread that makes the access, without an agent or a patch. The loop
+//! learns in the meantime: an instruction's values, and the steps to its callers, are known only
+//! after its first hit. If this user may not open the kernel's breakpoints, the agent's breakpoints
+//! record each hit ([`inside`]), and the loop aggregates them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,20 +54,19 @@ use strangers::Strangers;
 use turns::Turns;
 use variables::{RequestedVariable, WatchedVariable};
 
-/// The length of a window, for which a number of hits is allowed.
+/// The length of a window, in which a number of hits is allowed.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Learn only every N turns if nothing new was hit.
+/// The turns between two that learn, if nothing new was hit.
 const SELDOM: u32 = 10;
-/// Most code is new in the beginning, and a program may be short: then the loop learns more often.
+/// How long the loop learns in each turn: at first most code is new, and a program may be short.
 const BEGINNING: Duration = Duration::from_millis(50);
-/// This is also the pause while a variable's pointers are not set, because its accesses are missed
-/// until they are seen.
+/// The pause in the beginning, and while a variable's pointers are not set: accesses are missed
+/// until the loop sees them set.
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// Threads' events must be disabled from here when the allowance is used up; this is the pause
-/// between two checks.
+/// The pause between two checks of the allowance, if only the loop can disable the threads' events.
 const REST_TICK: Duration = Duration::from_millis(1);
-/// The pause after a turn with many hits. The ring has room for more, so that the next turn reads
-/// them all together.
+/// The pause after a turn with many hits. The ring has room for them, so that the next turn reads
+/// more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 /// Switching the events takes at most one part in this many of the time.
 const SWITCHING: u32 = 20;
@@ -80,7 +78,7 @@ pub struct WatchRequest {
     pub agent: &'static [u8],
     /// The variables, in the grammar of [`tiptoe_symbol::variable::Watch`].
     pub variables: Vec<String>,
-    /// The process or command whose variables they are.
+    /// The process or command with the variables.
     pub target: RequestTarget,
     /// The thread, by number or name, whose thread-local variables are watched.
     pub thread: Option<String>,
@@ -112,19 +110,18 @@ pub struct WatchRequest {
     pub ready: Ready,
 }
 
-/// A run in progress.
 struct Run<'a> {
     request: &'a WatchRequest,
     target: Target,
     places: Vec<WatchedVariable>,
     set: Set,
-    /// Why its events are not those of all CPUs.
+    /// Why the watch is not on all CPUs.
     why: Option<String>,
     turns: Turns,
     named: each::Places,
     started_at: SystemTime,
     start: Instant,
-    /// `start` by the clock of hits.
+    /// `start` by the clock of the hits.
     start_ns: u64,
     allowance: Option<Allowance>,
     strangers: Strangers,
@@ -191,7 +188,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     Ok(outcome(session, exit_status, &own))
 }
 
-/// All that is ready to count.
+/// What is ready to count.
 struct ArmedWatch {
     target: Target,
     places: Vec<WatchedVariable>,
@@ -200,8 +197,8 @@ struct ArmedWatch {
     turns: Turns,
 }
 
-/// Finds the variables and opens breakpoints: outside the process, or inside it if that is
-/// requested or if this user may not open others.
+/// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
+/// requested or this user may not open the kernel's.
 fn arm(
     request: &WatchRequest,
     variables: &[RequestedVariable],
@@ -290,7 +287,6 @@ fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> 
 }
 
 impl Run<'_> {
-    /// Runs until the target ends, the duration is over, or the user stops it.
     fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let end = self.request.duration.map(|duration| self.start + duration);
         let mut window = self.start + WINDOW;
@@ -324,8 +320,7 @@ impl Run<'_> {
             // Relaxed: the flag orders no other data.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let is_last = stopped || ended || end.is_some_and(|end| now >= end);
-            // The program may have called exec, and the new one ended since; that is reported as
-            // well.
+            // A new program may have ended since the exec; the exec is reported nevertheless.
             let over = self.has_execed();
             let is_over = is_last || over.is_some();
             self.notes.extend(over);
@@ -365,7 +360,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the session of what was counted.
+    /// Returns the session of the counts.
     fn session(&mut self, duration: Duration) -> Result<Session, Error> {
         let found = self.set.read()?;
         let duration_ns = duration.as_nanos() as u64;
@@ -429,8 +424,8 @@ impl Run<'_> {
         Ok(session)
     }
 
-    /// Estimates the cost: the trap of each hit as measured here, and the time of our BPF program
-    /// in the process.
+    /// Estimates the cost: each hit's trap as measured here, and our BPF program's time in the
+    /// process.
     fn cost(
         &self,
         events: &mut [Event],
@@ -450,7 +445,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns a text for each reason for which something was dropped.
+/// Returns a text for each reason why hits were dropped.
 fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
     words::dropped([
         (too_fast, "not counted: they were faster than their reader"),

@@ -1,6 +1,6 @@
 //! The tables of contended locks: those with the most waiting time first, each with the call sites that woke its
-//! waiters. Waits without a holder, such as those for a condition variable, have a table of their own, because
-//! otherwise idle workers would fill the top rows.
+//! waiters. Waits without a holder, such as those for a condition variable, have a table of their own. Otherwise idle
+//! workers would fill the top rows.
 
 use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
 
@@ -10,12 +10,12 @@ use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, plural, short_percent, time};
 use crate::{Options, histogram, holds, now, printable};
 
-/// The number of blamed call sites that a row names.
+/// The number of blamed call sites in a row.
 const BLAMED: usize = 3;
-/// The share of the waiting time, in percent, from which on it is said that the lock was free.
+/// The share of the waiting time, in percent, from which on the report says that the lock was free.
 const FREE: u64 = 5;
 
-/// Returns the tables, each with its heading, and the deadlocks. Empty if the session did not watch locks.
+/// Returns the tables with their headings, and the deadlocks. Empty if the session did not watch locks.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let Some(locks) = &session.locks else {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns a deadlock, and a hint that shows more of it.
+/// Returns a deadlock's lines, and a hint that shows more.
 fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
     let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
     let hint = format!(
@@ -102,7 +102,7 @@ pub(crate) fn notes(session: &Session) -> Vec<String> {
     notes
 }
 
-/// Returns the note that the budget allowed timing only a sample of the waits. `None` if all were timed.
+/// Returns the note that the budget allowed timing only a sample of the waits; `None` if all were timed.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<String> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -124,7 +124,7 @@ fn name(row: &Lock) -> String {
     with_mode(&row.lock, row.mode.as_deref())
 }
 
-/// Returns a lock's name, and in parentheses the requested mode, `read` or `write`, for a rwlock.
+/// Returns a lock's name, with the requested mode of a rwlock (`read` or `write`) in parentheses.
 pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
     let mode = mode.map(|mode| format!(" ({mode})"));
     printable(lock) + &mode.unwrap_or_default()
@@ -142,7 +142,7 @@ fn total(row: &Lock) -> String {
     }
 }
 
-/// Returns the call site that waited most, and how many others there are.
+/// Returns the call site that waited most, and the number of others.
 fn from(row: &Lock) -> String {
     let others = match row.callsites {
         0 | 1 => String::new(),
@@ -154,13 +154,13 @@ fn from(row: &Lock) -> String {
     }
 }
 
-/// Returns the type that all the locks have.
+/// Returns the locks' type if all have the same.
 fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
     let kind = &*rows.first()?.kind;
     rows.iter().all(|row| row.kind == kind).then_some(kind)
 }
 
-/// Returns the binary with which the names of all the locks begin, such as `memcached:`.
+/// Returns the binary with which all the locks' names begin, such as `memcached:`.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let end = |row: &&'a Lock| row.lock.find(':').map(|at| &row.lock[..=at]);
     let first = rows.first().and_then(end).unwrap_or_default();
@@ -240,7 +240,7 @@ fn early(lock: &Lock) -> Option<Below> {
     Some(Below::new(BELOW, text))
 }
 
-/// Returns the line on how many threads held a rwlock for reading while others waited for it.
+/// Returns the line on how many readers held a rwlock while other threads waited for it.
 fn readers(lock: &Lock) -> Option<Below> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
@@ -248,7 +248,7 @@ fn readers(lock: &Lock) -> Option<Below> {
     Some(Below::new(BELOW, text))
 }
 
-/// Returns the line on who held the lock while others waited, or else on the call sites that woke the waiters.
+/// Returns the line on the lock's holders, or if they are unknown on the call sites that woke the waiters.
 fn blame(lock: &Lock, options: &Options) -> Option<Below> {
     held(lock, options).or_else(|| woken(lock, options))
 }

@@ -1,4 +1,4 @@
-//! The scopes, those with the most CPU time first: a table for people, and CSV. Each line of CSV has all columns,
+//! The scopes, those with the most CPU time first: a table for people, and CSV. Every CSV line has all columns,
 //! whatever the options.
 
 use tiptoe_session::{Scope, ScopeCounts, Session};
@@ -8,7 +8,7 @@ use crate::number::{grouped, seconds, time};
 use crate::stat::quoted;
 use crate::{Options, printable, printable_json, printable_lines};
 
-/// Returns the heading, the rows, and the number of rows that are not shown.
+/// Returns the heading, the rows, and how many rows are not shown.
 pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<String> {
     if all.is_empty() {
         return vec!["no scope was entered".to_owned()];
@@ -35,7 +35,7 @@ pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<S
     lines
 }
 
-/// Returns the table of an interval, below the time of its end.
+/// Returns the table of an interval, under the time of the interval's end.
 pub fn scope_counts(counts: &ScopeCounts, options: &Options) -> String {
     let mut lines = vec![format!("{}:", seconds(counts.at_ns))];
     lines.extend(rows(&counts.rows, &counts.events, options));
@@ -47,12 +47,12 @@ pub fn scope_counts_json(counts: &ScopeCounts) -> Result<String, serde_json::Err
     printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
-/// Returns the heading of the CSV: a line with the columns' names.
+/// Returns the heading of the CSV: the columns' names.
 pub fn scopes_csv_heading() -> &'static str {
     "seconds,scope,event,value,unit,state\n"
 }
 
-/// Returns the heading, then a line for each number of each scope; nothing without scopes.
+/// Returns the heading, and a line for each number of each scope; nothing without scopes.
 pub fn scopes_csv(session: &Session) -> String {
     let Some(scopes) = &session.scopes else {
         return String::new();

@@ -11,45 +11,45 @@ use crate::printable;
 /// How the user ends the run.
 const END: &str = "Ctrl-C ends";
 
-/// What a run does.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It waits for its `--delay`, of which this is left.
+    /// The run waits for its `--delay`.
     Delayed {
-        /// The time until it attaches.
+        /// The time until counting begins.
         left: Duration,
     },
-    /// It enters the target.
+    /// The run enters the target.
     Attaching {
         /// How many functions are done, of how many.
         functions: Option<(u64, u64)>,
     },
-    /// It counts.
+    /// The run counts.
     Counting {
-        /// The time since it began.
+        /// The time since counting began.
         elapsed: Duration,
-        /// The time until it ends, with `--duration`.
+        /// The time until counting ends, with `--duration`.
         left: Option<Duration>,
     },
 }
 
-/// What the line says.
+/// The content of the line.
 #[derive(Clone, Debug)]
 pub struct RunStatus<'a> {
     /// The target.
     pub whom: &'a str,
-    /// What the run does.
+    /// The run's state.
     pub state: RunState,
-    /// How many were counted so far, and what: the noun in the singular.
+    /// The count so far, and the counted noun in the singular.
     pub hits: Option<(u64, &'static str)>,
-    /// What they cost so far.
+    /// The cost so far.
     pub cost: Option<&'a Cost>,
     /// What `stat` has counted so far, by [`counts_so_far`](crate::counts_so_far).
     pub counts: &'a [String],
 }
 
-/// Returns the line, in at most `width` columns. If it is longer, counts but the first are left out, the target's name
-/// is shortened, and then the line's end is cut.
+/// Returns the line, in at most `width` columns. A longer line loses all counts but the first, then the end of the
+/// target's name, and then its own end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {
@@ -74,7 +74,7 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     cut(&format!("{before}{whom}{after}"), width)
 }
 
-/// Returns what follows the target's name: with the first count, and with others while all fit `room` columns.
+/// Returns what follows the target's name: the first count, then others as long as all fits `room` columns.
 fn counting(
     status: &RunStatus<'_>,
     elapsed: Duration,
@@ -109,7 +109,7 @@ fn counting(
     text + &end
 }
 
-/// Returns a time that reaches 0 only when nothing is left.
+/// Rounds up to seconds, so that 0 appears only when no time is left.
 fn rounded_up(left: Duration) -> Duration {
     Duration::from_secs(left.as_nanos().div_ceil(1_000_000_000) as u64)
 }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(clock(Duration::from_secs(3 * 3600 + 59)), "3 h 0 min");
     }
 
-    /// A line that is wrapped cannot be erased.
+    /// A wrapped line cannot be erased.
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let cost = price(1e9);
@@ -207,7 +207,7 @@ mod tests {
         );
     }
 
-    /// `stat` showed the time alone.
+    /// Regression: `stat` showed only the time.
     #[test]
     fn counts_are_shown_while_they_fit() {
         let counts = ["1,305.20 msec task-clock", "18,383 cs", "890 page-faults"];

@@ -19,10 +19,10 @@ const CPU: [&str; 7] = [
     "flags",
 ];
 
-/// The fields of the distribution. Others may hold addresses of a company's own.
+/// The fields of the distribution. Others may contain a company's own addresses.
 const DISTRIBUTION: [&str; 4] = ["ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME"];
 
-/// The fields of tiptoe's own process: what it may do.
+/// The fields that say what tiptoe's own process may do.
 const RIGHTS: [&str; 4] = ["CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
 /// The limits of tiptoe's own process that matter to tracing.
@@ -75,7 +75,7 @@ const C_LIBRARIES: [&str; 5] = [
 pub fn describe(root: &Path) -> String {
     let read = |path: &str| read(root, path);
     let cpu = read("/proc/cpuinfo");
-    // Without the blocks of other CPUs, which repeat it.
+    // The blocks of other CPUs repeat the first.
     let first = cpu.split("\n\n").next().unwrap_or_default();
     let mut out = String::new();
     kernel(&mut out, &read);
@@ -107,7 +107,7 @@ fn section(out: &mut String, name: &str, text: &str) {
     let _ = writeln!(out, "{name}\n{text}");
 }
 
-/// Without `/proc/version`, which names the user and the machine that built the kernel.
+/// Writes the kernel's version, but not `/proc/version`, which names the user and the machine that built the kernel.
 fn kernel(out: &mut String, read: &impl Fn(&str) -> String) {
     let [release, version] = ["osrelease", "version"]
         .map(|name| read(&format!("/proc/sys/kernel/{name}")).trim().to_owned());
@@ -153,7 +153,7 @@ fn settings(read: impl Fn(&str) -> String) -> String {
     SETTINGS.iter().map(line).collect()
 }
 
-/// Returns the C libraries and their versions. No code of theirs runs, because tiptoe may be static.
+/// Returns the C libraries and their versions. Runs none of their code, because tiptoe may be static.
 fn c_libraries(root: &Path) -> String {
     let line = |path: &&str| {
         let content = read(root, path);
@@ -174,7 +174,7 @@ fn read(root: &Path, path: &str) -> String {
     let Ok(file) = File::open(path) else {
         return String::new();
     };
-    // Some files of the kernel exist, and refuse to be read.
+    // Some of the kernel's files exist but cannot be read.
     let _ = file.take(MOST_READ).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -183,7 +183,7 @@ fn read(root: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Files with secrets beside what is chosen.
+    /// Files that have secrets beside the chosen lines.
     const FILES: [(&str, &str); 9] = [
         ("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"),
         ("/proc/sys/kernel/version", "#1 SMP Debian 6.1.55-1\n"),

@@ -36,8 +36,8 @@ impl Serialize for Fix {
     }
 }
 
-/// Prints and runs each command once. Stops at the first command that fails. Fails if there are
-/// commands and the user is not root.
+/// Prints and runs each command once, up to the first that fails. Fails if there are commands and
+/// the user is not root.
 pub fn run(rows: &[CheckRow], uid: u32) -> Result<ExitCode, Failure> {
     let mut commands: Vec<&[&str]> = Vec::new();
     for row in rows {

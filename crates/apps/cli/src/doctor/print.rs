@@ -68,8 +68,7 @@ fn state(state: State) -> (&'static str, Tone) {
     }
 }
 
-/// Writes what is missing, grouped by what enables it, because one command often enables several
-/// things.
+/// Writes what is missing, grouped by what enables it: one command often enables several things.
 fn missing(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
@@ -166,7 +165,7 @@ mod tests {
         assert_eq!(wide, None, "{text}");
     }
 
-    /// Colours are lost in log files, and some users do not see them.
+    /// Colours are lost in log files, and some users cannot see them.
     #[test]
     fn colours_say_nothing_that_words_do_not() {
         let report = DoctorReport::new(Capabilities::get(), Scan::default());

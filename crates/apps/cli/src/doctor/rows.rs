@@ -53,10 +53,10 @@ pub struct CheckRow {
     pub fix: Option<Fix>,
 }
 
-/// The kernel's answers to attributes that it does not know.
+/// E2BIG and EINVAL, the kernel's errors for attributes that it does not know.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// Below this limit, one descriptor for each thread and variable soon uses up all.
+/// Below this limit, descriptors soon run out: a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
 impl Instrument {
@@ -140,8 +140,8 @@ pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckRow> {
     ]
 }
 
-/// The way to get capabilities. Root lacks them only in a container, so the container must be
-/// started with them; for other users they are set on tiptoe's file.
+/// How to get capabilities. Root lacks them only in a container, which must be started with them.
+/// For other users they are set on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
     root: bool,

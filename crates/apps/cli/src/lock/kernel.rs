@@ -22,7 +22,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         let what = "--via agent does not go with --kernel: only the kernel sees its own locks";
         return Err(Failure::new(what).hint("leave out --via"));
     }
-    // The default, and no limit at all, are no request for a limit.
+    // The default and `off` request no limit.
     if !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
         let what = "--budget does not go with --kernel: the kernel times each contended wait";
         return Err(Failure::new(what).hint("leave out --budget: the report says what it cost"));

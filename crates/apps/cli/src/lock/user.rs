@@ -62,7 +62,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(probe::print_outcome(&outcome, output, &common, besides))
 }
 
-/// Prints what the threads of each process wait for at this moment.
+/// Prints what the threads of each process wait for now.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let target = probe::target(common, NO_TARGET_HINT)?;
@@ -81,7 +81,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
             Besides::default(),
         )?);
     }
-    // A report in JSON is a line; others are separated by an empty one.
+    // A JSON report is one line; an empty line separates others.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! Writes the report of `tiptoe stat`. What is no field of a table for scripts is a comment after the fields, or on stderr.
+//! Writes the report of `tiptoe stat`. In a table for scripts, everything but the fields is a comment, after the fields
+//! or on stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -41,7 +42,7 @@ pub(super) fn json(session: &Session) -> Result<String, Failure> {
     tiptoe_report::json(session).map_err(failed)
 }
 
-/// Writes a report, and its comments after it or to stderr.
+/// Writes a report, with its comments after it or to stderr.
 pub(super) fn write_with(
     output: Output,
     mut text: String,
@@ -61,7 +62,7 @@ pub(super) fn write_with(
     output.write(&text)
 }
 
-/// Returns what a report in fields says besides its fields: the notes, and the cost.
+/// Returns the comments of a report in fields: the notes, and the cost.
 pub(super) fn comments(session: &Session, cost: String) -> Vec<String> {
     let notes = session.notes.iter().map(|note| format!("# note: {note}"));
     notes.chain([format!("# {cost}")]).collect()

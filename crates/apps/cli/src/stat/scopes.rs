@@ -1,6 +1,6 @@
 //! `tiptoe stat --by scope`: counts for each scope that a program enters.
 //!
-//! The driver of probes counts them, because only an agent in the program sees its scopes.
+//! The driver of probes counts, because only an agent in the program sees its scopes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -119,7 +119,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     Ok(probe::exit_code(&outcome, written))
 }
 
-/// Returns the report. With intervals the CSV is complete before it.
+/// Returns the report. With intervals, CSV was already printed.
 fn text(session: &Session, form: &Form, options: &Options) -> Result<String, Failure> {
     let scopes = session.scopes.as_ref();
     Ok(match form {
@@ -141,8 +141,7 @@ struct ScopePrinter {
     has_heading: bool,
     /// `None` if notes are in the report alone.
     notes: Option<LiveNotes>,
-    /// Set to end the counting when a line cannot be written, because its reader has closed the
-    /// pipe or the disk is full.
+    /// Set to end the counting when a line cannot be written: the reader closed the pipe, or the disk is full.
     stop: Arc<AtomicBool>,
 }
 
@@ -173,7 +172,7 @@ impl Observer for ScopePrinter {
             self.to.flush()
         });
         if written.is_err() {
-            // Relaxed: nothing but the flag is published.
+            // Relaxed: the flag orders no other data.
             self.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -193,7 +192,7 @@ impl Observer for ScopePrinter {
     }
 }
 
-/// Fails for options about CPUs, cgroups or several runs, and for perf's fields, which scopes do not have.
+/// Fails for perf's fields, and for options about CPUs, cgroups or several runs: scopes do not have these.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),

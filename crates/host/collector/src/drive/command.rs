@@ -1,4 +1,4 @@
-//! The started command: its end, and the signals that are forwarded to it.
+//! The end of a started command, and the signals that are forwarded to it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -12,12 +12,12 @@ use tiptoe_sys::host::ends::Ends;
 use super::LOOK;
 use crate::request::Observer;
 
-/// How long a command may run after its trace has ended before a note explains why tiptoe waits.
+/// How long a command may run after its trace has ended, before a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits for a command's end, if one of the targets is a command, and forwards to it the signals that
-/// were sent to tiptoe to end both. Returns its status, if it ended. At a second signal tiptoe stops
-/// waiting and ends as by that signal, with a note.
+/// Waits for the command among the targets, if there is one, to end. Returns its status, if it ended. Forwards the
+/// first signal that was sent to tiptoe to end both. At a second one tiptoe stops waiting, adds a note, and ends as by
+/// that signal.
 pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,
@@ -55,8 +55,7 @@ fn wait(
         }
         if signal != 0 {
             handed_on = true;
-            // SAFETY: kill takes two numbers; nothing has waited for the child yet, so the id is
-            // its own.
+            // SAFETY: kill takes two numbers. The child was not reaped yet, so the id is its own.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
         if note_at.is_some_and(|at| Instant::now() >= at) {

@@ -8,23 +8,22 @@ use tiptoe_session::Process;
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
-/// The processes of a run. A command among them is held until the run releases it.
+/// A command among the processes is held until the run releases it.
 #[derive(Default)]
 pub(crate) struct Targets {
-    /// Those that are counted; none for the whole system.
+    /// The counted processes; empty for the whole system.
     pub(crate) counted: Vec<Attached>,
-    /// A command that is not counted: the others are counted until it ends.
+    /// A command that is not counted: counting ends with it.
     pub(crate) meanwhile: Option<Attached>,
 }
 
 impl Targets {
-    /// Returns running processes.
+    /// Attaches to running processes.
     pub(crate) fn running(pids: &[u32]) -> Result<Targets, AttachError> {
         let counted = pids.iter().map(|pid| Attached::to(*pid));
         Ok(Targets::of(counted.collect::<Result<_, _>>()?))
     }
 
-    /// Returns processes that are counted.
     pub(crate) fn of(counted: Vec<Attached>) -> Targets {
         let meanwhile = None;
         Targets { counted, meanwhile }
@@ -43,39 +42,39 @@ impl Targets {
         self.counted.iter().map(Attached::counted).collect()
     }
 
-    /// Returns those whose end ends the run; none if only the user or the duration does.
+    /// Returns the processes whose end ends the run; none if only the user or the duration ends it.
     fn ending(&self) -> &[Attached] {
         let meanwhile = self.meanwhile.as_ref();
         meanwhile.map_or(&self.counted, std::slice::from_ref)
     }
 
-    /// Returns whether nothing is left to count.
+    /// Returns whether the processes whose end ends the run have all ended.
     pub(crate) fn have_ended(&self) -> bool {
         let ending = self.ending();
         !ending.is_empty() && ending.iter().all(Attached::has_ended)
     }
 
-    /// Returns what wakes the loop when one of them ends.
+    /// Returns what wakes the loop when a process ends whose end counts for the run.
     pub(crate) fn ends(&self) -> Ends {
         let ending = self.ending().iter();
-        // A process without a descriptor is looked at, less often.
+        // A process without a descriptor is polled, less often.
         let _ = limits::reserve_open_files(ending.len() as u64);
         Ends::of(ending.map(|target| target.process.pid()))
     }
 
-    /// Reads the CPU time of each.
+    /// Reads each counted process's CPU time.
     pub(crate) fn fetch_cpu_times(&self) {
         self.counted.iter().for_each(|target| {
             target.fetch_cpu_time();
         });
     }
 
-    /// Returns the number of CPUs that are counted, if it is the whole system.
+    /// Returns the number of CPUs if the whole system is counted.
     pub(crate) fn cpus(&self) -> Option<u32> {
         self.counted.is_empty().then(limits::online_cpus)
     }
 
-    /// Returns the CPU time that they have used, as of the last reading; that of all CPUs for the whole system.
+    /// Returns the counted processes' CPU time as last read; for the whole system, the time of all CPUs.
     pub(crate) fn cpu_ns(&self, elapsed: Duration) -> u64 {
         match self.cpus() {
             Some(cpus) => (elapsed.as_nanos() as u64).saturating_mul(u64::from(cpus)),

@@ -1,18 +1,18 @@
-//! Runs an instrument of its own, which counts its turns.
+//! Drives an instrument that counts its turns.
 
 use std::ffi::OsString;
 
 use super::*;
 use tiptoe_session::{Call, Interval};
 
-/// Counts polls, and records what the loop did.
+/// Counts polls, and records the loop's calls.
 #[derive(Default)]
 struct Turns {
     polls: u64,
     did: Vec<&'static str>,
     intervals: Vec<Span>,
     reports_rest: bool,
-    /// Set in the first turn, as by a signal.
+    /// Set in the first turn, as a signal would.
     stops: Option<Arc<AtomicBool>>,
 }
 
@@ -107,7 +107,7 @@ fn the_end_of_the_command_ends_the_delay() {
     assert!(run(&mut Turns::default(), &course, &mut command(&["true"])).has_ended);
 }
 
-/// A command that is not counted ends the run, and the end of what is counted does not.
+/// The end of an uncounted command must end the run. The end of counted processes must not.
 #[test]
 fn others_are_counted_until_the_command_ends() {
     let mut child = std::process::Command::new("true").spawn().expect("true");

@@ -1,13 +1,13 @@
-//! The intervals of a run, and its duration.
+//! The ends of a run's intervals and of the run.
 
 use std::time::Duration;
 
 use super::Span;
 
-/// When they are over. All times are since the start of counting.
+/// When intervals and the run end. All times are since the start of counting.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// The length of an interval, and when the present one is over.
+    /// The length of an interval, and the end of the present one.
     interval: Option<(Duration, Duration)>,
     /// When the last interval ended.
     last: Duration,
@@ -23,13 +23,13 @@ impl Timers {
         }
     }
 
-    /// Returns the interval that is over, if one is, and begins the next one.
+    /// Returns the interval if it is over, and begins the next one.
     pub(crate) fn take_interval(&mut self, elapsed: Duration) -> Option<Span> {
         let (length, end) = self.interval.as_mut()?;
         if elapsed < *end {
             return None;
         }
-        // If tiptoe is late, the interval is longer, but none is made up for.
+        // If tiptoe is late, this interval is longer, and the missed ones are dropped.
         *end = (*end + *length).max(elapsed);
         self.rest(elapsed)
     }
@@ -40,12 +40,12 @@ impl Timers {
         (self.interval.is_some() && elapsed > last).then_some(last..elapsed)
     }
 
-    /// Returns whether the duration is over.
+    /// Returns whether the run's duration is over.
     pub(crate) fn is_over(&self, elapsed: Duration) -> bool {
         self.duration.is_some_and(|duration| elapsed >= duration)
     }
 
-    /// Returns the time until an interval or the duration is over.
+    /// Returns the time until the interval or the run ends.
     pub(crate) fn pause(&self, elapsed: Duration) -> Duration {
         let ends = [self.interval.map(|(_, end)| end), self.duration];
         let next = ends.into_iter().flatten().min();
@@ -70,7 +70,7 @@ mod tests {
             (3, None, 7),
             (12, Some(0..12), 8),
             (21, Some(12..21), 9),
-            // Two were missed: one more follows at once.
+            // Two ends were missed; one interval follows at once.
             (59, Some(21..59), 0),
             (60, Some(59..60), 9),
             (68, None, 1),

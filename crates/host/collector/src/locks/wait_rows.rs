@@ -1,4 +1,4 @@
-//! Turns what the kernel recorded into the rows of a session: grouped, named, and sorted.
+//! Turns recorded waits into the rows of a session: grouped, named, and sorted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use tiptoe_sys::host::cgroup::{self, Cgroups};
 
 use crate::locks::LockBy;
 
-/// The key of a row: type, mode and outcome, and the value by which rows are grouped.
+/// The key of a row: type, mode, outcome, and the value that groups rows.
 type Key = (&'static str, Mode, Outcome, u64);
 
 /// The parts of one row.
@@ -20,13 +20,13 @@ struct Sum {
     total_ns: u64,
     max_ns: u64,
     times: Box<Times>,
-    /// The time of each stack, from its call site on.
+    /// The time of each stack; its first address is the call site.
     stacks: BTreeMap<Vec<u64>, u64>,
-    /// The name of one of the merged rows, which all share it.
+    /// The name that all the merged rows share.
     whose: String,
 }
 
-/// Returns the word for it in a session.
+/// Returns the session's word for a grouping.
 pub(super) fn word(by: Option<LockBy>) -> &'static str {
     match by {
         None | Some(LockBy::Callsite) => "callsite",
@@ -40,7 +40,7 @@ pub(super) fn word(by: Option<LockBy>) -> &'static str {
 
 /// Returns the rows, those with the most time first.
 ///
-/// `processes` are present names of processes; the kernel recorded those at their first wait.
+/// `processes` are present names, because the kernel recorded the name at a process's first wait.
 pub(super) fn rows(
     found: &[WaitRow],
     by: Option<LockBy>,
@@ -93,7 +93,7 @@ fn key(row: &WaitRow, by: Option<LockBy>, stack: &[u64]) -> Key {
     (traits.kind(), traits.mode(), traits.outcome(), apart)
 }
 
-/// The sources of rows' names.
+/// What names rows.
 struct Names<'a> {
     callsites: &'a Callsites,
     processes: &'a BTreeMap<u32, String>,
@@ -131,7 +131,7 @@ impl Names<'_> {
     }
 }
 
-/// Returns the paths of the cgroups that waited, if they still exist.
+/// Returns the paths of the cgroups that waited and still exist.
 fn cgroup_paths(found: &[WaitRow]) -> BTreeMap<u64, PathBuf> {
     let mut ids: Vec<u64> = found.iter().map(|row| row.key.cgroup).collect();
     ids.sort_unstable();
@@ -153,7 +153,7 @@ impl Sum {
         }
     }
 
-    /// Returns the call site with the most time, with its most expensive callers, and the number of
+    /// Returns the call site with the most time, with its most expensive callers; and the number of
     /// call sites.
     fn callsite(&self) -> (&[u64], usize) {
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();

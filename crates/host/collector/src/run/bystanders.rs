@@ -1,5 +1,4 @@
-//! Looks for what else counts or runs the probed functions: other tracers, and children of traced processes that run
-//! the same program and are not traced.
+//! Looks for other tracers of the probed functions, and for untraced children that run a traced process's program.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +9,15 @@ use super::Run;
 use crate::tracee::Tracee;
 use crate::words::few;
 
-/// The most threads of a process whose children are looked for, because each has a file to read.
+/// The most threads of a process whose children are looked for: each has a file to read.
 const THREADS: usize = 64;
 
-/// What was found at any look.
+/// What all looks have found.
 #[derive(Default)]
 pub(super) struct Bystanders {
-    /// The events that another tracer probed as well.
+    /// The events that other tracers probe as well.
     foreign: BTreeSet<String>,
-    /// The most such children.
+    /// The most untraced children at any look.
     children: usize,
 }
 
@@ -31,7 +30,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes those events in one sentence.
+    /// Notes the events of other tracers in one sentence.
     fn note_foreign(&mut self) {
         let events: Vec<String> = self.bystanders.foreign.iter().cloned().collect();
         let its = match events.len() {
@@ -52,7 +51,7 @@ impl Run<'_> {
         self.note_children();
     }
 
-    /// Looks how many children that run the same program are not traced now.
+    /// Looks how many untraced children run the same program now.
     pub(super) fn look_for_children(&mut self) {
         let traced: Vec<u32> = self
             .tracees
@@ -63,7 +62,7 @@ impl Run<'_> {
         self.bystanders.children = self.bystanders.children.max(all);
     }
 
-    /// Notes them, and how they can be traced.
+    /// Notes the untraced children, and how to trace them.
     fn note_children(&mut self) {
         let children = self.bystanders.children;
         let Some(first) = self.tracees.first().filter(|_| children > 0) else {
@@ -73,7 +72,7 @@ impl Run<'_> {
             1 => "1 child runs the same program and is not traced".to_owned(),
             some => format!("{some} children run the same program and are not traced"),
         };
-        // The program chose its name.
+        // Quoted, because the program chose this name.
         let comm = ShellWord(first.target.comm.as_bytes());
         let note = format!("{who}: `--comm {comm}` traces all running processes of that name");
         self.session.notes.push(note);

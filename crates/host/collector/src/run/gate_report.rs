@@ -1,11 +1,11 @@
-//! Reports the functions below which hits had to be.
+//! Reports the functions of `--under`: hits count only during their calls.
 
 use super::Run;
 use crate::totals::Events;
 use crate::words::counted;
 
 impl Run<'_> {
-    /// Notes how often each was called, and how many of these calls could not be followed.
+    /// Notes how often each function was called, and how many of these calls could not be followed.
     pub(super) fn note_gates(&mut self, events: &Events) {
         for (event, total) in &events.gates {
             let name = event.strip_prefix("uprobe:").unwrap_or(event);

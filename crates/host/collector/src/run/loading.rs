@@ -11,7 +11,7 @@ use crate::request::{Error, Observer};
 use crate::tracee::Tracee;
 
 impl Run<'_> {
-    /// Probes the libraries that were loaded.
+    /// Probes the libraries that were just loaded.
     pub(super) fn look_for_libraries(&mut self, observer: &mut dyn Observer) {
         for tracee in &mut self.tracees {
             let news = tracee.serve_loader(self.plan, &mut self.cache);
@@ -30,8 +30,8 @@ impl Run<'_> {
         }
     }
 
-    /// Sleeps until a library is loaded, at most for `limit`. If a target rings without end, only
-    /// the time wakes tiptoe.
+    /// Sleeps until a library is loaded, at most for `limit`. During a flood of rings, sleeps for
+    /// the whole `limit`.
     pub(super) fn sleep(&mut self, limit: Duration) {
         let bells: Vec<Bell> = self.tracees.iter().filter_map(bell).collect();
         match self.pace.is_awake() {
@@ -42,7 +42,7 @@ impl Run<'_> {
         self.pace.note_pause(was_rung);
     }
 
-    /// Notes which specs wait for a library.
+    /// Notes the specs that wait for a library.
     pub fn note_waiting(&self, observer: &mut dyn Observer) {
         for spec in self.tracees.iter().flat_map(Tracee::waiting) {
             observer.note(&format!(
@@ -51,7 +51,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes specs that never matched; fails if nothing at all was found.
+    /// Notes the specs that never matched; fails if nothing at all matched.
     pub fn end_waiting(&mut self) -> Result<(), Error> {
         let missed = self.tracees.iter().any(|tracee| tracee.missed().is_some());
         let waiting = self.tracees.iter().flat_map(Tracee::waiting);

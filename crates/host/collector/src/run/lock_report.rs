@@ -16,19 +16,19 @@ const GO: &str = "a wait in Go's runtime is a wait of one of its threads (an M),
                   runtime.SetMutexProfileFraction and `go tool pprof`";
 
 impl Run<'_> {
-    /// Reads what is needed to name locks and code, because a process may have ended when they are
+    /// Reads what naming locks and code needs, because a process may have ended when they are
     /// reported.
     pub(super) fn look_for_names(&mut self) {
         if !self.plan.locks {
             return;
         }
         for tracee in &mut self.tracees {
-            // If the process cannot be read, the last state stays.
+            // If the process cannot be read, the last state remains.
             let _ = tracee.look_for_names(&mut self.cache);
         }
     }
 
-    /// Computes the cost of watching locks; returns whether the run watches them.
+    /// Computes the cost of watching locks; returns whether the run watches locks.
     pub(super) fn price_locks(&mut self) -> bool {
         let Some(locks) = &self.session.locks else {
             return false;
@@ -37,7 +37,7 @@ impl Run<'_> {
         let times: Vec<_> = times.collect();
         let run_ns = times.iter().map(|(own, _)| own.run_ns).sum();
         let runs = times.iter().map(|(own, _)| own.runs).sum();
-        // Reported only if the kernel reports it for all of the run's processes.
+        // Reported only if the kernel measured it in each of the run's processes.
         let all = times.iter().filter_map(|(_, all)| *all);
         let all: Option<Vec<_>> = (all.clone().count() == times.len()).then(|| all.collect());
         let programs = Programs {
@@ -81,14 +81,14 @@ impl Run<'_> {
         true
     }
 
-    /// Adds what was seen of locks to the session.
+    /// Adds the locks to the session.
     pub(super) fn add_locks(&mut self) -> Result<(), Error> {
         let Some(by) = self.request.locks else {
             return Ok(());
         };
         let mut all = Locks::default();
         self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
-        // All processes are read before the first is named, which takes long: they go on meanwhile.
+        // Reads all processes before naming any: naming takes long, and the processes still run.
         let noted = self.tracees.iter().map(|tracee| tracee.noted(by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
         stop_clocks(&mut self.session, self.start, &self.tracees);

@@ -1,16 +1,16 @@
-//! Decides how often a run serves its targets: at once if anything is new, but in a flood only once
-//! per turn.
+//! Decides how often a run serves its targets: at once if there is something new, but only once per
+//! turn in a flood.
 
 use std::time::{Duration, Instant};
 
-/// The pause between two reads of recorded calls. A ring has room for what a thread records in this
-/// time at up to 1.6 million calls a second; faster calls are counted as lost.
+/// The pause between two reads of recorded calls. In this time a ring has room for up to 1.6
+/// million calls a second; calls beyond that are counted as lost.
 pub(super) const TURN: Duration = Duration::from_millis(5);
 /// Reading and writing records takes at most one part in this many of one CPU's time.
 const SHARE: u32 = 8;
-/// After this many rings in a row, libraries are served only once per turn. A program that loads
-/// many libraries rings as often, but rarely without a quiet turn in between, because each of its
-/// loads waits for tiptoe.
+/// After this many rings in a row, libraries are served only once per turn. Even a program that
+/// loads many libraries rarely reaches this: each load waits for tiptoe, so there are turns without
+/// a ring.
 const RINGS: u32 = 1000;
 
 /// The times of a run's next turns.
@@ -27,22 +27,22 @@ impl Pace {
         }
     }
 
-    /// Returns whether it is time to read records.
+    /// Returns whether to read the records now.
     pub(super) fn reads_records(&self, now: Instant) -> bool {
         now >= self.records_at
     }
 
-    /// Notes that records were read at `now`, which took this much CPU time.
+    /// Records that records were read at `now`, in this much CPU time.
     pub(super) fn has_read(&mut self, now: Instant, took: Duration) {
         self.records_at = now + TURN.max(took * SHARE);
     }
 
-    /// Returns whether a ring is answered at once.
+    /// Returns whether rings are answered at once.
     pub(super) fn is_awake(&self) -> bool {
         self.rings < RINGS
     }
 
-    /// Notes whether a ring ended the last pause, or happened during it.
+    /// Records whether a ring ended the last pause, or happened in it.
     pub(super) fn note_pause(&mut self, was_rung: bool) {
         self.rings = match was_rung {
             true => self.rings.saturating_add(1),

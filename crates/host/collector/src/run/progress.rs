@@ -1,4 +1,4 @@
-//! What a run has counted so far.
+//! The progress report of a run.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,25 +12,25 @@ use crate::request::{Error, Observer, Progress};
 use crate::tracee::{Source, Tracee};
 use crate::ulocks::WaitTotals;
 
-/// The size of the stack of the thread that learns prices.
+/// The stack size of a thread that measures prices.
 const STACK: usize = 1 << 20;
 
-/// The prices while a run counts. A thread of its own learns them, because measuring them takes 0.1 s if no earlier run
-/// did, and the loop must serve its targets in that time.
+/// The prices while a run counts. Threads of their own measure them: that takes 0.1 s unless an earlier run did it, and
+/// the loop must not wait.
 #[derive(Default)]
 pub(super) struct RunPrices {
     hits: Option<Arc<OnceLock<UnitCosts>>>,
     waits: Option<Arc<OnceLock<FutexCosts>>>,
 }
 
-/// Starts a thread that learns a price.
+/// Starts a thread that measures a price.
 fn learn<P: Send + Sync + 'static>(
     price: impl FnOnce(&PriceCache) -> P + Send + 'static,
 ) -> Arc<OnceLock<P>> {
     let known = Arc::new(OnceLock::new());
     let learned = Arc::clone(&known);
     let thread = std::thread::Builder::new().stack_size(STACK);
-    // If there is no room for a thread, the cost is only in the report.
+    // Without the thread, only the report has the cost.
     let _ = thread.spawn(move || {
         learned.get_or_init(|| price(&PriceCache::of_this_user()));
     });
@@ -38,13 +38,13 @@ fn learn<P: Send + Sync + 'static>(
 }
 
 impl Run<'_> {
-    /// Reports what was counted so far, if the observer wants it now.
+    /// Reports the counts so far, if the observer wants them now.
     pub(super) fn report_progress(
         &self,
         prices: &mut RunPrices,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
-        // During a delay nothing counts.
+        // Nothing counts during a delay.
         if self.begin.is_some() || !observer.wants_progress() {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Run<'_> {
         })
     }
 
-    /// Returns the waits so far.
+    /// Returns the waits so far, with their cost.
     fn waits_so_far(&self, prices: &mut RunPrices) -> Result<Progress, Error> {
         let mut all = WaitTotals::default();
         for tracee in &self.tracees {

@@ -1,4 +1,4 @@
-//! Reports what the processes of a run did in their scopes.
+//! Reports the scopes of a run's processes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Run, cpu_ns};
 use crate::request::{Error, Observer};
 use crate::scopes::OUTSIDE;
 
-/// The sums of one name.
+/// The sums of a scope's name.
 #[derive(Default)]
 struct Sum {
     entries: u64,
@@ -20,8 +20,8 @@ struct Sum {
 }
 
 impl Run<'_> {
-    /// Adds the scopes to the session, if they are requested. With intervals, the last of them has
-    /// done so, because all intervals must sum to the session's counts.
+    /// Adds the scopes to the session, if they are requested. With intervals, the last interval's
+    /// report has added them, because all intervals must sum to the session's counts.
     pub(super) fn add_scopes(&mut self) -> Result<(), Error> {
         if self.plan.scopes && self.session.scopes.is_none() {
             self.session.scopes = self.scopes_until_now(self.session.cpu_ns)?;
@@ -29,7 +29,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reports what the scopes have counted in the last interval, which the end cut short.
+    /// Reports the counts of the last interval, which the end cut short.
     pub fn report_last_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         match (&self.request.scopes, self.request.interval) {
             (Some(_), Some(_)) => self.report_scopes(observer),
@@ -37,7 +37,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reports what the scopes have counted since the last interval.
+    /// Reports the counts since the last interval.
     pub(super) fn report_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let at = self.start.elapsed();
         let took = at.saturating_sub(std::mem::replace(&mut self.last_interval_end, at));
@@ -55,12 +55,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the scopes, if their costs are requested; scopes that threads are still in count
-    /// until now.
+    /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
     fn scopes_until_now(&mut self, cpu_ns: u64) -> Result<Option<Scopes>, Error> {
         let ns_per_tick = u128::from(clock::ns_per_tick());
-        // Both clocks must be read at one moment: a sleeping thread is away for as long as it is in
-        // its scope.
+        // Both clocks must be read at one moment, because a sleeping thread's time away is
+        // subtracted from its time in the scope.
         let (now, now_ns) = (clock::ticks(), monotonic_ns());
         self.scope_visits = 0;
         let mut names: BTreeMap<String, Sum> = BTreeMap::new();
@@ -103,7 +102,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns what rows have counted since an earlier time, without those that counted nothing.
+/// Returns what rows have counted since an earlier time. Leaves out those without counts.
 fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     let none = Scope::default();
     let since = |row: &Scope| {
@@ -134,7 +133,7 @@ fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     rows
 }
 
-/// Returns the rows; the CPU time that is left belongs to no scope.
+/// Returns the rows. CPU time in no scope has a row of its own.
 fn rows(names: BTreeMap<String, Sum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();
@@ -193,7 +192,7 @@ mod tests {
         ];
         assert_eq!(rows_since(&before, &now), expected);
         assert_eq!(rows_since(&now, &now), []);
-        // Times of a thread that has just ended may be read in another order.
+        // The times of a thread that has just ended may go back between two reads.
         assert_eq!(
             rows_since(&[row("a", 9, 90, &[9])], &[row("a", 3, 60, &[5])]),
             []

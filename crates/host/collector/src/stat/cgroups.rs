@@ -1,5 +1,4 @@
-//! Counts each cgroup: chooses the cgroups, and sums each one's counts with those of its
-//! descendants.
+//! Counts each cgroup: chooses cgroups, and sums each one's counts with those of its descendants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,11 +14,11 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountSource, EventSum, Key, Sums};
 use crate::request::Error;
 
-/// The most removed cgroups to keep, or half of the room. The counts of others are added to their
-/// parents.
+/// The most removed cgroups to keep, unless half of the spare room is less. If there are more, all
+/// are forgotten, and their counts are added to their nearest existing ancestors.
 const MOST_GONE: usize = 512;
 
-/// An event that a task's own fields count.
+/// One of a task's own counts.
 type Field = fn(&CpuCounts) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.
@@ -35,27 +34,25 @@ const FIELDS: [(u64, Field); 7] = [
 const MIGRATIONS: u64 = 4;
 const CGROUP_SWITCHES: u64 = 11;
 
-/// Counters of each cgroup.
 #[derive(Debug)]
 pub(super) struct ByCgroup {
     set: CounterSet,
     cgroups: Cgroups,
     columns: Vec<Column>,
     choice: Choice,
-    /// The counts of forgotten cgroups, by the ancestor that they were added to.
+    /// The counts of forgotten cgroups, by the ancestor to which they were added.
     folded: BTreeMap<u64, Vec<CpuCounts>>,
     forgotten: usize,
     start: Instant,
 }
 
-/// An event of each cgroup.
 #[derive(Debug)]
 struct Column {
     event: String,
     unit: String,
     scale: f64,
     is_tracepoint: bool,
-    /// It may be rotated with others, and then counts for a part of the time.
+    /// Whether the event may be rotated with others, and then counts for only part of the time.
     takes_turns: bool,
     from: From,
 }
@@ -71,7 +68,7 @@ enum From {
 type Sum = Vec<CpuCounts>;
 
 impl ByCgroup {
-    /// Opens the events; nothing counts yet.
+    /// Opens the events, which do not count yet.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -106,7 +103,7 @@ impl ByCgroup {
         })
     }
 
-    /// Returns the events, if none of them is available.
+    /// Returns the events if none of them is available.
     pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
         let names = self.columns.iter().map(|one| one.event.as_str());
         let mut columns = self.columns.iter();
@@ -158,8 +155,8 @@ impl CountSource for ByCgroup {
         }
         let elapsed_ns = |since: Instant| {
             let elapsed = at.saturating_duration_since(since.max(self.start));
-            // At least 1, because a cgroup made at this moment may already have counts, which are
-            // shown only with some time.
+            // At least 1: a cgroup made just now may already have counts, and those without any
+            // time are reported as not counted.
             elapsed.as_nanos().max(1) as u64
         };
         let mut rows = Vec::new();
@@ -313,14 +310,14 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
     };
     let mut columns = Vec::new();
     for group in groups {
-        // The events of a group are enabled and disabled together.
+        // A group's events are enabled and disabled together.
         let takes_turns = group.iter().any(|counter| counter.kind.needs_slot());
         columns.extend(group.iter().filter_map(|one| column(one, takes_turns)));
     }
     columns
 }
 
-/// Returns the number of a software event without modifiers.
+/// Returns the number of a software event that has no modifiers.
 pub(super) fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     match counter.kind {
         CounterKind::Software(number) if counter.modifiers == Default::default() => Some(number),
@@ -334,13 +331,13 @@ fn field(counter: &Counter<'_>) -> Option<Field> {
     Some(found.1)
 }
 
-/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups: all
-/// events but those that tasks' own fields count.
+/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups,
+/// because tasks' own fields do not count it.
 pub fn is_read(counter: &Counter<'_>) -> bool {
     field(counter).is_none()
 }
 
-/// Returns whether counting it for cgroups costs time at context switches.
+/// Returns whether counting the event for cgroups costs time at context switches.
 pub fn is_at_switches(counter: &Counter<'_>) -> bool {
     is_read(counter) || plain_number(counter) == Some(CGROUP_SWITCHES)
 }
@@ -352,7 +349,7 @@ fn add(sum: &mut Sum, cpus: &[CpuCounts]) {
     }
 }
 
-/// Returns notes of what went wrong; some only matter if events are read.
+/// Returns notes about what went wrong. Some only matter if events are read.
 fn check_notes(checks: &Checks, reads_events: bool) -> Vec<String> {
     let words = [
         (

@@ -8,18 +8,18 @@ use tiptoe_symbol::glob;
 
 use crate::request::Error;
 
-/// Names and patterns, and the cgroups that match so far.
+/// The names and patterns, and the cgroups that matched so far.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     patterns: Vec<String>,
-    /// Which of these have matched.
+    /// Whether each pattern has matched.
     used: Vec<bool>,
     chosen: Vec<u64>,
 }
 
 impl Choice {
-    /// Chooses among the existing cgroups. A name without a match is an error, but a pattern may
-    /// match later ones. A name may also be the full path of the folder, below `root`, where
+    /// Chooses among the existing cgroups. A name without a match is an error; a pattern may match
+    /// later cgroups. A name may also be the path of the cgroup's folder below `root`, where
     /// cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
@@ -39,13 +39,11 @@ impl Choice {
         Ok(choice)
     }
 
-    /// Returns those chosen so far.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.chosen.iter().copied()
     }
 
-    /// Adds new matches, in the order of the patterns and then of their names; later cgroups are
-    /// last.
+    /// Adds new matches after the earlier ones, in the order of the patterns and then by name.
     pub(super) fn choose(&mut self, tree: &Tree) {
         let place = |path: &str| {
             let mut patterns = self.patterns.iter();
@@ -67,7 +65,7 @@ impl Choice {
         self.chosen.extend(new);
     }
 
-    /// Returns a note of patterns that never matched.
+    /// Returns a note about patterns that never matched.
     pub(super) fn unused(&self) -> Option<String> {
         let unused = self
             .patterns
@@ -78,7 +76,7 @@ impl Choice {
         (!unused.is_empty()).then(|| format!("no cgroup ever matched {}", unused.join(" or ")))
     }
 
-    /// Stops reporting these.
+    /// Stops reporting these cgroups.
     pub(super) fn forget(&mut self, ids: &[u64]) {
         self.chosen.retain(|id| !ids.contains(id));
     }
@@ -102,7 +100,7 @@ impl Choice {
     }
 }
 
-/// Returns the cgroup's path of a folder's path, unless a cgroup has that very path.
+/// Strips `root` from a folder's path, unless a cgroup has that very path.
 fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
     let is_cgroup = || {
         tree.iter()

@@ -1,6 +1,6 @@
-//! Estimates the cost of counting. At each context switch a task's events are disabled and enabled,
-//! and a tracepoint that counts runs some kernel code at each hit. Both are measured on threads of
-//! our own, with the same events, after the counting.
+//! Estimates the cost of counting. A task's events are disabled and enabled at each context switch,
+//! and a counting tracepoint runs kernel code at each hit. Both are measured after the counting, on
+//! threads of our own with the same events.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,13 +15,13 @@ use tiptoe_sys::host::limits::stay_on_one_cpu;
 
 use super::{StatRequest, StatWhom};
 
-/// The number of measurements with and without the events.
+/// Measurements with the events, and as many without.
 const PAIRS: usize = 9;
-/// Round trips between two threads, of two switches each.
+/// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
 /// System calls that hit a tracepoint.
 const CALLS: u32 = 5_000;
-/// A tracepoint that can be hit at will.
+/// A tracepoint that we can hit at will.
 const PASSED: &str = "syscalls:sys_enter_getppid";
 
 /// A job for the measuring threads.
@@ -31,7 +31,7 @@ enum Job {
     Pass,
 }
 
-/// Adds the cost to a session.
+/// Adds the cost of counting to a session.
 pub(super) fn put(
     request: &StatRequest<'_>,
     session: &mut Session,
@@ -87,11 +87,11 @@ pub(super) fn put(
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Adds the run times of the kernel's programs. Those at switches are timed only for a sample.
+/// Adds the run times of the kernel's programs. Only a sample of those at switches is timed.
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
-        // Too few runs to have been timed.
+        // None was timed: takes the mean of both kinds.
         0 => {
             times.timed_ns.iter().sum::<u64>() as f64
                 / times.timed.iter().sum::<u64>().max(1) as f64
@@ -125,8 +125,8 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
     stat.rounds += all.rounds;
 }
 
-/// Returns the cost by these times. The clock that timed a run took about as long as calling the
-/// program.
+/// Returns the cost by the measured times. The clock that timed a run took about as long as calling
+/// the program, so nothing is added for the call.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within
@@ -136,7 +136,7 @@ fn timed(stat: &Stat) -> Cost {
     Cost::between(ns * 0.7, ns, ns * 1.3)
 }
 
-/// Two threads on one CPU that wake each other.
+/// Two threads on one CPU that wake each other in turn.
 struct Ring {
     tids: Vec<u32>,
     cpu: u32,
@@ -171,7 +171,7 @@ impl Ring {
         })
     }
 
-    /// Returns how much longer each of `each` parts of a job takes while these events are counted.
+    /// Measures how much longer each of the `each` parts of a job takes while these events count.
     fn price(
         &self,
         groups: &[Vec<Counter<'_>>],
@@ -204,7 +204,7 @@ impl Ring {
     }
 }
 
-/// Does jobs, and reports how many ns each took.
+/// Does jobs, and reports the nanoseconds of each.
 fn work((mut from, mut to): (PipeReader, PipeWriter), jobs: &Receiver<Job>, answer: &Sender<f64>) {
     for job in jobs {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! The counts of a set: summed over its places, scaled if they counted for a part of the time, and
-//! averaged over runs.
+//! The counts of a set: summed over its places, scaled if they counted for only part of the time,
+//! and averaged over runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tiptoe_sys::host::perf::Counts;
 use super::used::CpuUse;
 use crate::request::Error;
 
-/// Events that count, once they are enabled.
+/// Events that count while they are enabled.
 pub(super) trait CountSource {
     fn enable(&mut self) -> Result<(), Error>;
 
     fn disable(&mut self) -> Result<(), Error>;
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
 
     /// As [`CounterSet::is_complete`].
@@ -27,7 +27,7 @@ pub(super) trait CountSource {
         true
     }
 
-    /// Frees what is no longer needed; to be called now and then between readings.
+    /// Frees what is no longer needed. Called now and then between readings.
     fn tidy(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -37,7 +37,7 @@ pub(super) trait CountSource {
         false
     }
 
-    /// Returns the notes of a run, and the measured cost of its switches, if it was measured.
+    /// Returns a run's notes, and the cost of its switches if it was measured.
     fn finish(&self) -> Result<Option<(Vec<String>, Times)>, Error> {
         Ok(None)
     }
@@ -61,11 +61,10 @@ impl CountSource for CounterSet {
     }
 }
 
-/// The counts of all events at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// The key of a row, because cgroups are created and removed between two readings.
+/// The key of a row. No index would do, because cgroups are created and removed between readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) cgroup: Option<u64>,
@@ -73,7 +72,7 @@ pub(super) struct Key {
     pub(super) cpu: Option<u32>,
 }
 
-/// One event, on all places together or on one CPU.
+/// An event's counts, on all places together or on one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct EventSum {
     pub(super) key: Key,
@@ -134,7 +133,7 @@ impl Sums {
         Ok(Sums(rows))
     }
 
-    /// Adds the sums of a cgroup, under a number that is unique to it.
+    /// Adds a cgroup's sums. `number` must be unique to the cgroup.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
         self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
             key: Key {
@@ -155,12 +154,11 @@ impl Sums {
             .collect()
     }
 
-    /// Returns the unscaled counts.
     pub(super) fn raw(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(EventSum::raw)
     }
 
-    /// Returns the hits of tracepoints that count.
+    /// Returns the hits of counted tracepoints.
     pub(super) fn tracepoint_hits(&self) -> u64 {
         let is_whole = |row: &&EventSum| row.is_tracepoint && row.cgroup.is_none();
         let tracepoints = self.0.iter().filter(is_whole);
@@ -213,10 +211,10 @@ impl EventSum {
     }
 }
 
-/// Means over runs.
+/// The counts of all runs.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// For each run the counts.
+    /// The counts of each run.
     counts: Vec<Vec<Count>>,
     elapsed_ns: Vec<f64>,
     user_ns: Vec<f64>,
@@ -224,7 +222,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Adds a run, with the CPU time of a command that ended in it.
+    /// Adds a run, and the CPU time of a command that ended in it.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.elapsed_ns.push(elapsed.as_nanos() as f64);
@@ -269,9 +267,9 @@ impl Runs {
     }
 }
 
-/// Returns the counts of the same row in all runs: by cgroup, event and CPU, and for several of
-/// these by their order. Rows are in the order of their first appearance. A run without a cgroup
-/// does not enter its mean.
+/// Groups the counts of all runs into rows, by cgroup, event and CPU; of several with the same key,
+/// by their order. Rows are in the order of their first appearance. A cgroup's mean is over the
+/// runs that have it.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();
@@ -295,7 +293,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Returns the standard error of the mean, as a part of the mean; `None` for one value.
+/// Returns the standard error of the mean, relative to the mean; `None` for a single value.
 fn spread(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;

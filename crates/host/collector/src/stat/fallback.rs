@@ -1,5 +1,5 @@
-//! Counts each cgroup if BPF may not be used: by the kernel's own cgroup events, or by the files of
-//! cgroups.
+//! Counts each cgroup if BPF may not be used: by the kernel's cgroup events, or by the cgroups'
+//! files.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,8 +16,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountSource, EventSum, Key, Sums};
 use crate::request::Error;
 
-/// A set of events of the system, and one for each cgroup, which the kernel switches at each cgroup
-/// switch.
+/// An event set for the system, and one for each cgroup. The kernel enables and disables the latter
+/// at each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -25,7 +25,7 @@ pub(super) struct BySets {
 }
 
 impl BySets {
-    /// Opens the sets; nothing counts yet. Cgroups that are made later are not counted.
+    /// Opens the sets, which do not count yet. Cgroups that are made later are not counted.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -43,7 +43,6 @@ impl BySets {
         })
     }
 
-    /// Returns the system's set.
     pub(super) fn system(&self) -> &CounterSet {
         &self.system
     }
@@ -78,11 +77,11 @@ impl CountSource for BySets {
     }
 }
 
-/// Counts from the files of cgroups: CPU time, and faults if memory is accounted.
+/// Counts from the cgroups' files: CPU time, and faults if memory is accounted.
 #[derive(Debug)]
 pub(super) struct ByFiles {
     events: Vec<(String, Option<u64>)>,
-    /// The whole system first.
+    /// The first is the whole system.
     cgroups: Vec<(Option<String>, PathBuf)>,
     start: Instant,
     before: Vec<Vec<Option<u64>>>,
@@ -112,12 +111,12 @@ impl ByFiles {
         }
     }
 
-    /// Returns whether the files have none of the events.
+    /// Returns whether the files contain none of the events.
     pub(super) fn counts_nothing(&self) -> bool {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    /// Returns for each cgroup the count of each event, if its files have it.
+    /// Reads each cgroup's count of each event; `None` if its files do not contain it.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

@@ -1,4 +1,4 @@
-//! The sources of counts.
+//! Opens the sources of counts.
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
@@ -12,7 +12,7 @@ use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
 use crate::request::Error;
 
-/// Opens the events; nothing counts yet. Adds notes for the user.
+/// Opens the events, which do not count yet. Adds notes for the user.
 pub(super) fn open(
     request: &StatRequest<'_>,
     whom: &CountTarget,
@@ -83,14 +83,14 @@ fn of_cgroups(
     }
 }
 
-/// Adds a note once, because several runs may have the same.
+/// Adds a note, unless an earlier run has added it.
 pub(super) fn note(notes: &mut Vec<String>, text: String) {
     if !notes.contains(&text) {
         notes.push(text);
     }
 }
 
-/// Fails if no event is available. If some are, the row of each missing one says so.
+/// Fails if no event is available. If some are, each missing one's row says so.
 fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     let mut events = set.events();
     if events.any(|(_, support)| support != Support::None) {
@@ -100,7 +100,7 @@ fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     Err(nothing_counts(&names.collect::<Vec<_>>()))
 }
 
-/// Makes the error of events that are all unavailable.
+/// Returns the error of events that are all unavailable.
 fn nothing_counts(names: &[&str]) -> Error {
     let what = format!("nothing can be counted here: no {}", names.join(", no "));
     Error::new(what)

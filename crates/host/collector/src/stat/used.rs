@@ -7,7 +7,6 @@ use tiptoe_sys::host::procfs::switches_of_all;
 use super::StatWhom;
 use crate::drive::Targets;
 
-/// CPU time and switches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuUse {
     pub(super) user_ns: u64,
@@ -15,17 +14,17 @@ pub(super) struct CpuUse {
     pub(super) switches: u64,
 }
 
-/// Reads the sums at the beginning and at the end.
+/// Reads CPU time and switches at the beginning and at the end.
 #[derive(Default)]
 pub(super) struct Meter {
-    /// What reaped children had used at the beginning.
+    /// The use of reaped children at the beginning.
     children: CpuUse,
-    /// The switches of each counted process, or of the system, first and last.
+    /// The first and last switches of each counted process, or of the system.
     switches: Vec<[u64; 2]>,
 }
 
 impl Meter {
-    /// Starts counting.
+    /// Reads the first values.
     pub(super) fn start(targets: &Targets) -> Meter {
         let first = switches(targets).into_iter();
         Meter {
@@ -34,15 +33,15 @@ impl Meter {
         }
     }
 
-    /// Reads again; the last reading of an ended process stays.
+    /// Reads the last values; an ended process keeps those of the look before.
     pub(super) fn look(&mut self, targets: &Targets) {
         for ([_, last], now) in self.switches.iter_mut().zip(switches(targets)) {
             *last = now.map_or(*last, |now| now.max(*last));
         }
     }
 
-    /// Returns the sums; call it after a command was reaped. User and system time are the command's; switches are of
-    /// what was counted.
+    /// Returns what was used. Must be called after a command was reaped: user and system time are the command's.
+    /// Switches are of whatever was counted.
     pub(super) fn used(&self, whom: &StatWhom) -> CpuUse {
         let (before, after) = (self.children, children());
         let switches = self.switches.iter();
@@ -57,7 +56,6 @@ impl Meter {
     }
 }
 
-/// Returns the switches of each counted process, or of the system.
 fn switches(targets: &Targets) -> Vec<Option<u64>> {
     match targets.counted.as_slice() {
         [] => vec![switches_of_all().ok()],
@@ -68,7 +66,7 @@ fn switches(targets: &Targets) -> Vec<Option<u64>> {
     }
 }
 
-/// Returns what all reaped children have used.
+/// Returns the use of all reaped children.
 fn children() -> CpuUse {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return CpuUse::default();

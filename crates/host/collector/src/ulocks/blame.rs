@@ -1,4 +1,4 @@
-//! Who woke the waiters of a lock, and who held it meanwhile.
+//! The call sites that woke a lock's waiters, and the lock's holders during the waits.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 
 use super::{Names, Waits};
 
-/// Holders are reported if those of at least this share of the waiting time are known.
+/// Holders are reported only if they are known for at least this share of the waiting time.
 const KNOWN: f64 = 0.95;
 
-/// Nanoseconds that holders held a lock while a thread waited for it.
+/// Nanoseconds of waiting, by the lock's holder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders(BTreeMap<u64, u64>);
 
-/// Who held a lock while others waited.
+/// The holders of a lock while other threads waited.
 #[derive(Debug, PartialEq)]
 pub(super) struct HeldTime {
     pub(super) holders: Vec<Holder>,
-    /// How long no thread held it, because a waiter was waking up.
+    /// How long the lock was free because a waiter was still waking up.
     pub(super) free_ns: u64,
 }
 
 impl Holders {
-    /// Reads them from an entry.
+    /// Reads the holders from an entry.
     pub(super) fn read(words: &[u64]) -> Holders {
         let word = |word: u32| words.get(word as usize).copied().unwrap_or(0);
         let slots = (0..e::HOLDER_COUNT).map(|i| e::HOLDERS + i * e::HOLDER_WORDS);
@@ -45,8 +45,8 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns them by name, the longest first; `None` if too little of `total_ns`, the waiting time, has a known
-    /// holder. A thread's id is what the program's lock contained, so only those in `threads` count.
+    /// Returns the holders by name, longest first; `None` if they are known for too little of the waiting time
+    /// `total_ns`. Only ids in `threads` count, because an id is whatever the program's lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,
@@ -99,7 +99,7 @@ impl Holders {
 }
 
 impl Waits {
-    /// Returns the call sites that woke the waiters, those with the most waiting time first.
+    /// Returns the call sites that woke the waiters, by the waiting time that they ended, longest first.
     pub(super) fn blame(&self, names: &Names) -> Vec<Blame> {
         let wakers = self.wakers.iter();
         let mut blame: Vec<Blame> = wakers

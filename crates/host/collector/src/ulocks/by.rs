@@ -1,4 +1,4 @@
-//! What waits are grouped by.
+//! The grouping of waits.
 
 /// What waits are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum ByLock {
 }
 
 impl ByLock {
-    /// Returns the user's word for it.
+    /// Returns the user's word for the grouping.
     pub fn word(self) -> &'static str {
         match self {
             ByLock::Lock => "lock",

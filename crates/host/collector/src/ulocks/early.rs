@@ -1,12 +1,11 @@
-//! Waits that were in progress when the trace began. No hook has seen their beginning, and none
-//! reports their end.
+//! Waits that were in progress when the trace began. No hook saw their beginning, and none reports
+//! their end.
 //!
-//! tiptoe looks at the process once before it patches anything, as `--now` does, and again from
-//! time to time. A wait counts up to the last look that found its thread in the same call, without
-//! a switch to that thread since the look before. So its time is a lower bound.
+//! tiptoe looks at the process before it patches anything, as `--now` does, and again from time to
+//! time. A wait counts up to the last look that found its thread in the same call, without a
+//! context switch since the look before. So its time is a lower bound.
 //!
-//! A hold of the lock of `--hold` that was in progress counts as long as the same thread is seen to
-//! own the lock.
+//! A hold of the lock of `--hold` that was in progress counts as long as looks find the same owner.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,9 @@ use tiptoe_sys::host::procfs::Process;
 use super::now::{FutexSleeper, WaitReader, owner};
 use super::{Key, Names, WaitRecords};
 
-/// The most waits to follow, because a process may have tens of thousands of idle threads.
+/// The most waits to follow: a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// How long the first look after the attach waits for threads that the attach has woken.
+/// How long the first look after the attach waits for threads that the attach woke to sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -29,7 +28,6 @@ pub struct EarlyWaits {
     hold: Option<EarlyHold>,
 }
 
-/// The hold that was in progress.
 struct EarlyHold {
     lock: u64,
     tid: u32,
@@ -44,19 +42,19 @@ struct EarlyWait {
     thread: String,
     key: Key,
     asleep: FutexSleeper,
-    /// How long it had lasted when it was first seen.
+    /// How long the wait had lasted when it was first seen.
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's number of switches at the first look after the attach, because the attach
-    /// itself wakes it.
+    /// The thread's context switches at the first look after the attach. Earlier ones do not count,
+    /// because the attach wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }
 
 impl EarlyWaits {
-    /// Looks at a process before anything in it is patched, and at the lock of `--hold`. Returns no
-    /// waits if it may not look.
+    /// Looks at the waits, and at the lock of `--hold`. Must be called before anything in the
+    /// process is patched. Finds nothing if the process may not be read.
     pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
         let Ok(look) = WaitReader::new(process, names) else {
             return EarlyWaits::default();
@@ -103,7 +101,7 @@ impl EarlyWaits {
         }
     }
 
-    /// Checks which of them are still in progress.
+    /// Checks which waits are still in progress.
     pub fn look_again(&mut self, process: Process) {
         if let Some(hold) = self.hold.as_mut().filter(|hold| hold.is_on) {
             let owner = owner(process, hold.lock, &[hold.tid]);
@@ -128,7 +126,7 @@ impl EarlyWaits {
         }
     }
 
-    /// Adds them to `noted`, by thread or without.
+    /// Adds the early waits to `noted`, by thread or without.
     pub fn add_to(&self, noted: &mut WaitRecords, by_thread: bool) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if let Some(hold) = &self.hold {
@@ -148,8 +146,8 @@ impl EarlyWaits {
     }
 }
 
-/// Returns a thread's number of switches if it is asleep in the call of its wait. A thread that is
-/// about to sleep has one more switch to come.
+/// Returns a thread's context switches if it sleeps in the call of its wait. `None` while it is
+/// still about to sleep, because that is one more switch.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

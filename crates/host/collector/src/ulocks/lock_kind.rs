@@ -1,19 +1,17 @@
-//! The kind of lock of a wait: by the function of libc that the user called, and by the operation
-//! of the system call.
+//! The kind of lock of a wait, by the libc function that the user called and the futex operation.
 
 use tiptoe_futex::rwlock;
 use tiptoe_port::mode;
 
-/// A kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockKind {
-    /// Its name.
+    /// The kind's name.
     pub name: &'static str,
     /// "read" or "write".
     pub mode: Option<&'static str>,
-    /// Whether a thread waits there for an event, not for a holder.
+    /// Whether threads wait for an event, not for a holder.
     pub idle: bool,
-    /// Whether a library reports it: then the address is the lock's own.
+    /// Whether a library reports the lock: its address is then the lock's own.
     pub is_reported: bool,
 }
 
@@ -41,8 +39,8 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// Returns the kind by the name of the function in libc and the operation. `itself` says
-    /// whether that function made the system call, or had another one make it.
+    /// Returns the kind by the libc function's name and the futex operation. `itself`: the function
+    /// made the system call, and not one that it called.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -50,10 +48,10 @@ impl LockKind {
             _ if has("rwlock") && (has("rdlock")) => rwlock("read"),
             _ if has("rwlock") => rwlock("write"),
             _ if has("cond_") || has("cnd_") => match operation & 0x7f {
-                // It takes its mutex again.
+                // A wait for a condition variable takes its mutex again.
                 0 | 6 | 13 if !itself => lock("mutex"),
                 _ if has("wait") => idle("condition"),
-                // It waits until the waiters have continued.
+                // A broadcast waits until the waiters have continued.
                 _ => lock("condition"),
             },
             _ if has("mutex") || has("mtx_") => lock("mutex"),
@@ -64,13 +62,13 @@ impl LockKind {
             "" => lock("futex"),
             _ if bare.starts_with("runtime.lock") => lock("Go's own"),
             _ if bare.starts_with("runtime.") => LockKind::PARKED,
-            // All of musl's calls are made here; in glibc the function's caller is not known.
+            // In musl, these functions make all futex calls; in glibc, their caller is not known.
             _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
             _ => lock(LIBCS_OWN),
         }
     }
 
-    /// Returns the kind of a lock that a library reports, by how it is taken.
+    /// Returns the kind of a lock that a library reports, by how the lock is taken.
     pub const fn reported(mode: u64) -> LockKind {
         let kind = match mode {
             mode::MUTEX => lock("mutex"),
@@ -86,10 +84,10 @@ impl LockKind {
         }
     }
 
-    /// A thread of Go's runtime that has nothing to run.
+    /// A thread of Go's runtime without a goroutine to run.
     pub const PARKED: LockKind = idle("parked M");
 
-    /// Returns the kind if the function is not libc's.
+    /// Returns the kind of a wait in a function that is not libc's.
     pub fn of_the_users(self) -> LockKind {
         match self.name {
             LIBCS_OWN => lock("futex"),
@@ -110,21 +108,20 @@ const CALLS: [&str; 6] = [
 ];
 
 impl LockKind {
-    /// Returns one address for a lock whose threads wait at several words.
+    /// Returns the lock's address. Threads may wait on several words of one lock.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
             "rwlock" if !self.is_reported => rwlock::beginning(waited_at),
-            // It has two groups of waiters.
+            // A condition variable has two groups of waiters, each with its own word.
             "condition" => waited_at & !7,
             _ => waited_at,
         }
     }
 
-    /// Returns how far after its variable's beginning an object is, if a wait is `offset` bytes
-    /// after it.
+    /// Returns the offset of the lock in its variable, if a wait is at `offset` in it.
     pub fn within(&self, offset: u64) -> u64 {
         match (self.name, offset) {
-            // The groups' offsets depend on the version.
+            // The offsets of the groups depend on glibc's version.
             ("condition", 0..48) => 0,
             _ => offset,
         }

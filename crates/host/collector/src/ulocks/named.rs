@@ -4,9 +4,9 @@ use tiptoe_sys::host::procfs::Mapping;
 
 use crate::module::Module;
 
-/// Returns the address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`;
-/// otherwise what is wrong with it. Text after an address is ignored, because it only says where
-/// that is.
+/// Returns the address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`.
+/// Otherwise returns what is wrong with the text. Text after an address is ignored, because it only
+/// describes the address.
 pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, String> {
     let first = lock.split_whitespace().next().unwrap_or_default();
     let (word, address) = match number(first) {

@@ -18,18 +18,18 @@ use crate::request::Error;
 /// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
-/// Where the stacks of threads are.
+/// The stacks of threads.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    /// An address in each stack, with its thread.
+    /// A frame's address in each stack, with its thread.
     frames: BTreeMap<u64, String>,
-    /// The stack pointers of living threads that were looked at, by thread id.
+    /// The stack pointer at which each living thread was seen, by thread id.
     looked_at: BTreeMap<u32, u64>,
 }
 
 impl Stacks {
-    /// Adds the stacks of sleeping threads that are not known yet. The kernel does not report the
-    /// stack of a running thread, so such a thread must be looked at again.
+    /// Adds the stacks of sleeping threads that are not known yet. The kernel does not report a
+    /// running thread's stack, so that thread must be looked at again.
     pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
         let living: BTreeSet<u32> = threads.iter().copied().collect();
         self.looked_at.retain(|tid, _| living.contains(tid));
@@ -47,14 +47,15 @@ impl Stacks {
         }
     }
 
-    /// Forgets the stacks of threads that have ended, because other memory may be mapped there.
+    /// Forgets the stacks of ended threads, because other memory may be mapped there now.
     pub fn forget_ended(&mut self, threads: &[u32]) {
         self.looked_at.retain(|tid, _| threads.contains(tid));
         let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
         self.frames.retain(|frame, _| kept.contains(frame));
     }
 
-    /// Forgets which thread had the memory around an address before, because stacks are reused.
+    /// Forgets ended threads whose stack was in the mapping of an address, because stacks are
+    /// reused.
     fn forget_those_in(&mut self, sp: u64, maps: &[Mapping]) {
         let behind = maps.partition_point(|mapping| mapping.start <= sp);
         let mapping = behind.checked_sub(1).map(|index| &maps[index]);
@@ -69,14 +70,13 @@ impl Stacks {
         }
     }
 
-    /// Records that a thread has a frame here.
     pub fn add(&mut self, frame: u64, thread: &str) {
         self.frames.insert(frame, thread.to_owned());
     }
 
-    /// Returns whose stack a mapping is.
+    /// Returns the thread whose stack a mapping is.
     fn whose(&self, mapping: &Mapping) -> Option<&str> {
-        // A mapping with another name, such as the heap, may contain several threads' stacks.
+        // A mapping with another name, such as the heap, may contain the stacks of several threads.
         let is_stack = mapping.path.as_deref().is_none_or(|path| path == "[stack]");
         let mut within = self.frames.range(mapping.start..mapping.end);
         let (_, thread) = within.next().filter(|_| is_stack)?;
@@ -84,19 +84,17 @@ impl Stacks {
     }
 }
 
-/// What a process has mapped, as of the last look.
+/// What was mapped in a process when it was last read.
 #[derive(Default)]
 pub struct Names {
-    /// Its files with code.
+    /// The files with code.
     pub modules: Vec<Module>,
-    /// Its mappings.
     pub maps: Vec<Mapping>,
-    /// The sites of our own trampolines.
+    /// The patched sites.
     pub sites: Vec<Site>,
-    /// By a module's bias: the names of functions that jump to its nameless ones, if they were
-    /// needed.
+    /// By a module's bias: the names of functions that jump to the module's nameless ones. Filled
+    /// when needed.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
-    /// The stacks of threads that slept.
     pub stacks: Stacks,
 }
 
@@ -111,8 +109,9 @@ impl Names {
         })
     }
 
-    /// Returns the kind of lock, by where in libc the user's call led. `itself` says that the
-    /// system call is made there; our own trampoline at that place says so as well.
+    /// Returns the kind of lock, by the place in libc that the user's call reached. `itself`: the
+    /// system call is made at that place. This is also true if a trampoline of ours or a syscall
+    /// instruction is there.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -130,13 +129,12 @@ impl Names {
         }
     }
 
-    /// Returns whether an address is in the code of a Go program.
     fn is_in_go(&self, address: u64) -> bool {
         let mut modules = self.modules.iter();
         modules.any(|m| m.is_go() && m.text.iter().any(|text| text.contains(&address)))
     }
 
-    /// Returns whether a system call instruction is right before an address.
+    /// Returns whether a syscall instruction is right before an address.
     fn is_behind_a_call(&self, address: u64) -> bool {
         let Some((module, function)) = self.function(address.wrapping_sub(1)) else {
             return false;
@@ -151,8 +149,8 @@ impl Names {
         })
     }
 
-    /// Returns the name of the runtime's function at an address. If it has no name, returns that of
-    /// the function that jumps to it, because the user called that one.
+    /// Returns the name of the runtime's function at an address. If it has none, returns the name
+    /// of the function that jumps to it, because the user called that one.
     fn entered(&self, address: u64) -> Option<String> {
         let found = self.function(address);
         let (module, function) =
@@ -168,7 +166,7 @@ impl Names {
         Some(jumps.get(&function.address).cloned().unwrap_or(name))
     }
 
-    /// Returns the module and its function.
+    /// Returns the function at an address, and its module.
     pub(super) fn function(&self, address: u64) -> Option<(&Module, &Function)> {
         let mut modules = self.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
@@ -177,8 +175,8 @@ impl Names {
         Some((module, function))
     }
 
-    /// Returns the address after the first patched byte, if this address is in a trampoline of
-    /// ours.
+    /// Returns the address after the first patched byte of the site whose trampoline contains this
+    /// address.
     fn patched(&self, address: u64) -> Option<u64> {
         let ours = self.sites.iter().find(|site| {
             let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
@@ -187,13 +185,13 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// Names a call site, by its return address.
+    /// Names a call site by its return address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.place(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// Names an instruction, by its own address.
+    /// Names an instruction by its own address.
     pub fn instruction(&self, address: u64) -> String {
         self.place(address, self.function(address))
     }
@@ -211,8 +209,7 @@ impl Names {
         }
     }
 
-    /// Names a lock, by the address of the wait. `stacks` adds stacks that are not in
-    /// `self.stacks`.
+    /// Names a lock by the address of the wait. `stacks` are searched in addition to `self.stacks`.
     pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
@@ -232,13 +229,14 @@ impl Names {
         }
     }
 
-    /// Returns the module whose data, or code, contains an address.
+    /// Returns the module whose data or code contains an address.
     pub(super) fn module_of(&self, address: u64) -> Option<&Module> {
         let mut modules = self.modules.iter();
         modules.find(|module| self.is_of(module, address))
     }
 
-    /// Returns the name of the variable at an address; `within` says which of its bytes that is.
+    /// Returns the name of the variable at an address. `within` turns the offset in the variable
+    /// into the one that is reported.
     pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
         let module = self.module_of(address)?;
         let linked = address.wrapping_sub(module.bias);
@@ -251,7 +249,7 @@ impl Names {
     }
 
     /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right
-    /// after one.
+    /// after such a mapping.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         let behind = self
             .maps
@@ -271,7 +269,7 @@ impl Names {
     fn mapping(&self, address: u64) -> Option<(String, u64)> {
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address))?;
         let name = match mapping.path.as_deref() {
-            // The kernel's name of shared memory without a file of the processes.
+            // The kernel's name for memory without a file that processes share.
             Some(path) if path.starts_with("/dev/zero") => "[shared memory]".to_owned(),
             Some(path) if mapping.inode != 0 => name(path),
             Some(path) => path.display().to_string(),
@@ -281,8 +279,8 @@ impl Names {
     }
 }
 
-/// Returns the names of functions that end with a jump to a nameless one, by the address of the
-/// latter.
+/// Returns the names of functions that end with a jump to a nameless one, by the nameless one's
+/// address.
 fn jumps_to_nameless(module: &Module) -> BTreeMap<u64, String> {
     let functions = module.object.image.functions();
     let named = functions

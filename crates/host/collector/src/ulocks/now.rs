@@ -1,8 +1,8 @@
-//! Which thread waits for which lock at this moment, and which one holds it, read from outside.
-//! Nothing is patched and no thread is stopped, so that even a hung process can be read.
+//! Reads from outside which thread waits for which lock now, and which one holds it. Nothing is
+//! patched and no thread is stopped, so even a hung process can be read.
 //!
-//! For each thread that sleeps in a system call the kernel reports its number, its arguments, and
-//! the stack pointer. A mutex and a write-held rwlock contain their holder's thread id.
+//! For a thread that sleeps in a system call, the kernel reports the call's number and arguments,
+//! and the stack pointer. A mutex and a write-held rwlock contain their holder's thread id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,7 +28,7 @@ const FUTEX: u64 = 202;
 const MOST: usize = 24;
 /// The offset of a mutex's holder.
 const MUTEX_OWNER: u64 = 8;
-/// The bits of a priority inheriting mutex's word that are its holder.
+/// The bits of a priority-inheriting mutex's word that are its holder.
 const PI_OWNER: u32 = 0x3fff_ffff;
 
 /// Returns what the threads of a process wait for now.
@@ -48,8 +48,8 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     Ok(session)
 }
 
-/// Returns the threads of a process that wait for each other in a cycle now; empty if the process
-/// may not be read.
+/// Returns the process's threads that now wait for each other in a cycle; empty if the process may
+/// not be read.
 pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
     let waits = WaitReader::new(process, names).and_then(|look| look.waits());
     let waits = waits.unwrap_or_default();
@@ -63,7 +63,8 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
         .collect()
 }
 
-/// Returns which of these threads holds a mutex or a write-held rwlock, according to its words.
+/// Returns which of these threads holds a mutex or a write-held rwlock, according to the lock's
+/// words.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -80,12 +81,12 @@ fn denied(pid: u32, error: &std::io::Error) -> Error {
         .with_hint("run as root or as its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
 }
 
-/// Reads a process without disturbing it.
+/// Reads a process without stopping it.
 pub(super) struct WaitReader<'n> {
     process: Process,
     names: &'n Names,
     memory: File,
-    /// The agent's code, whose waits do not belong to the program.
+    /// The agent's code. Waits there are not the program's.
     agent: [u64; 2],
 }
 
@@ -99,7 +100,7 @@ pub(super) struct FutexSleeper {
 }
 
 impl FutexSleeper {
-    /// Reads how a thread waits; `None` if it does not, or has ended.
+    /// Reads how a thread waits; `None` if it does not wait, or has ended.
     pub(super) fn read(process: Process, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let pid = process.pid();
         match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
@@ -111,7 +112,7 @@ impl FutexSleeper {
         }
     }
 
-    /// Returns the operation in the bits of a wait's place in libc.
+    /// Returns the futex operation, shifted to its bits in `via`.
     pub(super) fn operation_bits(&self) -> u64 {
         u64::from(self.operation & 0x7f) << OPERATION_SHIFT
     }
@@ -138,7 +139,7 @@ impl FutexSleeper {
 }
 
 impl<'n> WaitReader<'n> {
-    /// Fails if the process may not be looked at.
+    /// Fails if the process may not be read.
     pub(super) fn new(process: Process, names: &'n Names) -> Result<WaitReader<'n>, Error> {
         let pid = process.pid();
         let memory = File::open(format!("/proc/{pid}/mem"));
@@ -150,14 +151,14 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// Returns how a thread waits; `None` if it does not, or has ended.
+    /// As [`FutexSleeper::read`], but `None` for the agent's own waits.
     pub(super) fn asleep(&self, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let asleep = FutexSleeper::read(self.process, tid)?;
         let is_agents = |pc| (self.agent[0]..self.agent[1]).contains(&pc);
         Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
     }
 
-    /// Returns what each thread waits for, by thread.
+    /// Returns what each thread waits for.
     fn waits(&self) -> Result<Vec<Waiting>, Error> {
         let mut asleep = Vec::new();
         for tid in self.process.threads()? {
@@ -203,14 +204,14 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// Returns the user's call site, and the last place in libc. The kernel does not report %rbp:
-    /// if a function's frame needs it, the walk ends.
+    /// Returns the user's call site, and the last place in libc. The walk ends at a frame that
+    /// needs %rbp, because the kernel does not report %rbp.
     pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64) {
         let (site, via, _) = self.walk_to_user(asleep);
         (site, via)
     }
 
-    /// As [`WaitReader::walk`]; returns the stack pointer at the last frame as well.
+    /// As [`WaitReader::walk`]; also returns the stack pointer of the last frame.
     fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -237,8 +238,8 @@ impl<'n> WaitReader<'n> {
         (innermost.unwrap_or(at.pc), via, at.sp)
     }
 
-    /// Returns the runtime's module that contains an address, or the module into which such a
-    /// function was compiled, and whether it is the C library.
+    /// Returns the module at an address, and whether it is the C library; `None` unless the module
+    /// is the runtime's or the function is one of the standard library's.
     fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;
@@ -262,7 +263,7 @@ impl<'n> WaitReader<'n> {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
             ("mutex", _) => number(owner_at)? as u32,
             ("rwlock", _) => number(rwlock::beginning(asleep.address) + rwlock::WRITER)? as u32,
-            // The kernel clears the word when that thread ends.
+            // The joined thread's id, which the kernel clears when that thread ends.
             ("join", _) => number(asleep.address)? as u32,
             _ => 0,
         };
@@ -277,7 +278,7 @@ impl<'n> WaitReader<'n> {
     }
 }
 
-/// Returns cycles of threads each of which waits for what the next one holds, or for its end.
+/// Returns the cycles of threads each of which waits for a lock of the next one, or for its end.
 fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
     let held = waits
         .iter()
@@ -294,7 +295,7 @@ fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
             way.push(tid);
             at = next.get(&tid).copied();
         }
-        // The path is back at a thread that it visited: from there on it is a cycle.
+        // The walk came back to a thread that it had visited, where the cycle begins.
         let ring = at.and_then(|tid| way.iter().position(|on| *on == tid));
         found.extend(ring.map(|first| way.split_off(first)));
     }

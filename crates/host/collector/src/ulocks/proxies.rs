@@ -1,21 +1,20 @@
-//! Names waits for atomics of C++20 that are no futex themselves (`std::atomic<long>`,
-//! `atomic_flag`, `std::barrier`): libstdc++ waits at a word of a table instead, which it finds by
-//! a hash of the atomic's address.
+//! Names waits for C++20 atomics that are no futexes (`std::atomic<long>`, `atomic_flag`,
+//! `std::barrier`). libstdc++ waits on a word of a table instead, chosen by a hash of the atomic's
+//! address.
 //!
-//! The word has no name of the program's, and several atomics share it. So the atomic is identified
-//! by the first argument of the user's call. If that is no constant, the user's function is named
-//! instead.
+//! Several atomics share that word, which has no name in the program. So the atomic is identified
+//! by the first argument of the user's call. If that is no constant, the user's function is named.
 
 use tiptoe_patch::first_argument;
 
 use super::Names;
 
-/// The table's linker symbol; each program has it once.
+/// The table's linker symbol. A program has one table.
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {
-    /// Returns the name of an atomic that is waited for from `site` at a word of the table; `None`
-    /// if the address is not in the table.
+    /// Returns the name of the atomic for which `site` waits on a word of the table; `None` if the
+    /// address is not in the table.
     pub(super) fn atomic(&self, waited_at: u64, site: u64) -> Option<String> {
         let module = self.module_of(waited_at)?;
         let linked = waited_at.wrapping_sub(module.bias);

@@ -1,22 +1,22 @@
-//! Waits that the kernel refused. Where all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
-//! wait with EDEADLK, and the thread then sleeps in libc for ever, at a word of its own stack. Only its registers still
-//! have the mutex, and they cannot be read while no thread is stopped.
+//! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
+//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only its registers still
+//! contain the mutex's address, and they can be read only while the thread is stopped.
 
 use tiptoe_session::Waiting;
 
 use super::LockKind;
 use super::now::FutexSleeper;
 
-/// What is reported in place of such a mutex.
+/// The name of a mutex whose address is unknown.
 const MUTEX: &str = "a priority-inheriting mutex";
 
-/// Returns whether a thread sleeps because the kernel refused its wait for a mutex: the futex is in a frame of libc, which
-/// are those below `user_sp`.
+/// Returns whether a thread sleeps because the kernel refused its wait for a mutex: the futex is then in a frame of
+/// libc, below `user_sp`.
 pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
     kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
 }
 
-/// Makes a wait that was read from such a word one of the unknown mutex.
+/// Turns a wait on libc's own word into one for the unknown mutex.
 pub(super) fn without_word(wait: Waiting) -> Waiting {
     Waiting {
         lock: MUTEX.to_owned(),
@@ -26,8 +26,8 @@ pub(super) fn without_word(wait: Waiting) -> Waiting {
     }
 }
 
-/// Names the holders of such mutexes. The kernel refuses a wait if the holder waits for the refused thread, through any
-/// number of mutexes. If only one thread does, that thread is the holder.
+/// Finds the holders of unknown mutexes. The kernel refuses a wait if the holder waits for the refused thread, through
+/// any number of mutexes. If only one thread does, that thread is the holder.
 pub(super) fn find_holders(waits: &mut [Waiting]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)
@@ -44,7 +44,7 @@ pub(super) fn find_holders(waits: &mut [Waiting]) {
     }
 }
 
-/// Returns whether a wait is for what a thread holds, or for what another one holds that waits for it in turn.
+/// Returns whether a wait is for a mutex of thread `tid`, directly or through mutexes of other waiting threads.
 fn leads_to(waits: &[Waiting], wait: &Waiting, tid: u32) -> bool {
     let mut at = Some(wait);
     for _ in 0..waits.len() {
@@ -83,13 +83,13 @@ mod tests {
             holder(&[wait(1, "a", Some(2)), wait(7, "b", Some(8))]),
             Some(1)
         );
-        // Either may hold it.
+        // Each of the two may hold the mutex.
         assert_eq!(
             holder(&[wait(1, "a", Some(2)), wait(3, "b", Some(1))]),
             None
         );
         assert_eq!(holder(&[]), None);
-        // A ring of others ends nowhere.
+        // A deadlock of other threads.
         assert_eq!(
             holder(&[wait(4, "a", Some(5)), wait(5, "b", Some(4))]),
             None

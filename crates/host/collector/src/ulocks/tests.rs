@@ -107,7 +107,7 @@ fn hostile_words_of_a_target_are_only_reported() {
     assert_eq!(noted.locks(&names(), ByLock::Callsite).rows.len(), 2);
 }
 
-/// Returns a thread's words whose waits of 300 ns have these holders.
+/// Returns the words of a thread whose waits of 300 ns had these holders.
 fn thread_with(holders: &[(u64, u64)]) -> Vec<u64> {
     let mut words = thread(1);
     for (slot, (key, ns)) in (0..).zip(holders) {
@@ -145,12 +145,13 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(0x60, 285), (UNKNOWN, 15)], Some(&[("0x60", 285)]));
     check(&[(0x60, 280), (UNKNOWN, 20)], None);
     check(&[(0x60, 200)], None);
-    // No thread has this id, whatever the lock contained.
+    // The lock's word was no thread's id.
     check(&[(0x60, 200), (thread(8), 100)], None);
     check(&[(NOBODY, 300)], None);
 }
 
-/// A thread that was cancelled in a wait had no row, and the wait was said not to be over.
+/// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as
+/// unfinished.
 #[test]
 fn a_wait_that_was_left_was_not_over() {
     let mut noted = WaitRecords::default();

@@ -2,25 +2,25 @@
 
 use super::{WaitRecords, slept};
 
-/// How many of each kind were recorded.
+/// The numbers of recorded waits, wakes and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitTotals {
     pub waits: u64,
-    /// Those of them that were only counted, to keep the budget.
+    /// Waits that were only counted, to keep the budget.
     pub untimed: u64,
     pub wakes: u64,
     pub holds: u64,
 }
 
 impl WaitTotals {
-    /// Returns how many hooks were called in pairs: a hold has one at both ends, as a wait has.
+    /// Returns how many pairs of hooks ran: a hold has one at both ends, as a wait has.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)
     }
 }
 
 impl WaitRecords {
-    /// Returns how many of each kind were recorded so far.
+    /// Returns the numbers recorded so far.
     pub fn totals(&self) -> WaitTotals {
         let untimed = self.waits.values().map(|waits| {
             let slept = slept(waits.calls, waits.at_once, waits.other);

@@ -1,5 +1,5 @@
-//! Turns what the kernel recorded into the rows of a session: merged by instruction and thread,
-//! named, and sorted.
+//! Turns recorded accesses into the rows of a session: merged by instruction and thread, named, and
+//! sorted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use super::learn;
 use super::origins::InstructionOrigins;
 use super::variables::WatchedVariable;
 
-/// The key of a row: variable, instruction, whether it was the kernel, thread and name.
+/// The key of a row: variable, instruction, whether the kernel made the access, thread and its
+/// name.
 type Key<'r> = (u32, u64, bool, u32, &'r str);
 
 /// The parts of one row.
@@ -96,7 +97,7 @@ impl Sum<'_> {
         }
     }
 
-    /// Returns the thread, if all accesses were of one.
+    /// Returns the thread that made all accesses; `None` if there were several.
     fn tid(&self, tid: u32) -> Option<u32> {
         let mut tids = self.rows.iter().map(|row| row.tid);
         let first = tids.next().flatten()?;
@@ -104,8 +105,8 @@ impl Sum<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// Returns the value of a single hit, because more is known of its instruction now than at the
-    /// hit.
+    /// Computes the value of a row's only hit from its registers. The recorded one was read from
+    /// memory, because the instruction was not yet known.
     fn only_hit(&self, place: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;
@@ -140,8 +141,8 @@ impl Sum<'_> {
                 add(row.callers.clone(), false, row.count);
                 continue;
             }
-            // Only the stack of the first hit was saved. The other hits had other callers, unless
-            // only one stack exists.
+            // Only the first hit's stack was saved. The other hits may have other callers, unless
+            // all complete walks found this stack.
             let callers = target.unwind(row.key.ip, &row.first);
             let is_only = whole.len() == 1 && whole.contains(&*callers);
             let others = if is_only {

@@ -1,8 +1,7 @@
-//! Aggregates accesses that the program's threads recorded, as the BPF program at the kernel's
-//! breakpoints does: by instruction, callers and thread name, with the values.
+//! Aggregates accesses that the program's threads recorded, by instruction, callers and thread
+//! name, with their values, as the BPF program at the kernel's breakpoints does.
 //!
-//! The registers of every access are recorded here, so that no instruction needs to be learnt
-//! first.
+//! Each hit has its registers, so that no instruction must be learnt first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -24,17 +23,16 @@ use super::variable_value::VariableValue;
 const ROWS: usize = 4096;
 const VALUES: usize = 8;
 
-/// What was seen so far.
 pub(super) struct Sums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchRow>,
-    /// For each variable, its hits and its present value.
+    /// Each variable's hits and present value.
     variables: Vec<(Hits, VariableValue)>,
-    /// The store instructions that end at these addresses.
+    /// The stores, by the address after their instruction.
     stores: HashMap<u64, Option<Store>>,
     drops: Drops,
     accesses: Vec<Access>,
-    /// Hits that were recorded after their thread had moved on.
+    /// Hits recorded only after their thread had moved on, so that their instruction is unknown.
     late: u64,
 }
 
@@ -59,7 +57,7 @@ impl Sums {
         }
     }
 
-    /// Sets the present value of a variable.
+    /// Sets a variable's present value.
     pub(super) fn holds(&mut self, index: usize, now: VariableValue) {
         if let Some((_, held)) = self.variables.get_mut(index) {
             *held = now;
@@ -165,8 +163,8 @@ impl Sums {
         }
     }
 
-    /// Returns the values by the instruction if it says them; else by memory, and by the last
-    /// value.
+    /// Returns the values that follow from the instruction and the registers. Otherwise the new
+    /// value is the one read from memory, and the old one that of the hit before.
     fn values(
         &mut self,
         (index, point): (usize, &Watchpoint),
@@ -212,7 +210,7 @@ impl Sums {
     }
 }
 
-/// Returns as many low bytes as a variable has.
+/// Returns the low bytes that a variable of this length has.
 fn cut(value: u64, len: u8) -> u64 {
     match len {
         8.. => value,

@@ -1,4 +1,4 @@
-//! The memory of the process whose variables are watched, and what is mapped in it.
+//! The memory of the process whose variables are watched, and what is mapped there.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -18,32 +18,29 @@ use crate::request::{Error, RequestTarget, by_thread};
 use crate::ulocks::Names;
 use crate::words::few_processes;
 
-/// The shortest time between two reads of the maps, however much unknown code a program runs.
+/// The shortest time between two reads of the maps, however much unknown code hits.
 const SELDOM: Duration = Duration::from_millis(5);
-/// The numbers of %rsp and %rbp.
+/// The numbers of %rsp and %rbp among the saved registers.
 const SP: usize = 4;
 const BP: usize = 5;
-/// The most callers to look for.
+/// The most callers to unwind.
 const DEEPEST: usize = 16;
 
-/// A process's memory, and what is mapped in it.
 pub(super) struct Target {
     pub(super) process: Process,
-    /// Its command line, after exec: a script's begins with its interpreter.
+    /// The process's command line, after exec: a script's begins with its interpreter.
     pub(super) command: Vec<String>,
-    /// It is a command that had not begun when its memory was opened.
+    /// Whether the process is a command that had not begun when its memory was opened.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
-    /// Addresses at which no code was found.
+    /// Addresses without code, so that each is looked for only once.
     strange: HashSet<u64>,
-    /// When the maps were last read.
     looked: Instant,
     memory: File,
 }
 
-/// Attaches to a process, or starts one and holds it right after exec, when it is mapped and none of
-/// its code has run.
+/// Attaches to a process, or starts one and holds it right after exec: its program is then mapped, and no code has run.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(by_thread),
@@ -56,7 +53,7 @@ pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
 }
 
 impl Target {
-    /// Opens the memory of a process that is mapped.
+    /// Opens the memory of a process whose program is mapped.
     pub(super) fn of(attached: &Attached, mut cache: Cache) -> Result<Target, Error> {
         let process = attached.process;
         let pid = process.pid();
@@ -76,7 +73,7 @@ impl Target {
         })
     }
 
-    /// Reads the maps again if no known code is at an address, because libraries are loaded later.
+    /// Reads the maps again if there is no known code at an address, because libraries are loaded later.
     pub(super) fn know(&mut self, address: u64) {
         let is_soon = self.looked.elapsed() < SELDOM;
         if !is_soon && self.module(address).is_none() && self.strange.insert(address) {
@@ -84,8 +81,8 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped than before, because a new command may end
-    /// before a hit in a library would cause it.
+    /// Reads the maps again if more code is mapped than before. A new command may end before a hit in a library would
+    /// cause that.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -94,8 +91,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again. If the process has ended, or runs another program, the old state
-    /// stays.
+    /// Reads the maps again. Keeps the old ones if the process has ended, or runs another program.
     fn look_again(&mut self) {
         let maps = self.process.maps().unwrap_or_default();
         let is_same = |mapping: &Mapping| {
@@ -112,12 +108,12 @@ impl Target {
         }
     }
 
-    /// Reads its memory; returns whether all of it could be read.
+    /// Reads the process's memory; returns whether all of it could be read.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         self.memory.read_exact_at(bytes, at).is_ok()
     }
 
-    /// Returns the module with code at an address, if it is a 64-bit one.
+    /// Returns the 64-bit module with code at an address.
     pub(super) fn module(&self, address: u64) -> Option<&Module> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
@@ -141,8 +137,7 @@ impl Target {
         is_gone.then_some("it was unmapped")
     }
 
-    /// Unwinds the stack that a hit saved, as far as it was saved, and returns the return
-    /// addresses.
+    /// Unwinds the part of the stack that a hit saved; returns the return addresses.
     pub(super) fn unwind(&self, ip: u64, first: &Snapshot) -> Vec<u64> {
         let sp = first.registers[SP];
         let word = |at: u64| {
@@ -173,7 +168,7 @@ impl Target {
     }
 }
 
-/// Returns the only process of the request.
+/// Returns the request's only process.
 pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
     match pids {
         [pid] => Ok(*pid),

@@ -13,7 +13,7 @@ use crate::request::Error;
 
 /// The hint of an error.
 const GRAMMAR: &str = "such as 'new == 0', 'new < old' or 'old != 0 && new & 0x8000'";
-/// Longer ones must be first, because `<` is a part of `<=`.
+/// Two-character operators must be first, because `<` is a part of `<=`.
 const OPERATORS: [(&str, Operator); 7] = [
     ("==", Operator::Equal),
     ("!=", Operator::Different),
@@ -24,7 +24,6 @@ const OPERATORS: [(&str, Operator); 7] = [
     ("&", Operator::HasBits),
 ];
 
-/// Reads a condition.
 pub(super) fn parse(text: &str) -> Result<Vec<Condition>, Error> {
     let conditions = text.split("&&").map(|part| compare(part.trim()));
     let conditions: Vec<Condition> = conditions.collect::<Result<_, _>>()?;

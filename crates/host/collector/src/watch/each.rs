@@ -5,7 +5,7 @@ use tiptoe_session::Access;
 use super::Run;
 use crate::request::Observer;
 
-/// Names of instructions, looked up once.
+/// Names of instructions, by variable and address.
 pub(super) type Places = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {

@@ -1,8 +1,8 @@
-//! Ends a watch before its process ends, because the process runs another program or the watched
-//! variable no longer exists.
+//! Ends a watch before its process ends, because the process runs another program or the variable
+//! no longer exists.
 //!
-//! Only the report says why. It is printed at once, or when the command has ended. If one of
-//! several variables no longer exists, a note says so, and the others are still watched.
+//! The report says why: at once, or when the command has ended. If one of several variables no
+//! longer exists, a note says so, and the others are still watched.
 
 use std::time::Duration;
 
@@ -13,17 +13,16 @@ use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::request::{Error, Observer};
 
-/// The address of a page that no program may map: unused breakpoints are moved there.
+/// The address of a page that no program may map: breakpoints without a variable are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;
 
-/// Whether a variable still exists.
 #[derive(Default)]
 pub(super) struct Life {
-    /// When it was last seen, since the start.
+    /// When the variable was last found, since the start.
     seen: Duration,
-    /// Whether the last look did not find it.
+    /// Whether the last look missed the variable.
     is_missed: bool,
-    /// For how long it was watched, if its watch has ended.
+    /// How long the variable was watched, if its watch has ended.
     ended: Option<u64>,
 }
 
@@ -32,18 +31,18 @@ impl Life {
         self.ended.is_some()
     }
 
-    /// Returns for how long it was watched, if its watch has ended.
+    /// Returns how long the variable was watched, if its watch has ended.
     pub(super) fn watched_ns(&self) -> Option<u64> {
         self.ended
     }
 
-    /// Records a look; returns whether the variable is certainly removed, which takes two misses.
+    /// Records a look; returns whether the variable is certainly removed, which takes two misses in
+    /// a row.
     fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;
         }
-        // An exec removes memory and threads just before it is reported, so one miss proves
-        // nothing.
+        // One miss proves nothing: an exec removes memory and threads just before it is reported.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }
@@ -59,12 +58,11 @@ impl Run<'_> {
         ))
     }
 
-    /// Ends the watches of variables that no longer exist, if the process does. Returns whether
-    /// none is left.
+    /// Ends the watches of variables that no longer exist. Returns whether no watch is left.
     pub(super) fn end_gone(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         for index in 0..self.places.len() {
-            // The time must be taken before the look, because a variable that the look finds
-            // existed at that time, but maybe not later.
+            // Must be taken before the look: a variable that the look finds existed at this time,
+            // but maybe not later.
             let now = self.start.elapsed();
             let place = &self.places[index];
             let why = match place.life.has_ended() || place.is_unset() {
@@ -92,8 +90,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns a note if a thread's variable was accessed by others after its thread was last seen. Its
-/// memory may then belong to another thread, because stacks are reused.
+/// Returns a note if other threads accessed a thread's variable after its thread was last seen. The
+/// memory may then be another thread's, because stacks are reused.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<String> {
     let owner = place.of_thread()?;
     let is_first = owner.tid == target.process.pid();

@@ -1,5 +1,5 @@
-//! Gives the kernel's program what it needs of code before its first hit: the stores that name a
-//! variable's address, and how to step to their callers along direct calls.
+//! Supplies the BPF program with what it needs before the first hit: the stores that contain a
+//! variable's address, and the rules to step to their callers along direct calls.
 
 use std::collections::HashSet;
 
@@ -12,17 +12,17 @@ use super::variables::WatchedVariable;
 use crate::module::Module;
 use crate::request::Error;
 
-/// The bytes of an address in an instruction, and how many may follow it: an immediate value.
+/// The bytes of an address in an instruction, and of the immediate value that may follow it.
 const ADDRESS: usize = 4;
 const BEHIND: [usize; 4] = [0, 1, 2, 4];
-/// `call` with an address.
+/// The opcode of a direct `call`.
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
-/// The most levels of callers, and the most rules; the rest is learnt from hits.
+/// The most levels of callers, and the most rules. Others are learnt from hits.
 const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 
-/// Gives the set everything that names one of these places.
+/// Supplies the stores and rules for code that contains one of these addresses.
 pub(super) fn foresee(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
@@ -55,8 +55,8 @@ pub(super) fn foresee(
     Ok(())
 }
 
-/// Gives the rules of how to step from the calls of these functions, then from the calls of their
-/// callers, and so on.
+/// Supplies the rules to step from the calls of these functions, from the calls of their callers,
+/// and so on.
 fn foresee_callers(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
@@ -98,7 +98,7 @@ fn function(module: &Module, address: u64) -> Option<u64> {
     Some(function.address.wrapping_add(module.bias))
 }
 
-/// Returns what looks like direct calls: the target, and the return address.
+/// Returns the target and the return address of everything that looks like a direct call.
 fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let within = start..start + code.len() as u64;
     let windows = code.windows(CALL_LEN).enumerate();
@@ -110,8 +110,8 @@ fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Returns the ends of possible instructions that contain an address relative to their end; the
-/// code begins at `start`.
+/// Returns the ends of possible instructions whose operand, relative to their end, is this address.
+/// The code begins at `start`.
 fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {

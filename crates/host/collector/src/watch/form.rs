@@ -1,9 +1,8 @@
-//! Chooses where the breakpoints of a watch are: on all CPUs, at the threads of the process, or
-//! inside them.
+//! Chooses the breakpoints' form: on all CPUs, or at the threads of the process.
 //!
 //! All CPUs is the better form: it sees later threads without inheritance, and adds nothing to a
-//! context switch. The form of threads is for users who may not watch all CPUs, and for addresses
-//! that other processes use as well, because each of their hits would cost them a trap.
+//! context switch. Threads are for users who may not watch all CPUs, and for addresses that other
+//! processes use as well, because each hit of theirs would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, Stats, WatchWanted, Watchpoint};
@@ -19,7 +18,7 @@ use crate::request::Error;
 /// Why the kernel's breakpoints cannot be used.
 pub(super) struct BreakpointRefusal {
     pub(super) error: Error,
-    /// This user may not open them, but the program's own threads may.
+    /// Whether this user may not open the kernel's breakpoints. The program's own threads may.
     pub(super) is_denied: bool,
 }
 
@@ -46,10 +45,10 @@ impl From<Error> for BreakpointRefusal {
     }
 }
 
-/// The breakpoints, their form, and why it is not that of all CPUs.
+/// The breakpoints, their form, and why they are not on all CPUs.
 pub(super) type Chosen = (Watchpoints, Form, Option<String>);
 
-/// Opens a watch in the kernel, in the requested form or the better one of those available.
+/// Opens a watch in the kernel, in the requested form or the better one that is available.
 pub(super) fn open(
     wanted: WatchWanted,
     points: &[Watchpoint],
@@ -94,7 +93,7 @@ pub(super) fn open(
     Ok((in_form(Form::Tasks)?, Form::Tasks, why))
 }
 
-/// Returns whether threads may be watched if CPUs cannot.
+/// Returns whether threads may be watched although CPUs cannot.
 fn may_be_had_otherwise(error: &KernelError) -> bool {
     matches!(
         error,
@@ -102,8 +101,8 @@ fn may_be_had_otherwise(error: &KernelError) -> bool {
     )
 }
 
-/// Returns how many other processes run the same program at the same place, with something mapped
-/// at one of these addresses.
+/// Returns how many other processes run the same program at the same base address, with memory
+/// mapped at one of these addresses.
 fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     let own = target.process;
     let Ok(exe) = own.exe() else { return 0 };
@@ -123,7 +122,6 @@ fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     all.into_iter().filter(|other| shares(other)).count()
 }
 
-/// Returns the placement for a session.
 pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
     Placement {
         by: match set {
@@ -146,7 +144,7 @@ pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
     }
 }
 
-/// Returns the counts of the accounting of debug registers.
+/// Returns the counts of the debug registers' accounting.
 pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
     let reservations = ["thread", "cpu"]
         .into_iter()

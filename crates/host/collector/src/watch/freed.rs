@@ -1,10 +1,8 @@
-//! Notices that an object which is watched by its plain address, or through a pointer, may have
-//! been freed.
+//! Notices that an object which is watched by address, or through a pointer, may have been freed.
 //!
-//! Only the allocator knows which object contains an address, and it reports nothing. But it writes
-//! its lists into an object that is freed, at least into its beginning, or into memory that it
-//! allocates. These writes are accesses like any other, and their callers show that they are the
-//! allocator's. No allocator writes into a live object.
+//! Only the allocator knows where objects begin and end, and it reports nothing. But it writes its
+//! lists into freed objects, or into memory that it allocates, and never into a live object. Such a
+//! write is an access like any other, and its callers show that it is the allocator's.
 
 use tiptoe_session::Accesses;
 
@@ -25,11 +23,11 @@ const FUNCTIONS: [&str; 11] = [
     "operator delete",
     "operator new",
 ];
-/// Possible prefixes: the internal names of glibc, jemalloc, tcmalloc and mimalloc.
+/// Possible prefixes: internal names of glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
-/// Returns whether an address is in no file's data and not in the zeroed memory after it, because
-/// allocators keep their own state there.
+/// Returns whether an address is outside all files' data and the zeroed memory after it. Allocators
+/// keep their own state in those, so a write there proves nothing.
 pub(super) fn is_object(target: &Target, address: u64) -> bool {
     let maps = target.process.maps().unwrap_or_default();
     let Some(at) = maps.iter().position(|map| map.contains(address)) else {
@@ -53,7 +51,7 @@ pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<String>
     ))
 }
 
-/// Returns the outermost function of an allocator that made an access.
+/// Returns the outermost allocator function among an access's callers.
 fn allocator(row: &Accesses) -> Option<&str> {
     let callers = row
         .stacks

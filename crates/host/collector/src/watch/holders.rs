@@ -1,5 +1,4 @@
-//! Lists which processes may hold the debug registers that a watch found taken, because the kernel
-//! does not say.
+//! Lists the processes that may hold the debug registers, because the kernel does not say.
 
 use tiptoe_kernel::Error as KernelError;
 use tiptoe_sys::host::Process;
@@ -7,7 +6,7 @@ use tiptoe_sys::host::tracers::foreign_tracers;
 
 use crate::request::Error;
 
-/// Makes an error of why breakpoints could not be opened, with the possible holders.
+/// Adds the possible holders to the error of breakpoints that found no register.
 pub(crate) fn explain(error: KernelError) -> Error {
     if !matches!(error, KernelError::NoSlot { .. }) {
         return error.into();
@@ -15,8 +14,8 @@ pub(crate) fn explain(error: KernelError) -> Error {
     Error::new(error.to_string()).with_hint(hint(&debuggers(), &perf_events()))
 }
 
-/// Returns a hint on possible holders. Only a debugger is suspected: the kernel does not show what a perf event counts,
-/// and most are no breakpoints.
+/// Returns the hint about possible holders. Only a debugger is suspected: the kernel does not show what a perf event
+/// counts, and most are no breakpoints.
 fn hint(debuggers: &[String], events: &[String]) -> String {
     match (debuggers, events) {
         ([], []) => {
@@ -61,7 +60,7 @@ fn perf_events() -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Any process with a perf event was named as the holder, also beside a debugger.
+    /// Regression: any process with a perf event was named as the holder, even beside a debugger.
     #[test]
     fn an_innocent_perf_event_was_named_as_the_holder() {
         let [gdb, perf] = [

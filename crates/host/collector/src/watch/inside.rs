@@ -1,5 +1,5 @@
-//! Breakpoints in the program's own threads, which record their hits themselves. This needs no
-//! right that the program's user does not have.
+//! Watches by breakpoints that the program's own threads open and whose hits they record
+//! themselves. This needs only the rights of the program's user.
 //!
 //! The agent opens them for the existing threads while it blocks thread creation; later threads
 //! inherit them.
@@ -32,11 +32,10 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 /// The pause between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A watch from inside the program.
 pub(super) struct InProcessWatch {
     tracee: Tracee,
     points: Vec<Watchpoint>,
-    /// Which variable is at an address, or was until its watch moved.
+    /// The variable at an address, also at one from which its watch has moved.
     known: HashMap<u64, usize>,
     serving: Vec<usize>,
     sums: Sums,
@@ -93,7 +92,7 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
 }
 
 impl InProcessWatch {
-    /// Opens breakpoints; hits do not count yet.
+    /// Opens breakpoints, whose hits do not count yet.
     pub(super) fn open(
         tracee: Tracee,
         wanted: WatchWanted,
@@ -102,7 +101,7 @@ impl InProcessWatch {
     ) -> Result<InProcessWatch, Error> {
         let start = Instant::now();
         let cpus = SharedSlots::cpus()?;
-        // Must be before the program's registers are taken, because it needs one.
+        // Must be measured before the program's registers are taken, because it needs one.
         let hit_cost = signal_cost().map_err(holders::explain)?;
         let allowance = wanted
             .allowed_ns
@@ -146,19 +145,17 @@ impl InProcessWatch {
         Ok(SharedSlots::new(words.atomics(), self.cpus)?)
     }
 
-    /// Returns the process that it is inside.
     pub(super) fn process(&mut self) -> &mut tiptoe_attach::Attached {
         &mut self.tracee.target
     }
 
-    /// Starts counting.
     pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
         self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
         self.read_values(target);
         Ok(())
     }
 
-    /// Reads the served variables if stores were missed and all events are enabled now.
+    /// Reads the served variables' values if stores were missed and all events are enabled now.
     fn read_values(&mut self, target: &Target) {
         let epoch = self.tracee.hits().map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
@@ -205,7 +202,7 @@ impl InProcessWatch {
         let (known, points) = (&self.known, &self.points);
         self.holes += self.reader.read(&hits, is_end, |read| {
             count += 1;
-            // The agent reports no address that was never watched.
+            // Every reported address was watched at some time.
             if let Some(index) = known.get(&read.hit().address) {
                 sums.add(read, (*index, &points[*index]), target);
             }
@@ -213,7 +210,7 @@ impl InProcessWatch {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes only as many threads as find room, because the others would use CPU time in
+            // Wakes only as many threads as now find room in the ring. Others would use CPU time in
             // vain.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
@@ -261,7 +258,7 @@ impl InProcessWatch {
         self.tracee.hits().is_some_and(|hits| hits.is_resting())
     }
 
-    /// Makes a slot watch another variable, or the same one elsewhere.
+    /// Makes a slot watch another variable, or the same one at another address.
     pub(super) fn serve(
         &mut self,
         slot: usize,
@@ -318,8 +315,8 @@ impl InProcessWatch {
         self.sums.take_accesses()
     }
 
-    /// Returns what the hits do not include: lost ones, those of threads that blocked the signal,
-    /// the number of gaps without an agent, and traps without a reason.
+    /// Returns the numbers of hits that are not counted: lost ones, and those of threads that
+    /// blocked the signal; then of gaps without an agent, and of traps without a cause.
     pub(super) fn missed(&self) -> [u64; 4] {
         let [lost, gaps, strays] = self
             .tracee
@@ -328,23 +325,24 @@ impl InProcessWatch {
         [lost + self.holes, self.sums.late(), gaps, strays]
     }
 
-    /// Returns why the agent is no longer there, if the process is, and what follows.
+    /// Returns what ended the watch before the process, or an exec just before the process's end;
+    /// and what follows.
     pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         let ended = self.tracee.ended_by();
         ended.or_else(|| {
-            // The other program ended before tiptoe looked.
+            // The other program ended before tiptoe saw it.
             let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
             (has_execed && self.tracee.target.has_ended())
                 .then_some(("called exec", "the watch ended"))
         })
     }
 
-    /// Returns whether the program has ended all of its threads.
+    /// Returns whether the program has ended all of its threads, so that only the agent's is left.
     pub(super) fn is_over(&self) -> bool {
         self.tracee.only_agent_left()
     }
 
-    /// Stops counting, and leaves the process; the counts stay readable.
+    /// Stops counting and leaves the process; the counts remain readable.
     pub(super) fn stop(&mut self, target: &mut Target) {
         if let Some(hits) = self.tracee.hits() {
             hits.set_on(false);
@@ -365,14 +363,14 @@ impl InProcessWatch {
 
 impl Drop for InProcessWatch {
     fn drop(&mut self) {
-        // A command that is still held is killed as it is, because it must not run.
+        // Not a held command: it must not run, and is killed.
         if !self.tracee.target.is_held() {
             self.leave();
         }
     }
 }
 
-/// This many hits in a turn mean that more will follow soon.
+/// The hits in a turn from which on more are expected soon.
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
 
 fn no_hits() -> Error {

@@ -1,9 +1,9 @@
-//! Gives the BPF program at the breakpoints what it needs of the code that hits: the source of a
-//! store's value, and how to step from a place to its caller. Both are read from the program's
-//! files, once for each place.
+//! Supplies the BPF program with facts about the code that hits: the source of a store's value, and
+//! the rule to step from an address to its caller. Both are read from the program's files, once for
+//! each address.
 //!
-//! Some of it is given before the watch begins ([`foresee`](super::foresee)), the rest after the
-//! first hit of a place.
+//! Some are supplied before the watch begins ([`foresee`](super::foresee)), the others after an
+//! address's first hit.
 
 use std::collections::HashSet;
 
@@ -16,20 +16,20 @@ use super::begin::Target;
 use crate::module::Module;
 use crate::request::Error;
 
-/// The most that is given, because there is no room for more.
+/// The most stores, and the most rules: the BPF maps have no room for more.
 const MOST: usize = 12_000;
 
-/// What was already given.
+/// What was already supplied.
 #[derive(Default)]
 pub(super) struct LearnedCode {
     /// The ends of store instructions.
     stores: HashSet<u64>,
-    /// The places with rules of how to step to their caller.
+    /// The addresses that have a rule.
     rules: HashSet<u64>,
 }
 
 impl LearnedCode {
-    /// Gives what the present rows show to be missing; returns whether anything was.
+    /// Supplies what the present rows lack; returns whether anything was new.
     pub(super) fn learn(
         &mut self,
         set: &mut Watchpoints,
@@ -52,7 +52,7 @@ impl LearnedCode {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    /// Gives a store's source; returns whether it is new and known.
+    /// Supplies a store's source; returns whether it is new and known.
     pub(super) fn add_store(
         &mut self,
         set: &mut Watchpoints,
@@ -69,8 +69,8 @@ impl LearnedCode {
         Ok(true)
     }
 
-    /// Gives rules for the place where a walk ended, and for all possible return addresses on its
-    /// stack, because the next walk would end there.
+    /// Supplies rules for the address at which a walk ended, and for all possible return addresses
+    /// on its stack, because the next walk would end there.
     fn add_rules(
         &mut self,
         set: &mut Watchpoints,
@@ -79,7 +79,7 @@ impl LearnedCode {
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.add_rule(set, target, *last, 1)?,
-            // The hit itself: its own address, not a return address.
+            // The hit's own address, not a return address.
             None => self.add_rule(set, target, row.key.ip, 0)?,
         }
         for word in &row.first.stack {
@@ -105,7 +105,7 @@ impl LearnedCode {
         self.add_rule_in(set, module, at, behind)
     }
 
-    /// Gives a rule if the module at its place is known.
+    /// Supplies a rule from the module that contains its address.
     pub(super) fn add_rule_in(
         &mut self,
         set: &mut Watchpoints,
@@ -121,13 +121,12 @@ impl LearnedCode {
         Ok(set.insert_rule(at, rule.bits())?)
     }
 
-    /// Returns how many rules were given.
     pub(super) fn rules(&self) -> usize {
         self.rules.len()
     }
 }
 
-/// Returns what the instruction that ends at an address stores.
+/// Returns the store of the instruction that ends at an address.
 pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let linked = end.wrapping_sub(module.bias);
     let image = &module.object.image;

@@ -1,6 +1,6 @@
 //! Follows variables behind pointers: if the pointers lead to another object, the watch moves
-//! there. While they lead nowhere from the beginning on, its breakpoint is at an address that no
-//! program may map.
+//! there. Until the pointers are first set, the breakpoint is at an address that no program may
+//! map.
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
@@ -9,21 +9,19 @@ use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::request::{Error, Observer};
 
-/// The path to a variable through pointers.
 pub(super) struct PointerPath {
     plan: Plan,
     here: LoadedFile,
-    /// How often it has led to another address.
+    /// How often the path has led to another address.
     pub(super) moves: u32,
-    /// It has led nowhere so far.
+    /// The path has led nowhere so far.
     pub(super) is_unset: bool,
-    /// It led nowhere when the watch began.
+    /// The path led nowhere when the watch began.
     pub(super) is_late: bool,
-    /// How many looks in a row it has led nowhere.
+    /// The looks in a row that found no memory.
     lost: u32,
 }
 
-/// What has changed since the last look.
 enum Change {
     /// The path now leads to this address.
     Moved(u64),
@@ -32,7 +30,7 @@ enum Change {
 }
 
 impl PointerPath {
-    /// Returns `None` if no pointer is followed, because such a variable never moves.
+    /// Returns the path. `None` if it follows no pointer: then the variable never moves.
     pub(super) fn new(plan: &Plan, here: LoadedFile) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
@@ -48,7 +46,7 @@ impl PointerPath {
 }
 
 impl WatchedVariable {
-    /// Returns how often it was found at another address.
+    /// Returns how often the variable moved.
     pub(super) fn moves(&self) -> u32 {
         self.way.as_ref().map_or(0, |way| way.moves)
     }
@@ -68,8 +66,7 @@ impl WatchedVariable {
         };
         match found {
             Some(now) if now != address => Some(Change::Moved(now)),
-            // An exiting process has no memory just before its end, so that one failed look is no
-            // proof.
+            // One failed look is no proof: an exiting process loses its memory just before its end.
             None if way.lost == 3 && !way.is_unset => Some(Change::Lost),
             _ => None,
         }
@@ -77,7 +74,7 @@ impl WatchedVariable {
 }
 
 impl Run<'_> {
-    /// Looks where the pointers lead, and moves the watches.
+    /// Reads the pointers, and moves the watches to where they lead.
     pub(super) fn follow_pointers(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         for index in 0..self.places.len() {
             let note = match self.places[index].look(&self.target) {
@@ -93,7 +90,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches a variable at another address; returns a note at the first move.
+    /// Watches a variable at another address, unless another variable is there; returns a note at
+    /// the first move.
     fn move_to(&mut self, index: usize, to: u64) -> Result<Option<String>, Error> {
         if self.places.iter().any(|place| place.address() == to) {
             return Ok(None);
@@ -119,7 +117,8 @@ impl Run<'_> {
         Ok((place.moves() == 1).then(note))
     }
 
-    /// Moves the breakpoint of a variable, if it has one now, from an address to its present one.
+    /// Moves a variable's breakpoint from an address to the present one, if the variable has a
+    /// register.
     pub(super) fn watch_from(&mut self, from: u64, index: usize) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {

@@ -8,11 +8,11 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// The sources of the instructions of some rows, by an address within each.
+/// The sources of some rows' instructions and callers, by an address inside each.
 pub(super) struct InstructionOrigins(HashMap<u64, Origin>);
 
 impl InstructionOrigins {
-    /// Asks each file once for all of its addresses.
+    /// Looks the rows' addresses up, all those of a file together.
     pub(super) fn of(
         found: &[WatchRow],
         places: &[WatchedVariable],

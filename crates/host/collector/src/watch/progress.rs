@@ -1,4 +1,4 @@
-//! What a watch has counted so far.
+//! The progress report of a watch.
 
 use tiptoe_session::Cost;
 
@@ -6,7 +6,7 @@ use super::Run;
 use crate::request::{Error, Observer, Progress};
 
 impl Run<'_> {
-    /// Reports what was counted so far, if the observer wants it now.
+    /// Reports the counts so far, if the observer wants them now.
     pub(super) fn report_progress(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         if !observer.wants_progress() {
             return Ok(());

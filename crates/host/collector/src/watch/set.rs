@@ -1,5 +1,5 @@
-//! The breakpoints of a watch, in either place: in the kernel, with a BPF program of ours, or in
-//! the threads themselves.
+//! The breakpoints of a watch: in the kernel, with a BPF program of ours, or in the program's own
+//! threads.
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
@@ -16,7 +16,6 @@ use super::learn::LearnedCode;
 use super::variables::WatchedVariable;
 use crate::request::Error;
 
-/// Breakpoints that count.
 pub(super) enum Set {
     /// The kernel's.
     Kernel {
@@ -41,7 +40,6 @@ impl Set {
         }
     }
 
-    /// Returns the process whose variables are watched.
     pub(super) fn process(&mut self) -> &mut tiptoe_attach::Attached {
         match self {
             Set::Kernel { process, .. } => process,
@@ -49,7 +47,6 @@ impl Set {
         }
     }
 
-    /// Returns which side counts.
     pub(super) fn via(&self) -> Via {
         match self {
             Set::Kernel { .. } => Via::Kernel,
@@ -57,7 +54,7 @@ impl Set {
         }
     }
 
-    /// Gives the BPF program what it needs of the code before its first hit.
+    /// Supplies the BPF program with what it needs before the first hit.
     pub(super) fn foresee(
         &mut self,
         target: &Target,
@@ -66,7 +63,8 @@ impl Set {
         match self {
             Set::Kernel { set, learned, .. } => foresee::foresee(learned, set, target, places),
             Set::Agent(_) => {
-                // Unwind tables take long to build, and the first hits may come all at once.
+                // Built now, because unwind tables take long and the first hits may come all at
+                // once.
                 for module in &target.names.modules {
                     module.object.unwind_table();
                 }
@@ -75,7 +73,8 @@ impl Set {
         }
     }
 
-    /// Gives the BPF program what it needs of the code that hits; returns whether anything was new.
+    /// Supplies the BPF program with what it needs of the code that hit; returns whether anything
+    /// was new.
     pub(super) fn learn(&mut self, target: &mut Target) -> Result<bool, Error> {
         match self {
             Set::Kernel { set, learned, .. } => learned.learn(set, target),
@@ -112,7 +111,7 @@ impl Set {
         }
     }
 
-    /// Returns the cost of a hit, with that of its BPF program.
+    /// Returns the cost of a hit, including its BPF program.
     pub(super) fn hit_cost(&self) -> Result<Cost, Error> {
         match self {
             Set::Kernel { set, .. } => {
@@ -138,8 +137,8 @@ impl Set {
         }
     }
 
-    /// Disables the events of threads if the allowance is used up; returns whether they are
-    /// disabled. `None` if the events disable themselves.
+    /// Disables the threads' events if the allowance is used up; returns whether they are disabled.
+    /// `None` if events disable themselves.
     pub(super) fn rest(&mut self) -> Result<Option<bool>, Error> {
         match self {
             Set::Kernel {
@@ -152,7 +151,7 @@ impl Set {
         }
     }
 
-    /// Watches the threads of the process from now on, if all CPUs are watched.
+    /// Watches only the process's threads from now on, if all CPUs were watched.
     pub(super) fn move_to_threads(&mut self) -> Result<(), Error> {
         if let Set::Kernel {
             set,
@@ -185,7 +184,7 @@ impl Set {
     pub(super) fn forget(&mut self, address: u64) -> Result<(), Error> {
         match self {
             Set::Kernel { set, .. } => Ok(set.forget(address)?),
-            // Hits recorded there before must still be read.
+            // The ring may still hold hits at this address.
             Set::Agent(_) => Ok(()),
         }
     }
@@ -254,7 +253,7 @@ impl Set {
         }
     }
 
-    /// Returns what the process did that ended the watch, and what follows.
+    /// Returns what the process did to end the watch, and what follows.
     pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Set::Kernel { set, .. } => set
@@ -267,7 +266,7 @@ impl Set {
         }
     }
 
-    /// Returns whether no thread of the program runs any more, though its process exists.
+    /// Returns whether the program's threads have all ended while its process still exists.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Set::Kernel { .. } => false,

@@ -1,10 +1,10 @@
-//! Notices variables in memory that other processes may also write. Their stores are not seen,
+//! Notices variables in memory that other processes may write, too. Their stores are not seen,
 //! because a breakpoint belongs to one process.
 
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// Returns notes about such variables.
+/// Returns a note for each variable in shared memory.
 pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<String> {
     let maps = target.process.maps().unwrap_or_default();
     let is_shared = |place: &&WatchedVariable| {

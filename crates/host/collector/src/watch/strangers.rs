@@ -1,22 +1,22 @@
-//! Handles other processes whose hits at the addresses of a watch of all CPUs use up its allowance.
+//! Handles other processes that hit a watch of all CPUs and use up its allowance.
 
 use tiptoe_event::Via;
 
 use super::set::Set;
 use crate::request::Observer;
 
-/// What was done about them.
+/// What was done about other processes.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// Windows in which the watch was disabled because of them.
+    /// Windows in which the watch was disabled because of other processes.
     windows: u64,
     /// Whether the watch moved to threads, or why it could not.
     moved: Option<Result<(), String>>,
 }
 
 impl Strangers {
-    /// The other processes used up the allowance: moves the watch to the threads of its process,
-    /// unless all CPUs were requested.
+    /// Handles a window that other processes used up: moves the watch to the threads of its
+    /// process, unless all CPUs were requested.
     pub(super) fn meet(&mut self, via: Via, set: &mut Set, observer: &mut dyn Observer) {
         self.windows += 1;
         if via != Via::Auto || self.moved.is_some() {

@@ -12,7 +12,7 @@ use crate::module::Module;
 use crate::request::Error;
 use crate::words::few;
 
-/// A thread, and the base address of its own variables.
+/// A thread, and its thread pointer.
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
     pub(super) owner: Owner,
@@ -21,7 +21,7 @@ pub(super) struct OfThread {
     pointer: u64,
 }
 
-/// A thread, identified with its start time because its number may be reused.
+/// A thread, identified with its start time, because its number may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) tid: u32,
@@ -34,7 +34,8 @@ impl Owner {
         Ok(Owner { tid, started })
     }
 
-    /// Returns whether it has ended. A process's first thread stays as long as the process.
+    /// Returns whether the thread has ended. A process's first thread exists as long as the
+    /// process.
     pub(super) fn has_ended(&self, process: Process) -> bool {
         Owner::of(process, self.tid).ok() != Some(*self)
     }
@@ -82,7 +83,7 @@ impl OfThread {
         })
     }
 
-    /// Returns the address of its thread-local block of a file.
+    /// Returns the address of the thread's block of a file's thread-local variables.
     pub(super) fn block(&self, module: &Module, target: &Target) -> Result<u64, VariableError> {
         let mut modules = target.names.modules.iter();
         let thread = Thread {

@@ -1,4 +1,4 @@
-//! Lets watches take turns if there are more than debug registers.
+//! Lets variables take turns if there are more than debug registers.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::set::Set;
 use super::variables::WatchedVariable;
 use crate::request::Error;
 
-/// In shorter turns most of the time would go to moving breakpoints.
+/// The shortest turn: in shorter ones most of the time would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Which variables have a register, and until when.
+/// The variables that have a register, and until when.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
@@ -42,8 +42,8 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Without turns each variable must have a register; otherwise the accounting reports which
-    /// have none.
+    /// Plans the turns. Without turns all variables are served, and opening fails if there are too
+    /// few registers.
     pub(super) fn new(
         places: &[WatchedVariable],
         each: Option<Duration>,
@@ -60,7 +60,7 @@ impl Turns {
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = places.iter().map(WatchedVariable::is_pinned).collect();
         let (slots, first) = match each {
-            // An arbitrary number, so that not the same variable is first in each run.
+            // Arbitrary, so that not the same variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),
             None => (places.len(), 0),
         };
@@ -86,13 +86,12 @@ impl Turns {
         self.each.is_some()
     }
 
-    /// Starts counting times.
+    /// Starts the first turn.
     pub(super) fn start(&mut self) {
         self.rotation.start(monotonic_ns());
         self.next = self.each.map(|each| Instant::now() + each);
     }
 
-    /// Returns when the next turn begins, if there are turns.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
@@ -120,7 +119,7 @@ impl Turns {
         Ok(registers.rested)
     }
 
-    /// Returns for how long a variable had a register, until `until_ns`.
+    /// Returns how long a variable had a register, until `until_ns`.
     pub(super) fn watched_ns(&self, variable: usize, until_ns: u64) -> u64 {
         self.rotation.ran_ns(variable, until_ns)
     }

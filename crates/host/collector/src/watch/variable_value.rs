@@ -1,5 +1,5 @@
-//! The value of a variable before a hit, if threads record hits themselves: the value of the hit
-//! before, or one read from memory if no store was missed since.
+//! The value of a variable before a hit, if threads record hits themselves: the value that the hit
+//! before stored, or one read from memory, unless a store was missed since.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use tiptoe_wire::hits::{Epoch, Hit};
 /// has the new value.
 const DELAY_NS: u64 = 100_000;
 
-/// The value of a variable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VariableValue {
     value: u64,
     since: Since,
 }
 
-/// The source of the value, with the number of its epoch.
+/// Where the value is from, with the number of its epoch: in another epoch a store may have been
+/// missed.
 #[derive(Clone, Copy, Debug, Default)]
 enum Since {
     #[default]
     Unknown,
     Hit(u64),
-    /// Memory was read between these two times; the value may or may not include a store in
-    /// between.
+    /// Memory was read between these two times; the value may or may not include a store between
+    /// them.
     Read {
         number: u64,
         begin_ns: u64,
@@ -32,7 +32,7 @@ enum Since {
 }
 
 impl VariableValue {
-    /// Makes the value that memory had in this epoch, at a time within `ns`.
+    /// Returns the value that memory had in this epoch, read at a time within `ns`.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
             true => Since::Unknown,
@@ -54,9 +54,9 @@ impl VariableValue {
             Since::Hit(since) => since == number,
             // Memory already had this hit's value, because a store precedes its hit.
             Since::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
-            // A hit that stores the value read from memory may be the one whose store memory
-            // already had. The delay of its record has no bound, because a virtual machine may stop
-            // its CPU in between.
+            // A hit with the value read from memory may be of the very store that memory already
+            // included. The delay of its record has no bound, because a hypervisor may stop its CPU
+            // in between.
             Since::Read {
                 number: since,
                 end_ns,
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(held.replace(&hit(7, 1, false), Some(1)), Some(9));
     }
 
-    /// Regression: the hit was recorded after memory was read but before the time was taken. Its
+    /// Regression: a hit was recorded after memory was read but before the time was taken. Its
     /// value was discarded, and the next hit reported the value before it.
     #[test]
     fn a_store_while_memory_is_read_is_the_old_value_of_the_next_hit() {

@@ -1,4 +1,4 @@
-//! Finds variables by their names in a process.
+//! Finds variables by name in a process.
 
 use tiptoe_event::Store;
 use tiptoe_event::store::AccessValues;
@@ -18,7 +18,7 @@ use crate::resolve;
 
 /// The grammar of a variable.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
-/// Why a variable may not exist yet, and what helps.
+/// What helps if a variable does not exist before the command begins.
 const NOT_BEGUN: &str =
     "before a command begins, its libraries are not loaded: `-p PID` watches a running program";
 /// The suffix of a variable that keeps its debug register while others take turns.
@@ -37,16 +37,17 @@ pub(super) struct WatchedVariable {
     len: u8,
     access: Access,
     is_pinned: bool,
-    /// The thread that it belongs to.
+    /// The thread whose thread-local variable this is.
     of_thread: Option<Owner>,
     pub(super) life: Life,
     value: Type,
-    /// It is named by its address, or through pointers, and is in no file's data.
+    /// Whether the variable may be in an allocator's memory: it was requested by address, or
+    /// through pointers, and is in no file's data.
     is_object: bool,
     pub(super) way: Option<PointerPath>,
 }
 
-/// Parses the variables, before anything is started.
+/// Parses the variables. Must run before anything is started, so that a bad name starts nothing.
 pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestedVariable>, Error> {
     let variable = |text: &String| {
         let pinned = text.strip_suffix(PINNED);
@@ -78,7 +79,7 @@ impl Target {
             .map(|(index, variable)| self.find_one(index, variable, thread.as_ref()))
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
-            // The kernel identifies hits by their address.
+            // The kernel identifies hits by address.
             if let Some(same) = places[..index]
                 .iter()
                 .find(|other| other.address == place.address)
@@ -166,7 +167,7 @@ impl Target {
 /// Why no memory can be watched.
 struct Unlocated {
     error: Error,
-    /// Whether a pointer on the way may just not be set yet.
+    /// Whether a pointer on the path may just not be set yet.
     is_unset: bool,
 }
 
@@ -204,7 +205,7 @@ impl Target {
     }
 }
 
-/// Returns the address for a variable that is not found yet, which no other variable has.
+/// Returns an unmapped address for a variable that is not found yet. Each variable has its own.
 fn nowhere(index: usize) -> u64 {
     NOWHERE + (index as u64 + 1) * 8
 }
@@ -222,7 +223,7 @@ impl WatchedVariable {
         self.len
     }
 
-    /// Changes its address; returns the old one.
+    /// Changes the address; returns the old one.
     pub(super) fn move_to(&mut self, address: u64) -> u64 {
         if let Some(way) = &mut self.way {
             way.moves += u32::from(!way.is_unset);
@@ -231,17 +232,17 @@ impl WatchedVariable {
         std::mem::replace(&mut self.address, address)
     }
 
-    /// Takes a note of whether an allocator may take its memory back.
+    /// Records whether the variable is now in memory that an allocator may take back.
     pub(super) fn look_for_object(&mut self, target: &Target) {
         self.is_object = freed::is_object(target, self.address);
     }
 
-    /// Returns whether its pointers have led nowhere so far.
+    /// Returns whether the variable's pointers have led nowhere so far.
     pub(super) fn is_unset(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }
 
-    /// Returns whether its pointers were set after the watch had begun.
+    /// Returns whether the variable's pointers were set only after the watch had begun.
     fn is_late(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_late)
     }
@@ -250,27 +251,25 @@ impl WatchedVariable {
         self.access
     }
 
-    /// Returns whether it may be in memory from an allocator.
+    /// Returns whether the variable may be in an allocator's memory.
     pub(super) fn is_object(&self) -> bool {
         self.is_object
     }
 
-    /// Returns the thread whose end is its own.
+    /// Returns the thread whose end is the variable's end.
     pub(super) fn of_thread(&self) -> Option<Owner> {
         self.of_thread
     }
 
-    /// Returns whether it is code, which has no value.
     pub(super) fn is_code(&self) -> bool {
         self.access == Access::Execute
     }
 
-    /// Returns whether it keeps its debug register.
     pub(super) fn is_pinned(&self) -> bool {
         self.is_pinned
     }
 
-    /// Returns it in the kernel's form.
+    /// Returns the variable in the kernel's form. After the variable's end its address is unmapped.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -296,7 +295,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Fails if conditions on its values cannot be evaluated.
+    /// Fails if conditions cannot compare the values.
     pub(super) fn comparable(&self) -> Result<(), Error> {
         match self.value.kind {
             ValueKind::Float => {
@@ -310,12 +309,12 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns what the registers after an access say of the values.
+    /// Returns the values that follow from the registers after an access.
     pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> AccessValues {
         store.known(&behind.registers, behind.flags, self.address, self.len)
     }
 
-    /// Returns it in a session's form.
+    /// Returns the variable in a session's form.
     pub(super) fn variable(
         &self,
         hits: Hits,
@@ -337,7 +336,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns it in the event grammar.
+    /// Returns the variable in the event grammar.
     pub(super) fn event(&self) -> String {
         format!("mem:{}:{}:{}", self.name, self.len, self.access_word())
     }
@@ -350,7 +349,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns an address within the instruction of a hit.
+    /// Returns an address inside the instruction of a hit.
     pub(super) fn within(&self, ip: u64) -> u64 {
         match self.access {
             Access::Execute => ip,
@@ -358,7 +357,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns the instruction of a hit. The processor stops after a data access, but before code.
+    /// Names the instruction of a hit. The processor stops after a data access, but before code.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
             Access::Execute => target.names.instruction(ip),
@@ -366,7 +365,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns a value by its type; code has none.
+    /// Formats a value by the variable's type; code has none.
     pub(super) fn value(&self, value: u64) -> String {
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::from(self.len)];
@@ -376,7 +375,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns the value before an access, if it is known.
+    /// Formats the value before an access; `?` if it is unknown.
     pub(super) fn old_value(&self, value: Option<u64>) -> String {
         value.map_or_else(|| "?".to_owned(), |value| self.value(value))
     }

@@ -62,7 +62,7 @@ fn waits_without_a_holder_have_their_own_table() {
     );
 }
 
-/// The threads that woke the waiters were reported as the holders.
+/// Regression: the threads that woke the waiters were reported as the holders.
 #[test]
 fn holders_are_named_if_they_are_known() {
     let holder = |callsite: Option<&str>, thread: Option<&str>, total_ns| Holder {
@@ -106,7 +106,7 @@ fn holders_are_named_if_they_are_known() {
     assert!(!text(&row).contains("free"), "less than 5%");
 }
 
-/// A deadlocked program had no row, because its waits began before the trace.
+/// Regression: a deadlocked program had no row, because its waits began before the trace.
 #[test]
 fn waits_from_before_the_trace_are_lower_bounds() {
     let early = Early {
@@ -148,7 +148,7 @@ fn waits_from_before_the_trace_are_lower_bounds() {
     assert_eq!(text[2..], rest);
 }
 
-/// 80 columns cut off the locks' names.
+/// Regression: 80 columns cut off the locks' names.
 #[test]
 fn at_80_columns_names_of_locks_are_whole() {
     let rows = ["memcached:lru_locks[31]", "memcached:stats_lock"];

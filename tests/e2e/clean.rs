@@ -66,7 +66,8 @@ fn three_commands() -> Vec<String> {
     let readme = fs::read_to_string(root().join("README.md")).expect("README");
     let typed = readme.lines().filter_map(|line| line.strip_prefix("$ "));
     let replaced = typed.map(|line| {
-        line.replace("-p 1278", "-p $(pidof memcached)")
+        line.replace("-p 9410", "-p $(pidof redis-server)")
+            .replace("-p 1278", "-p $(pidof memcached)")
     });
     let commands: Vec<String> = replaced.collect();
     assert_eq!(commands.len(), 3, "{commands:#?}");

@@ -110,11 +110,14 @@ impl<'d> OneUnit<'_, 'd> {
                     .registers
                     .and_then(|registers| registers.checked_add(more?));
             } else if let Some(start) = start(self.dwarf, self.unit, value)? {
+                // Compilers mark functions whose arguments they have rearranged.
+                let is_usual = value(dw::DW_AT_calling_convention).is_none();
+                // A result of several words may be returned in memory, whose address is one more argument.
+                let is_known = is_usual && self.returns_in_registers(value);
                 open = Some(OpenFunction {
                     start,
                     depth,
-                    // A result of several words may be returned in memory, whose address is one more argument.
-                    registers: self.returns_in_registers(value).then_some(0),
+                    registers: is_known.then_some(0),
                 });
             }
         }

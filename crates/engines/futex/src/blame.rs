@@ -53,7 +53,8 @@ struct Parts<'c, C> {
 impl<C: Fn(u64, u64)> Parts<'_, C> {
     /// Charges the time from `since` to the holder from then on.
     fn add(&mut self, holder: u32, since: u64) {
-        let ticks = self.until - since;
+        // The counter may go back, as when a virtual machine moves.
+        let ticks = self.until.saturating_sub(since);
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {

@@ -2,7 +2,7 @@
 //!
 //! The words are hostile data from the target: none may be used as an index, and they are only reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
@@ -287,9 +287,12 @@ impl WaitRecords {
     /// Returns the waits as rows, grouped by `by`.
     pub fn locks(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
+        let sampled = self.waits.iter().filter(|(_, waits)| waits.is_sampled());
+        let sampled: BTreeSet<u64> = sampled.map(|((key, _), _)| key.address).collect();
         for ((key, who), waits) in &self.waits {
             let group = self.group(by, key, who, names);
             let rows = groups.entry(group).or_default();
+            rows.is_sampled |= is_near(&sampled, key.address);
             let site = rows.sites.entry(key.site).or_default();
             *site = site.saturating_add(waits.slept_ns);
             rows.all.add(waits);
@@ -414,6 +417,13 @@ pub fn add(all: &mut Locks, more: Locks) {
 }
 
 /// Returns how many of `calls` waits slept.
+impl Waits {
+    /// Returns whether some of these waits were not timed.
+    fn is_sampled(&self) -> bool {
+        self.timed.saturating_add(self.left) < slept(self.calls, self.at_once, self.other)
+    }
+}
+
 fn slept(calls: u64, at_once: u64, other: u64) -> u64 {
     calls.saturating_sub(at_once.saturating_add(other))
 }
@@ -433,6 +443,15 @@ struct Rows {
     early: Early,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
+    /// Whether some wait for one of its locks was not timed, in this row or in another.
+    is_sampled: bool,
+}
+
+/// Returns whether one of these addresses is in the same lock as another: a rwlock has several words to wait for.
+fn is_near(sampled: &BTreeSet<u64>, address: u64) -> bool {
+    const LONGEST_LOCK: u64 = 64;
+    let near = address.saturating_sub(LONGEST_LOCK)..address.saturating_add(LONGEST_LOCK);
+    sampled.range(near).next().is_some()
 }
 
 impl Rows {
@@ -440,10 +459,10 @@ impl Rows {
         let all = self.all;
         let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
         let slept = slept(all.calls, all.at_once, all.other);
-        let timed = (all.timed.saturating_add(all.left) < slept).then_some(all.timed);
+        let timed = all.is_sampled().then_some(all.timed);
         // Skipped waits recorded no hand-over, so the holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
-        let held = held.filter(|_| timed.is_none() && !group.idle);
+        let held = held.filter(|_| !self.is_sampled && !group.idle);
         Lock {
             lock: group.name,
             kind: group.kind,

@@ -21,13 +21,54 @@ pub struct Terminal {
     options: Options,
     /// The form of recorded calls and accesses.
     calls_options: Options,
-    /// Recorded calls and accesses are written here, before the report.
-    calls: Box<dyn Write>,
+    /// Recorded calls and accesses, before the report.
+    calls: LiveLines,
+}
+
+/// Lines that go to the output of the report during the run, and the notes beside them.
+pub struct LiveLines {
+    to: Box<dyn Write>,
     /// `None` if notes are in the report alone.
     notes: Option<LiveNotes>,
-    /// Set to end the trace when a line cannot be written: the reader closed the pipe, or the disk
+    /// Set to end the run when a line cannot be written: the reader closed the pipe, or the disk
     /// is full.
     stop: Arc<AtomicBool>,
+}
+
+impl LiveLines {
+    /// Fails if the descriptor of `output` cannot be duplicated.
+    pub fn new(
+        output: &Output,
+        notes: NotesTo,
+        stop: Arc<AtomicBool>,
+    ) -> Result<LiveLines, Failure> {
+        Ok(LiveLines {
+            to: output.stream()?,
+            notes: (notes == NotesTo::Stderr).then(LiveNotes::default),
+            stop,
+        })
+    }
+
+    pub fn write(&mut self, lines: io::Result<String>) {
+        let written = lines.and_then(|lines| {
+            self.to.write_all(lines.as_bytes())?;
+            self.to.flush()
+        });
+        self.stop_if_lost(written);
+    }
+
+    pub fn note(&mut self, note: &str) {
+        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
+            terminal::say(&line);
+        }
+    }
+
+    fn stop_if_lost(&self, written: io::Result<()>) {
+        if written.is_err() {
+            // Relaxed: the flag orders no other data.
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Terminal {
@@ -49,9 +90,7 @@ impl Terminal {
             json,
             options,
             calls_options: output.options(None),
-            calls: output.stream()?,
-            notes: live(notes),
-            stop,
+            calls: LiveLines::new(output, notes, stop)?,
         })
     }
 
@@ -79,22 +118,6 @@ impl Terminal {
         }
         Ok(lines)
     }
-
-    /// Writes lines to the output of the report.
-    fn write(&mut self, lines: io::Result<String>) {
-        let written = lines.and_then(|lines| {
-            self.calls.write_all(lines.as_bytes())?;
-            self.calls.flush()
-        });
-        self.stop_if_lost(written);
-    }
-
-    fn stop_if_lost(&self, written: io::Result<()>) {
-        if written.is_err() {
-            // Relaxed: the flag orders no other data.
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Observer for Terminal {
@@ -103,15 +126,17 @@ impl Observer for Terminal {
             true => Above(io::stdout()).write_all(line.as_bytes()),
             false => terminal::for_reports().write_all(line.as_bytes()),
         });
-        self.stop_if_lost(written);
+        self.calls.stop_if_lost(written);
     }
 
     fn calls(&mut self, calls: &[Call<'_>]) {
-        self.write(self.lines(calls, tiptoe_report::call_json, tiptoe_report::call));
+        let lines = self.lines(calls, tiptoe_report::call_json, tiptoe_report::call);
+        self.calls.write(lines);
     }
 
     fn accesses(&mut self, accesses: &[Access<'_>]) {
-        self.write(self.lines(accesses, tiptoe_report::access_json, tiptoe_report::access));
+        let lines = self.lines(accesses, tiptoe_report::access_json, tiptoe_report::access);
+        self.calls.write(lines);
     }
 
     fn wants_progress(&mut self) -> bool {
@@ -123,13 +148,6 @@ impl Observer for Terminal {
     }
 
     fn note(&mut self, note: &str) {
-        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
-            terminal::say(&line);
-        }
+        self.calls.note(note);
     }
-}
-
-/// Returns the printer of notes, if notes are printed at once.
-pub fn live(notes: NotesTo) -> Option<LiveNotes> {
-    (notes == NotesTo::Stderr).then(LiveNotes::default)
 }

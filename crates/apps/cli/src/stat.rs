@@ -1,26 +1,24 @@
 //! `tiptoe stat`: counts events by perf's names.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
-use tiptoe_report::{LiveNotes, Options};
+use tiptoe_report::Options;
 use tiptoe_session::{Call, Count, Counts, Interval};
 
 use crate::counters;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::observer::live;
+use crate::observer::LiveLines;
 use crate::output::Output;
 use crate::ready::{self, Talk};
 use crate::status::{self, About};
-use crate::terminal;
 use crate::{probe, values};
 
 mod report;
@@ -262,13 +260,11 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     status::begin(about, &shape, &output);
     let ready = ready::ready(args.ready_fd, talk)?;
     let mut printer = Printer {
-        to: output.stream()?,
+        lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
         options: output.options(None),
         form: form.clone(),
         per_cpu: args.per_cpu,
         has_heading: false,
-        notes: live(notes),
-        stop: Arc::clone(&stop),
     };
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
     let request = StatRequest {
@@ -357,21 +353,16 @@ fn form(args: &StatArgs) -> Result<Form, Failure> {
 
 /// The observer that prints intervals to the output of the report.
 struct Printer {
-    to: Box<dyn Write>,
+    lines: LiveLines,
     options: Options,
     form: Form,
     per_cpu: bool,
     /// Whether the heading was printed, which only the first interval has.
     has_heading: bool,
-    /// `None` if notes are in the report alone.
-    notes: Option<LiveNotes>,
-    /// Set to end the counting when a line cannot be written: the reader closed the pipe, or the
-    /// disk is full.
-    stop: Arc<AtomicBool>,
 }
 
 impl Printer {
-    fn lines(&mut self, counts: &Counts) -> io::Result<String> {
+    fn lines_of(&mut self, counts: &Counts) -> io::Result<String> {
         let mut text = String::new();
         match &self.form {
             Form::Json => text = tiptoe_report::counts_json(counts)?,
@@ -399,14 +390,8 @@ impl Observer for Printer {
     fn calls(&mut self, _calls: &[Call<'_>]) {}
 
     fn counts(&mut self, counts: &Counts) {
-        let written = self.lines(counts).and_then(|lines| {
-            self.to.write_all(lines.as_bytes())?;
-            self.to.flush()
-        });
-        if written.is_err() {
-            // Relaxed: the flag orders no other data.
-            self.stop.store(true, Ordering::Relaxed);
-        }
+        let lines = self.lines_of(counts);
+        self.lines.write(lines);
     }
 
     fn wants_progress(&mut self) -> bool {
@@ -418,9 +403,7 @@ impl Observer for Printer {
     }
 
     fn note(&mut self, note: &str) {
-        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
-            terminal::say(&line);
-        }
+        self.lines.note(note);
     }
 }
 

@@ -2,27 +2,25 @@
 //!
 //! The driver of probes counts, because only an agent in the program sees its scopes.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget};
 use tiptoe_event::Via;
-use tiptoe_report::{LiveNotes, Options};
+use tiptoe_report::Options;
 use tiptoe_session::{Call, Interval, ScopeCounts, Session};
 
 use super::{Form, StatArgs, report};
 use crate::counters;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::observer::live;
+use crate::observer::LiveLines;
 use crate::output::Output;
 use crate::probe;
 use crate::ready::{self, Talk};
 use crate::status::{self, About};
-use crate::terminal;
 
 /// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
@@ -70,12 +68,10 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let ready = ready::ready(args.ready_fd, talk)?;
     let mut printer = ScopePrinter {
-        to: output.stream()?,
+        lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
         options: output.options(None),
         form: form.clone(),
         has_heading: false,
-        notes: live(notes),
-        stop: Arc::clone(&stop),
     };
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
     let request = Request {
@@ -134,19 +130,15 @@ fn text(session: &Session, form: &Form, options: &Options) -> Result<String, Fai
 
 /// The observer that prints the scopes of each interval to the output of the report.
 struct ScopePrinter {
-    to: Box<dyn Write>,
+    lines: LiveLines,
     options: Options,
     form: Form,
     /// Whether the heading of the CSV, which only the first interval has, was printed.
     has_heading: bool,
-    /// `None` if notes are in the report alone.
-    notes: Option<LiveNotes>,
-    /// Set to end the counting when a line cannot be written: the reader closed the pipe, or the disk is full.
-    stop: Arc<AtomicBool>,
 }
 
 impl ScopePrinter {
-    fn lines(&mut self, counts: &ScopeCounts) -> io::Result<String> {
+    fn lines_of(&mut self, counts: &ScopeCounts) -> io::Result<String> {
         Ok(match self.form {
             Form::Json => tiptoe_report::scope_counts_json(counts)?,
             Form::Csv => {
@@ -167,14 +159,8 @@ impl Observer for ScopePrinter {
     fn calls(&mut self, _calls: &[Call<'_>]) {}
 
     fn scopes(&mut self, scopes: &ScopeCounts) {
-        let written = self.lines(scopes).and_then(|lines| {
-            self.to.write_all(lines.as_bytes())?;
-            self.to.flush()
-        });
-        if written.is_err() {
-            // Relaxed: the flag orders no other data.
-            self.stop.store(true, Ordering::Relaxed);
-        }
+        let lines = self.lines_of(scopes);
+        self.lines.write(lines);
     }
 
     fn wants_progress(&mut self) -> bool {
@@ -186,9 +172,7 @@ impl Observer for ScopePrinter {
     }
 
     fn note(&mut self, note: &str) {
-        if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
-            terminal::say(&line);
-        }
+        self.lines.note(note);
     }
 }
 

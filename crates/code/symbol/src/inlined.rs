@@ -15,11 +15,11 @@ use crate::reader::SectionPart;
 use crate::variable::Files;
 
 /// The longest debug information searched, at 10 ns a byte, while users wait.
-pub(crate) const MOST: u64 = 32 << 20;
+const MOST: u64 = 32 << 20;
 
 /// The most units times the bytes of all abbreviation tables, because each unit may have its own, and all may
 /// overlap.
-pub(crate) const MOST_TABLES: u64 = 2 << 30;
+const MOST_TABLES: u64 = 2 << 30;
 
 /// The entry to which a function's copies refer: whether it is in the shared file, and its offset.
 type Abstract = (bool, usize);
@@ -28,27 +28,38 @@ impl Image {
     /// Returns in how many places each function was inlined, by its link-time address. Empty without debug
     /// information, or with too much.
     pub fn inlined_places(&self, bytes: &Content, source: &dyn DebugSource) -> HashMap<u64, u32> {
-        let files = Files::find(bytes, source);
-        let described = files.described(bytes);
-        let file = elf::parse(described);
-        let size = |name: &str| Some(file.as_ref()?.section_by_name(name)?.size());
-        if size(".debug_info").is_none_or(|size| size > MOST) {
-            return HashMap::new();
-        }
-        let dwarf = dwarf(described, 0);
         let mut found = InlineCounts::default();
-        let mut units = dwarf.units();
-        let tables = size(".debug_abbrev").unwrap_or(0).max(1);
-        for _ in 0..MOST_TABLES / tables {
-            let Ok(Some(header)) = units.next() else {
-                break;
-            };
-            if let Ok(unit) = dwarf.unit(header) {
-                // Damage ends its unit.
-                let _ = found.look_through(&dwarf, &unit);
-            }
-        }
+        each_unit(bytes, source, |dwarf, unit| found.look_through(dwarf, unit));
         found.places()
+    }
+}
+
+/// Calls `look` with each unit of a file's debug information; with none if there is too much. Damage ends its unit.
+pub(crate) fn each_unit(
+    bytes: &Content,
+    source: &dyn DebugSource,
+    mut look: impl for<'d> FnMut(
+        &gimli::Dwarf<SectionPart<'d>>,
+        &Unit<SectionPart<'d>>,
+    ) -> Result<(), gimli::Error>,
+) {
+    let files = Files::find(bytes, source);
+    let described = files.described(bytes);
+    let file = elf::parse(described);
+    let size = |name: &str| Some(file.as_ref()?.section_by_name(name)?.size());
+    if size(".debug_info").is_none_or(|size| size > MOST) {
+        return;
+    }
+    let dwarf = dwarf(described, 0);
+    let mut units = dwarf.units();
+    let tables = size(".debug_abbrev").unwrap_or(0).max(1);
+    for _ in 0..MOST_TABLES / tables {
+        let Ok(Some(header)) = units.next() else {
+            break;
+        };
+        if let Ok(unit) = dwarf.unit(header) {
+            let _ = look(&dwarf, &unit);
+        }
     }
 }
 

@@ -7,16 +7,12 @@ use std::collections::HashMap;
 
 use gimli::constants as dw;
 use gimli::{Attribute, AttributeValue, Dwarf, Unit, UnitOffset};
-use object::read::{Object as _, ObjectSection as _};
 
 use crate::content::Content;
 use crate::debug::DebugSource;
-use crate::elf;
 use crate::image::Image;
-use crate::inline::dwarf;
-use crate::inlined::{MOST, MOST_TABLES, start};
+use crate::inlined::{each_unit, start};
 use crate::reader::SectionPart;
-use crate::variable::Files;
 
 /// The most qualifiers and names of one type, and references from one entry to another.
 const MOST_STEPS: usize = 16;
@@ -31,30 +27,10 @@ impl Image {
         bytes: &Content,
         source: &dyn DebugSource,
     ) -> HashMap<u64, u8> {
-        let files = Files::find(bytes, source);
-        let described = files.described(bytes);
-        let file = elf::parse(described);
-        let size = |name: &str| Some(file.as_ref()?.section_by_name(name)?.size());
         let mut found = HashMap::new();
-        if size(".debug_info").is_none_or(|size| size > MOST) {
-            return found;
-        }
-        let dwarf = dwarf(described, 0);
-        let mut units = dwarf.units();
-        let tables = size(".debug_abbrev").unwrap_or(0).max(1);
-        for _ in 0..MOST_TABLES / tables {
-            let Ok(Some(header)) = units.next() else {
-                break;
-            };
-            if let Ok(unit) = dwarf.unit(header) {
-                let of_unit = OneUnit {
-                    dwarf: &dwarf,
-                    unit: &unit,
-                };
-                // Damage ends its unit.
-                let _ = of_unit.look_through(&mut found);
-            }
-        }
+        each_unit(bytes, source, |dwarf, unit| {
+            OneUnit { dwarf, unit }.look_through(&mut found)
+        });
         found
     }
 }

@@ -10,7 +10,6 @@ mod locate;
 
 use libfuzzer_sys::fuzz_target;
 use locate::locate;
-use tiptoe_symbol::variable::Watch;
 use tiptoe_symbol::{Image, NoDebugFiles};
 
 const SECTIONS: [&str; 7] = [
@@ -35,16 +34,9 @@ fn take<'i>(input: &mut &'i [u8]) -> &'i [u8] {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some(end) = input.iter().position(|&byte| byte == 0) else {
+    let Some((watch, mut rest)) = locate::watch(input) else {
         return;
     };
-    let Ok(text) = std::str::from_utf8(&input[..end]) else {
-        return;
-    };
-    let Ok(watch) = Watch::parse(text) else {
-        return;
-    };
-    let mut rest = &input[end + 1..];
     let sections = SECTIONS.map(|name| (name, take(&mut rest)));
     let file = elf::elf(&sections).into();
     let image = Image::parse(&file, &NoDebugFiles).expect("it is made here");

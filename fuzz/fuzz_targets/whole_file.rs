@@ -11,23 +11,15 @@ mod mirror;
 use libfuzzer_sys::fuzz_target;
 use locate::locate;
 use mirror::Mirror;
-use tiptoe_symbol::variable::Watch;
 use tiptoe_symbol::{Content, Image, section, unwind_table};
 
 /// The number of instructions that are looked up.
 const INSTRUCTIONS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {
-    let Some(end) = input.iter().position(|&byte| byte == 0) else {
+    let Some((watch, file)) = locate::watch(input) else {
         return;
     };
-    let Ok(text) = std::str::from_utf8(&input[..end]) else {
-        return;
-    };
-    let Ok(watch) = Watch::parse(text) else {
-        return;
-    };
-    let file = &input[end + 1..];
     let debug = Mirror(file);
     let content = &Content::from(file.to_vec());
     let Ok(image) = Image::parse(content, &debug) else {

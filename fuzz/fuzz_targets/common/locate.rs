@@ -1,6 +1,6 @@
-//! Follows the plans of variables.
+//! Reads watches, and follows the plans of their variables.
 
-use tiptoe_symbol::variable::{LoadedFile, Plan};
+use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 
 /// Follows a plan through memory that can be read everywhere, and describes the value.
 pub fn locate(plan: &Plan) {
@@ -15,4 +15,11 @@ pub fn locate(plan: &Plan) {
     assert!(plan.locate(&place, &mut memory).is_ok());
     let size = plan.value.size.unwrap_or(8).min(8) as usize;
     assert!(size == 0 || !plan.value.describe(&vec![0xff; size]).is_empty());
+}
+
+/// Returns the watch at the beginning of an input, up to a zero, and the rest.
+pub fn watch(input: &[u8]) -> Option<(Watch, &[u8])> {
+    let end = input.iter().position(|&byte| byte == 0)?;
+    let text = std::str::from_utf8(&input[..end]).ok()?;
+    Some((Watch::parse(text).ok()?, &input[end + 1..]))
 }

@@ -22,10 +22,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     tiptoe_dev::clean_up_on_signals()
         .map_err(|error| Failure::new(format!("signals cannot be handled: {error}")))?;
     let printed = match (&args.own, &args.name) {
-        (Some(BenchCommand::Breakpoint(bench)), _) => {
-            let (bench, _) = breakpoint(bench);
-            printed(&tiptoe_dev::run_breakpoints(&bench)?, is_json(args))?
-        }
+        (Some(BenchCommand::Breakpoint(bench)), _) => printed(
+            &tiptoe_dev::run_breakpoints(&breakpoint(bench))?,
+            is_json(args),
+        )?,
         (None, Some(name)) => printed(&tiptoe_dev::run(name, &options(args))?, is_json(args))?,
         (None, None) => list(),
     };
@@ -53,11 +53,16 @@ fn runs(args: &BenchArgs) -> Result<(), Failure> {
 
 /// Returns whether the rows are printed as JSON.
 fn is_json(args: &BenchArgs) -> bool {
-    let own = args
-        .own
-        .as_ref()
-        .map(|BenchCommand::Breakpoint(bench)| breakpoint(bench).1);
-    args.is_one_of_runs || own.unwrap_or(args.json)
+    let is_requested = match &args.own {
+        None => args.json,
+        Some(BenchCommand::Breakpoint(bench)) => match bench {
+            BreakpointBench::Stress(args) => args.json,
+            BreakpointBench::Queue(args) => args.json,
+            BreakpointBench::Thread(args) => args.json,
+            BreakpointBench::Enable(args) => args.json,
+        },
+    };
+    args.is_one_of_runs || is_requested
 }
 
 fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {
@@ -70,8 +75,7 @@ fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {
     Ok(json + "\n")
 }
 
-/// Returns the bench, and whether its rows are printed as JSON.
-fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
+fn breakpoint(bench: &BreakpointBench) -> Breakpoints {
     match bench {
         BreakpointBench::Stress(args) => {
             let usual = Options::new(AGENT);
@@ -83,7 +87,7 @@ fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
                 cpus: args.cpus.unwrap_or(stress.cpus),
                 ..stress
             };
-            (Breakpoints::Stress(stress), args.json)
+            Breakpoints::Stress(stress)
         }
         BreakpointBench::Queue(args) => {
             let queue = Queue {
@@ -95,7 +99,7 @@ fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
                 rounds: usize::from(args.rounds),
                 ms: args.ms,
             };
-            (Breakpoints::Queue(queue), args.json)
+            Breakpoints::Queue(queue)
         }
         BreakpointBench::Thread(args) => {
             let thread = Thread {
@@ -105,7 +109,7 @@ fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
                 threads: args.threads,
                 rounds: usize::from(args.rounds),
             };
-            (Breakpoints::Thread(thread), args.json)
+            Breakpoints::Thread(thread)
         }
         BreakpointBench::Enable(args) => {
             let enable = Enable {
@@ -114,7 +118,7 @@ fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
                 active: args.active,
                 rounds: usize::from(args.rounds),
             };
-            (Breakpoints::Enable(enable), args.json)
+            Breakpoints::Enable(enable)
         }
     }
 }

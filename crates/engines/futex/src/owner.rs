@@ -14,7 +14,7 @@ use crate::rwlock;
 /// The offset of a mutex's holder from its futex.
 pub const MUTEX_OWNER: u64 = 8;
 /// The bits of the word of FUTEX_LOCK_PI that are its holder (futex(2)).
-const PI_OWNER: u32 = 0x3fff_ffff;
+pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
 /// The value of a lock's futex for which libc waits; a robust mutex has its holder and [`WAITERS`] instead.

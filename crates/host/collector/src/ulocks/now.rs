@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use tiptoe_attach::command_line;
 use tiptoe_attach::resident::agent_code;
 use tiptoe_futex::operation::Kind as Does;
+use tiptoe_futex::owner::{MUTEX_OWNER, PI_OWNER};
 use tiptoe_futex::rwlock;
 use tiptoe_session::{Deadlock, Now, Process as Target, Session, Waiting};
 use tiptoe_stack::Frame;
@@ -26,10 +27,6 @@ use crate::request::Error;
 const FUTEX: u64 = 202;
 /// The most functions between a wait and the user's code.
 const MOST: usize = 24;
-/// The offset of a mutex's holder.
-const MUTEX_OWNER: u64 = 8;
-/// The bits of a priority-inheriting mutex's word that are its holder.
-const PI_OWNER: u32 = 0x3fff_ffff;
 
 /// Returns what the threads of a process wait for now.
 pub fn now(pid: u32) -> Result<Session, Error> {

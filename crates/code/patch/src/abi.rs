@@ -10,6 +10,6 @@ pub struct Abi {
     pub tls: i32,
     /// %fs offset of the end of the thread's uppermost frame.
     pub frames: i32,
-    /// What it calls and reads of the agent's.
+    /// The agent's entries and words that a trampoline uses.
     pub agent: AgentAddresses,
 }

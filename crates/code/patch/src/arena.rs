@@ -12,8 +12,8 @@
 //! | next | trampolines upwards; from the end downwards the unwind information of each |
 //! | 63488 | where unwind information is: see [`tiptoe_wire::arena`] |
 //!
-//! Trampolines that follow calls have words that they write. These are in callers' arenas, as long
-//! as the others.
+//! Trampolines that follow calls have words that change. These are in callers' arenas, which have
+//! the same length.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,10 +43,10 @@ const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 /// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
-/// Shorter runs are dropped: no trampoline fits.
+/// Shorter free runs are dropped, because no trampoline fits.
 const SHORTEST: u64 = 32;
-/// An arena without a longer run is used only if nothing else is free, except for short trampolines
-/// such as counts, because the ends of arenas compete for the same few cache sets.
+/// An arena without a longer free run is used only if nothing else is free, except for short
+/// trampolines such as counts, because the ends of arenas compete for the same few cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
@@ -147,12 +147,12 @@ pub(crate) fn base_of(address: u64) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// With a last byte that may also trap together with the next.
+    /// As `any`, but the last byte may also be one that traps together with the next.
     pub(crate) pairs: Displacement,
     /// The lowest and highest address in reach of its links.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// First bytes that most hits run.
+    /// The number of first bytes that most hits run.
     pub(crate) hot: u64,
     /// The length of its unwind information, a multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
@@ -253,7 +253,7 @@ impl Open {
 pub(crate) struct Arenas {
     open: Vec<Open>,
     bases: BTreeSet<u64>,
-    /// With those that are mapped already.
+    /// Also contains the ranges that are mapped already.
     preferred: Vec<Range<u64>>,
     last_resort: Vec<Range<u64>>,
     mapped: Vec<Range<u64>>,
@@ -426,7 +426,7 @@ impl Arenas {
     }
 }
 
-/// Returns [`BANDS`], rotated by the seed below the site.
+/// Returns [`BANDS`], with those below the site rotated by the seed.
 fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     let mut bands = BANDS;
     let (below, _) = bands.split_at_mut(BELOW);

@@ -1,4 +1,4 @@
-//! Follows calls in the trampoline itself, if they return to one of its first two callers.
+//! Follows calls in the trampoline itself, if they return to one of the first two callers.
 //!
 //! ```text
 //! entry:  mov  %rax,-8(%rsp)         the red zone is free at a function's entry
@@ -26,8 +26,8 @@
 //! follows the credit test, so that a call without credit takes no more jumps than a count.
 //!
 //! So most calls need no lookup, and no jump through memory or over more than 2 GiB. The return
-//! address after `call copy` represents one of the program's, as a thunk's does. The agent writes
-//! that word once, for good.
+//! address after `call copy` represents the program's, as a thunk's does. The agent writes `CALLER`
+//! once, for good.
 //!
 //! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a
 //! thunk; over 1,024 functions, each called from one place, 12 ns, and 44 through a thunk
@@ -72,8 +72,9 @@ pub(crate) struct JoinOffsets {
 type Unwritten = (Ahead, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Follows the calls from two callers; others continue after this code, unchanged. Contains the
-    /// displaced instructions' `copy`, to which hits that the filter `missed` jump.
+    /// Appends code that follows calls from the two known callers. Other calls continue after it,
+    /// with all registers restored. Hits that the filter refused continue at `copy`, the displaced
+    /// instructions, by the jumps in `missed`.
     pub(crate) fn by_itself(
         &mut self,
         call: &Call,
@@ -160,7 +161,7 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     }
 }
 
-/// Jumps unless caller number `way` called; destroys %rax.
+/// Jumps unless the call came from caller number `way`; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> Ahead {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
@@ -179,8 +180,8 @@ fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
     (gone, made)
 }
 
-/// Counts a call that will be followed. The jumps are taken at the end of a page of frames, or if
-/// the thread lost its counters: a signal handler may have forked.
+/// Counts a call that will be followed. The returned jumps are taken at the end of a page of
+/// frames, or if the thread lost its counters: a signal handler may have forked.
 fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax

@@ -1,20 +1,16 @@
 //! Code without an address yet: bytes, and links to fill in.
 
-/// The target of a 32-bit relative field.
+/// The target of a 32-bit relative field. `Cold` to `Futex` are the arena's thunks to the agent's
+/// entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     Address(u64),
     /// The gate word.
     Gate,
-    /// The thunk to the cold entry.
     Cold,
-    /// The thunk to the system call hook.
     Hook,
-    /// The thunk to the entry for followed calls.
     Slow,
-    /// The thunk to the agent's timing.
     Time,
-    /// The thunk to the agent's hook of contended locks.
     Futex,
     /// The word with the address of the table of return thunks.
     Table,
@@ -139,7 +135,7 @@ impl Code {
         self
     }
 
-    /// Bound later; a short one reaches 127 bytes.
+    /// Appends a jump whose target [`Code::bind`] sets. A short one reaches 127 bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
@@ -166,7 +162,7 @@ impl Code {
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
-    /// Binds it to the next instruction.
+    /// Makes a jump lead to the next instruction.
     pub(crate) fn bind(&mut self, jump: Ahead) {
         let distance = self.len() - jump.end;
         if jump.near {
@@ -207,8 +203,8 @@ impl Code {
         reach
     }
 
-    /// Returns the bytes for the address `at`; `None` if a link is out of reach. `resolve` knows
-    /// the arena's thunks.
+    /// Returns the bytes for the address `at`; `None` if a link is out of reach. `resolve` returns
+    /// a target's address.
     pub(crate) fn link(&self, at: u64, resolve: impl Fn(LinkTarget) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {

@@ -31,9 +31,9 @@ pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// Does so for hits grouped by a value, which only the trampoline can load. A thread that got
-/// counters continues at `ready`. Otherwise the agent counted the hit, or this is a forked child,
-/// and it continues at `out`.
+/// As [`call_cold`], for hits grouped by a value that only the trampoline can load. If the agent
+/// gave the thread counters, it has not counted the hit, and the thread continues at `ready`,
+/// otherwise at `out`.
 pub(crate) fn call_cold_by_value(
     code: &mut Code,
     [ready, out]: [usize; 2],

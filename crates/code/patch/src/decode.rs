@@ -12,7 +12,7 @@ pub struct FunctionCode<'a> {
     pub address: u64,
     /// The function, then the bytes up to the next.
     pub bytes: &'a [u8],
-    /// How many of them are the function.
+    /// How many of these bytes are the function's.
     pub size: usize,
 }
 
@@ -69,8 +69,8 @@ pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
     calls.map(|call| call.next_ip()).collect()
 }
 
-/// Returns the targets of a function's direct calls and jumps, inside and outside; of calls with
-/// the return address.
+/// Returns the targets of a function's direct calls and jumps, inside and outside, and for each
+/// call its return address.
 pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     let decoder = function.decoder(0).into_iter();
     let found = decoder.filter_map(|instruction| {

@@ -161,7 +161,7 @@ impl Displacement {
 mod tests {
     use super::*;
 
-    /// Once the kernel was asked for a probe inside another tiptoe's jump.
+    /// Regression: the kernel was asked for a probe inside another tiptoe's jump.
     #[test]
     fn inner_heads_are_known_by_their_bytes() {
         let pushes = [0x55, 0x48];
@@ -215,7 +215,7 @@ mod tests {
         check(&[], 0x1010, 0, &Vec::from_iter(0..64));
         check(&[1], 0x1010, 48, &[0x37, 0x3f]);
         check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
-        // No trap byte leads to such an address.
+        // With no trap byte do 60 bytes fit in one line, so all are allowed.
         let traps = [
             0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
         ];

@@ -1,10 +1,9 @@
 //! Chooses where a function's entry is patched: at its first instruction, or a later one.
 //!
-//! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe replaces with a
-//! call), and instructions at which no jump could be guarded (see `guard`). Every caller must execute
-//! the skipped instructions exactly once; otherwise hits would be lost or counted twice. If one
-//! overwrites an argument that a filter needs, the site stays at the first. What the hit may destroy
-//! depends on them:
+//! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe replaces with a call), and
+//! instructions at which no jump could be guarded (see `guard`). Every caller must execute the skipped instructions
+//! exactly once; otherwise hits would be lost or counted twice. If one overwrites an argument that a filter needs, the
+//! site stays at the first. What the hit may destroy depends on the skipped instructions:
 //!
 //! | skipped | dead at the site |
 //! | --- | --- |
@@ -113,13 +112,13 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     shapes
 }
 
-/// Returns whether control continues after it with the same stack pointer.
+/// Returns whether control continues after the instruction with the same stack pointer.
 fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let straight = !instruction.is_invalid() && instruction.flow_control() == FlowControl::Next;
     straight && !sets(factory, instruction, Register::RSP)
 }
 
-/// The arguments that it overwrites, a bit each.
+/// Returns the arguments that the instruction overwrites, a bit each.
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
     let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
     (0..ARGUMENTS.len())
@@ -159,8 +158,8 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Returns the offset after the marks at the beginning. A mark stays if a loop goes back to its
-/// end: a jump there is not a call.
+/// Returns the offset after the marks at the beginning. A mark is not skipped if a loop goes back to its end, because a
+/// jump there is not a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -182,8 +181,8 @@ fn mark(code: &[u8]) -> Option<usize> {
     pad.then_some(PAD)
 }
 
-/// Returns whether the code reads flags that it has not set. Then other code jumps to it with flags
-/// set: no function's entry, whatever the symbol says. A system call only passes flags on.
+/// Returns whether the code reads flags that it has not set. If so, other code jumps to it with flags set: it is no
+/// function's entry, whatever the symbol says. A system call only passes flags on.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);
@@ -206,7 +205,6 @@ mod tests {
     use super::*;
     use crate::shape::shape;
 
-    /// Checks the site's offset, whether it is an entry, and the best strategy.
     fn check(bytes: &[u8], site: u64, entry: bool, strategy: Strategy) {
         let function = FunctionCode {
             address: 0x1000,
@@ -311,7 +309,7 @@ mod tests {
         check(&behind(&[0xe2, 0x10]), 0, true, Jump);
         // enter $8,$0 moves the stack pointer.
         check(&behind(&[0xc8, 8, 0, 0]), 0, true, Jump);
-        // Two of them, and a loop to an address between them.
+        // Two such instructions, and a loop to an address between them.
         let two = [0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
         check(
             &behind(&[0xb8, 1, 0, 0, 0, 0xb8, 2, 0, 0, 0]),

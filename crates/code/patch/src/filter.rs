@@ -82,7 +82,7 @@ fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     code.put(&[0x48 | register >> 3, 0x39, operand, 0x58])
 }
 
-/// The lowest bit negates it.
+/// Returns the condition code, whose lowest bit negates the condition.
 fn condition(comparison: &Comparison) -> u8 {
     let signed = comparison.width.signed();
     match comparison.operator {

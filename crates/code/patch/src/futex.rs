@@ -19,9 +19,9 @@
 //! The flags are free at both sites: code reads only the result.
 //!
 //! From version 2.41 on, glibc makes all calls that can be cancelled in one function, whose
-//! addresses show whether a thread can be. The caller pushes the number and calls it. The patch
-//! before is then on the `push $202`, also five bytes; the patch after is where the way back leads,
-//! most often after a plain call.
+//! addresses show whether a thread can be cancelled. The caller pushes the number and calls that
+//! function. The patch before is then on the `push $202`, also five bytes; the patch after is where
+//! the way back leads, most often after a plain call.
 
 use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -45,13 +45,13 @@ const FLAGS: u32 = 0x100 | PRIVATE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     known: i32,
-    /// The operation is still in `%esi`; wakes give no notice.
+    /// Whether the operation is still in `%esi`, so that wakes can be left out.
     but_wakes: bool,
 }
 
 impl Notice {
-    /// Returns the notice before a call in a function that `rule` leaves (a `tiptoe_stack::Rule`).
-    /// `timed`: a patch after the call exists.
+    /// Returns the notice before a call. `rule` (a `tiptoe_stack::Rule`) leads from the site to its
+    /// function's caller. `timed`: a patch after the call exists.
     pub fn before(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
@@ -82,8 +82,8 @@ impl Notice {
         Notice { known, but_wakes }
     }
 
-    /// Returns the notice at the entry of a function that does `turn` with a lock
-    /// ([`tiptoe_wire::futex::hold`]), left by `rule`.
+    /// Returns the notice at the entry of a function that takes or releases a lock, as `turn` says
+    /// ([`tiptoe_wire::futex::hold`]). `rule` as in [`Notice::before`].
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
@@ -105,8 +105,8 @@ pub struct FutexSite {
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` reads the function at an address, which may make the
-/// call.
+/// Finds a function's futex calls. `other` returns the function at an address, because another
+/// function may make the call.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,

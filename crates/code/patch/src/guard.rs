@@ -45,7 +45,7 @@ pub(crate) enum Guard {
         at: usize,
         bytes: ByteSet,
     },
-    /// The first instruction stays: `len` bytes of `held`.
+    /// The first instruction stays: its opcode is followed by `len` bytes of `held`.
     Keep {
         len: usize,
         held: [u8; 3],

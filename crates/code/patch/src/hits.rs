@@ -42,7 +42,7 @@ pub struct Hits {
     pub filter: Option<Filter>,
     /// Whether the thread must be inside a [`crate::Body::Gate`]'s call.
     pub under: bool,
-    /// The value by which they are grouped.
+    /// The value by which hits are grouped.
     pub by: Option<GroupValue>,
 }
 
@@ -66,13 +66,13 @@ impl Hits {
         self.by == Some(GroupValue::Argument(arg)) || filter.is_some_and(filtered)
     }
 
-    /// Returns the jumps of hits that fail.
+    /// Appends the filter. Returns the jumps of hits that fail it.
     pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<Ahead> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
-    /// Jumps, far or near, outside the gate.
+    /// Appends a jump, far or near, for threads outside the gate.
     pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<Ahead> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {

@@ -25,10 +25,11 @@
 //! 3. A displaced call pushes the original call's return address, so that unwinders and the callee
 //!    see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
-//! 5. A jump survives another tool's breakpoint on its site. Its removal writes the file's first
-//!    byte before our displacement, which must trap or be the original instruction. If no
-//!    displacement at an entry does, the site is a later instruction. Jumps over a system call
-//!    number's `mov` are excepted: after such a removal the call fails with ENOSYS.
+//! 5. A jump survives another tool's breakpoint on its site. The removal of the breakpoint writes
+//!    the file's first byte before our displacement; the result must trap or be the original
+//!    instruction. If no displacement at an entry achieves that, the site is a later instruction.
+//!    Jumps over a system call number's `mov` are excepted: after such a removal the call fails
+//!    with ENOSYS.
 //!
 //! Not supported: under a hardware shadow stack a displaced call, which pushes and jumps, would
 //! fault on its return.

@@ -96,15 +96,15 @@ pub struct Patch {
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
-    /// The address of the return addresses that it keeps, [`tiptoe_wire::arena::CALLER_BYTES`], or
-    /// 0.
+    /// The address of the return addresses that the trampoline keeps,
+    /// [`tiptoe_wire::arena::CALLER_BYTES`], or 0.
     pub callers: u64,
     /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
     /// counted.
     pub copy: u16,
     /// Every byte that traps, the site first. A head that resumes at `copy` is a guard, on which a
-    /// thread traps when another tool has restored the site's first byte. It must be written and
-    /// restored with the heads.
+    /// thread traps when another tool has restored the site's first byte. A guard must be written
+    /// and restored with the heads.
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,

@@ -1,8 +1,8 @@
-//! Finds system calls that a function makes for others, which push the number: `push $nr; …; call
+//! Finds system calls that one function makes for others, which push the number: `push $nr; …; call
 //! MAKER`.
 //!
-//! From version 2.41 on, glibc makes calls at which a thread can be cancelled so: that one
-//! `syscall`'s address shows whether the thread is before or after it.
+//! From version 2.41 on, one `syscall` of glibc makes all calls at which a thread can be cancelled,
+//! because its address shows whether the thread is before or after it.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
@@ -11,7 +11,7 @@ use crate::flags;
 use crate::shape::{Kind, shape_in};
 use crate::syscall::{SyscallSite, known_calls, sets};
 
-/// Most instructions between the return and the use of the result.
+/// The maximum number of instructions between the return and the use of the result.
 const WAY_BACK: usize = 8;
 
 #[derive(Clone, Debug)]

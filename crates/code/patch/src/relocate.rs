@@ -7,7 +7,7 @@
 //! | `jrcxz`, `loop` | itself over a jump: `op +2; jmp +5; jmp near` |
 //! | `call` | pushes the original's return address, then jumps |
 //! | a system call that may be made elsewhere (see `syscall`) | the same bytes |
-//! | anything else that knows its place | refused |
+//! | anything else that depends on its address | refused |
 //! | all others | the same bytes |
 
 use iced_x86::{Code as Op, ConstantOffsets, FlowControl, Instruction, Register};

@@ -10,7 +10,7 @@
 //! | [`Strategy::Trap`] | `int3` | 1 byte | nothing |
 //!
 //! A head inside a window traps whenever a thread reaches it. So a strategy is refused if the
-//! function's branches, or a displaced call's return, lead to one, or if nothing guards the site
+//! function's branches, or a displaced call's return, lead to a head, or if nothing guards the site
 //! (see `guard`). An entry's site may be a later instruction (see `entry`).
 
 use iced_x86::Instruction;
@@ -36,7 +36,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Returns the bytes written at the site.
+    /// Returns the number of bytes written at the site.
     pub const fn patch_len(self) -> u8 {
         match self {
             Strategy::Jump => 5,
@@ -96,8 +96,8 @@ impl Window {
         allowed
     }
 
-    /// Returns the patch with the jump `bytes`, and the second byte that the last one may need to
-    /// trap.
+    /// Returns the jump `bytes`, and the byte that must follow if the last of them traps only
+    /// together with it.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
@@ -119,7 +119,7 @@ pub struct Shape {
     pub(crate) behind_syscall: Option<u64>,
     /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,
-    /// The entry's first instruction, if the site is later.
+    /// The shape at the entry's first instruction, if the site is later.
     pub(crate) unmoved: Option<Box<Shape>>,
 }
 
@@ -156,7 +156,7 @@ impl Shape {
         self
     }
 
-    /// Returns the shape for `body`: the entry's first instruction if it reads an argument
+    /// Returns the shape for `body`: the entry's first instruction if `body` reads an argument
     /// overwritten before the site.
     pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
         let needs_argument =
@@ -359,7 +359,6 @@ mod tests {
         )
     }
 
-    /// Checks the site's offset and, by strategy, displaced length and heads.
     fn check(bytes: &[u8], offset: usize, site: u64, want: &[(Strategy, usize, &[u8])]) {
         let shape = look(bytes, offset).expect("a shape");
         assert_eq!(shape.site, 0x1000 + site, "{bytes:x?}");

@@ -1,8 +1,8 @@
 //! Finds Go's check at a function's beginning that the stack has room.
 //!
-//! If it has none, or the goroutine is preempted, the function calls `runtime.morestack` and starts
-//! again. A probe at the first instruction would count that call twice, so the site must be after
-//! the check.
+//! If the stack has none, or the goroutine is preempted, the function calls `runtime.morestack` and
+//! starts again. A probe at the first instruction would count that call twice, so the site must be
+//! after the check.
 //!
 //! ```text
 //! entry: lea -0x98(%rsp),%r12      only if the frame is large
@@ -19,7 +19,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// Most instructions on the way back, where arguments are stored and reloaded.
+/// The maximum number of instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
 /// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;

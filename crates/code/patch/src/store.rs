@@ -40,7 +40,7 @@ fn store(instruction: &Instruction) -> Option<Store> {
     })
 }
 
-/// Returns where the value is afterwards, and its first bit in a register.
+/// Returns where the value is after the access, and its first bit in a register.
 fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     let stores = instruction.op0_kind() == OpKind::Memory;
     let register = |op| match instruction.op_kind(op) {
@@ -68,7 +68,7 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     }
 }
 
-/// Also returns the named part's first bit.
+/// Returns a register's number, and the first bit of the named part.
 fn general(register: Register) -> Option<(u8, u8)> {
     let shift = match register {
         Register::AH | Register::BH | Register::CH | Register::DH => 8,

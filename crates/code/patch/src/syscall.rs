@@ -8,7 +8,7 @@
 //! the call, of five bytes (it loads the sixth argument).
 //!
 //! A patch may displace a call whose number is known and not in [`stays`], because many of libc's
-//! functions are only a call, and `read` has too few bytes before its own.
+//! functions are only a call, and `read` has too few bytes before its call.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -121,8 +121,8 @@ const MASKS: &[u32] = &[
 ];
 
 /// Returns whether code may change which signals its thread blocks, by a system call of one of
-/// these numbers or an unknown one. A number is known if it leads straight to the call, or if its
-/// register is only set to constants.
+/// these numbers or an unknown one. A number is known if the instruction that sets it leads
+/// straight to the call, or if its register is only set to constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let survey = Survey::new(function);
     let known = known_calls(function, &survey, constant);

@@ -42,11 +42,10 @@
 //!    So a thread that may not read it (prctl PR_SET_TSC), whose frames the agent hides, never does;
 //!    nor does a forked child, or any thread after the session.
 //!
-//! A *gate*, the function of `--under`, needs no credit. It also sets a word while the thread is
-//! inside the call, atomically. Its frame holds, in place of a time, the counters with that word,
-//! because the call may end on another thread or in a later session. If the uppermost frame is not
-//! above its own, that frame may have been left, and the agent checks. A call costs 7.5 ns in all,
-//! 6.8 without a gate.
+//! A *gate*, the function of `--under`, needs no credit. It also sets a word while the thread is inside the call,
+//! atomically. Its frame holds, in place of a time, the counters with that word, because the call may end on another
+//! thread or in a later session. If the uppermost frame's stack address is not above the call's, that frame may have
+//! been left, and the agent checks. A call costs 7.5 ns in all, 6.8 without a gate.
 //!
 //! With `--by` an argument's value selects the words that count a call, kept in the frame:
 //! [`timed_values`].
@@ -291,7 +290,7 @@ impl Call {
         self.hits.by.filter(|_| self.timed)
     }
 
-    /// Jumps if the call can be followed, which a gate always can; otherwise it is only counted.
+    /// Jumps if the call can be followed, as a gate's always can; otherwise counts it.
     fn solvent(&self, code: &mut Code) -> Ahead {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
@@ -340,7 +339,7 @@ const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
 /// frame would keep its gate open.
 fn stale(code: &mut Code) -> Ahead {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
-    code.put(&[0x48, 0xff, 0xc8]); // dec %rax: no frame is above all
+    code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0, no frame, becomes the highest
     code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
     code.put(&[0x48, 0x39, 0xd0]); // cmp %rdx,%rax
     code.jump_ahead(IF_BELOW, true)
@@ -380,8 +379,8 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     SlowCall { again, copy, exit }
 }
 
-/// Removes the uppermost frame: before anything is counted, and after the last jump to code in
-/// which the agent looks for it.
+/// Removes the uppermost frame. Must come after the last jump to code in which the agent looks for that frame, and
+/// before the return is counted (invariant 3).
 fn clear(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }

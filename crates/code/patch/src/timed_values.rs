@@ -23,9 +23,9 @@
 //! found: add  $FIRST,%edx
 //! done:  [the set's number in %edx]
 //! ```
-//! The frame keeps the set's number in its last byte, because the value may have changed at the
-//! end. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe-dev bench uprobe`,
-//! `latency` and `latency_by_arg0`).
+//! The frame keeps the set's number in its last byte, because the value may have changed when the
+//! call returns. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe-dev bench
+//! uprobe`, `latency` and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};

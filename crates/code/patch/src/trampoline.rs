@@ -118,16 +118,17 @@ pub enum Body {
     Syscall {
         /// The system call's number.
         nr: u32,
-        /// %fs offset of the word that sends the thread to the hook again. `None` if the call is
-        /// not libc's: the hook's argument has [`NOT_LIBCS`], and no thread is sent again.
+        /// %fs offset of the word that makes the thread call the hook again, because a signal was
+        /// held back after the hook looked. `None` if the call is not libc's: the hook's argument
+        /// has [`NOT_LIBCS`].
         recall: Option<i32>,
     },
-    /// The same for a call whose number is only in %eax. Calls the hook with -1, for the numbers
-    /// below 512 whose bits are set.
+    /// As [`Body::Syscall`], for a call whose number is only in %eax. Calls the hook with -1, for
+    /// the numbers below 512 whose bits are set.
     SyscallAny {
         /// A bit for each number.
         numbers: [u64; 8],
-        /// %fs offset of the word that sends the thread to the hook again.
+        /// As in [`Body::Syscall`].
         recall: i32,
         /// Also notifies the agent of futex calls, as [`Body::Futex`] does.
         futex: Option<Notice>,
@@ -169,7 +170,7 @@ pub(crate) struct Trampoline {
     /// Where a thread that trapped at the site resumes.
     pub(crate) trapped: usize,
     pub(crate) copy: usize,
-    /// First bytes that most hits run.
+    /// The number of first bytes that most hits run.
     pub(crate) hot: usize,
     /// Bytes of the compares before the site, which the copy repeats, because a hit changes flags.
     pub(crate) repeated: usize,
@@ -290,8 +291,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry; the hook preserves the flags. Exactly 14 bytes must be
-/// between its return and the copy, which the agent calls itself.
+/// Calls the hook at a function's entry; the hook preserves the flags. The copy must be exactly 14
+/// bytes after the hook's return address, where the agent calls it.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -310,7 +311,8 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.behind_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// As long as the instructions that send a thread to the hook again, because the agent knows the distances.
+/// As long as the check that makes a thread call the hook again, because the agent knows the
+/// distances.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 /// Appends the code from `again` on, as in the module's text.
@@ -363,7 +365,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// Appends the action; counters are in %rax. A returned rest must be emitted later.
+    /// Appends the action; counters are in %rax. The returned jumps must be bound later.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {
@@ -376,8 +378,8 @@ impl Hit {
 }
 
 impl Trampoline {
-    /// Appends repeated compares, the displaced instructions' copies, and the jump to the next
-    /// instruction.
+    /// Appends copies of the compares to repeat and of the displaced instructions, and the jump to
+    /// the next instruction.
     fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();

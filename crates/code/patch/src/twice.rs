@@ -13,10 +13,10 @@
 //! used, `comiss` sets bits in MXCSR and may raise a signal, `cmc` undoes itself, `xtest`, `verw` and `rdrand`
 //! depend on more than their operands.
 //!
-//! Memory must hold the same both times. The hit writes below the stack pointer, and a followed call has another
-//! return address, so memory at the stack pointer must be above the return address. Other memory another thread
-//! may change in between. Only the second run's flags are used, as if the thread had been preempted before the
-//! instruction. Only the program's fault handler, a watch of that memory, or a device would notice two reads.
+//! Memory must hold the same both times. The hit writes below the stack pointer, and a followed call has another return
+//! address, so memory at the stack pointer must be above the return address. Another thread may change other memory in
+//! between. Only the second run's flags are used, as if the thread had been preempted before the instruction. Only the
+//! program's fault handler, a watch of that memory, or a device would notice two reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

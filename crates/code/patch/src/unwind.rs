@@ -1,20 +1,20 @@
 //! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's
 //! signal, an asynchronous cancellation) sees the program as if untraced.
 //!
-//! At each instruction of a trampoline the thread is at an address of the program, with some bytes
-//! of ours on its stack: at the site before the displaced instructions, at each of them in its
-//! copy, at the next one on the way back. So a trampoline is a frame on top of the program's, like
-//! a signal's. Its caller is *that instruction* with unchanged registers, but for the stack
-//! pointer. Everything else is in the program's unwind information.
+//! Each instruction of a trampoline represents an address of the program, with some bytes of ours
+//! on the stack: the site before the displaced instructions, each of them in its copy, the next one
+//! on the way back. So a trampoline is a frame on top of the program's, like a signal's. Its caller
+//! is *that instruction* with unchanged registers, but for the stack pointer. Everything else is in
+//! the program's unwind information.
 //!
 //! The positions come from decoding: the walk follows pushes and pops along each way of control,
 //! from the points that the trampoline declares ([`Code::stand`]).
 //!
 //! After a call that the trampoline follows by itself there is no frame; the return address is in
-//! its word.
+//! the trampoline's word.
 //!
-//! No frame of the program has this frame's canonical address, because libgcc identifies frames by
-//! it.
+//! No frame of the program may have the canonical address of a trampoline's frame, because libgcc
+//! identifies frames by that address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -114,7 +114,7 @@ pub(crate) struct UnwindInfo {
 struct UnwindPart {
     form: &'static Form,
     program: Vec<u8>,
-    /// For calls that the trampoline follows by itself: the word with the return address.
+    /// After a followed call: the index of the caller, whose word has the return address.
     way: Option<usize>,
     start: usize,
     count: usize,
@@ -270,7 +270,6 @@ impl Form {
 }
 
 impl UnwindPart {
-    /// Returns the FDE at `at` of the CIE at `cie`, for code from `start` on.
     fn fde(&self, (at, cie): (u64, u64), start: u64, callers: u64) -> Vec<u8> {
         let mut program = self.program.clone();
         if let Some(way) = self.way {

@@ -157,7 +157,8 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // A jump or call that stays one differs in one byte, so each moment has the old or the new.
+    // If a jump stays a jump, or a call a call, one byte differs, so a thread sees the old target
+    // or the new.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }
@@ -258,7 +259,7 @@ fn nearly_every_function_takes_a_jump() {
     }
 }
 
-/// With a planner for each function.
+/// Each function has a planner of its own.
 #[test]
 fn every_instruction_is_patched_or_refused() {
     let Some(program) = Program::read(PROGRAMS[0]) else {

@@ -83,8 +83,8 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the decoder sees the instruction change only flags. Earlier versions
-    /// executed such ones twice.
+    /// Returns whether the decoder sees the instruction change only flags. That must not suffice to
+    /// execute it twice.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -217,7 +217,7 @@ impl Entries {
         (self.frames.as_ptr() as u64).next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Returns whether its site moved.
+    /// Checks an instruction at a patched entry. Returns whether the site moved.
     fn check(&mut self, encoding: &Encoding, mode: Mode, flags: u64) -> bool {
         let at = self.machine.room(0);
         let mut code = [&encoding.bytes[..], &PLAIN].concat();
@@ -295,7 +295,7 @@ fn a_patched_entry_keeps_the_state_of_its_first_instruction() {
         checked += 1;
         entries = Some(here);
     }
-    println!("{checked} instructions, {moved} sites behind them");
+    println!("{checked} instructions, {moved} sites after them");
     assert!(checked > 5000 && moved > 500);
 }
 

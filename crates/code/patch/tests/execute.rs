@@ -150,7 +150,7 @@ fn entries_keep_every_register() {
     assert!(used.iter().all(|&n| n > 0));
 }
 
-/// As tight as beside a heap that begins right after its program.
+/// There is as little room as below a heap that begins right after its program.
 #[test]
 fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();
@@ -456,7 +456,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
     }
 }
 
-/// `seen` is 0 without a call of the hook.
+/// `seen` is 0 if the hook must not be called.
 fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
     let mut registers = bench.random.registers(0);
     registers[2] = 0;

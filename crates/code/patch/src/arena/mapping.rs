@@ -6,10 +6,10 @@ use tiptoe_wire::arena::CALLER_BYTES;
 
 use super::{ARENA_LEN, Arenas, TRIES, base_of};
 
-/// The most distant words that the instructions of a trampoline reach, less its own length.
+/// The distance of the farthest word that every instruction of a trampoline reaches.
 const REACH: u64 = (1 << 31) - ARENA_LEN;
 
-/// An arena of the return addresses that trampolines which follow calls keep.
+/// An arena for the return addresses that trampolines keep to follow calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerArena {
     /// The address of its first byte.
@@ -29,7 +29,6 @@ impl CallerArena {
 }
 
 impl Arenas {
-    /// Returns all callers' arenas.
     pub(crate) fn callers(&self) -> &[CallerArena] {
         &self.callers
     }
@@ -75,7 +74,7 @@ impl Arenas {
         })
     }
 
-    /// Returns the base of a new arena within reach, but not that of the trampoline itself.
+    /// Returns the base of a new arena within reach, but not of the trampoline's own arena.
     fn free_near(&self, at: u64) -> Option<u64> {
         let free = self.preferred.iter().chain(&self.last_resort);
         let mut free = free.filter(|range| !self.mapped.contains(range));

@@ -197,7 +197,7 @@ fn a_followed_call_at_its_entry_and_exit() {
     );
 }
 
-/// Returns the return address, and the part of the call that an unwinder looks up in its place.
+/// An unwinder looks up the byte before the return address, which is in the call.
 #[test]
 fn the_return_point_of_a_call_followed_without_a_thunk() {
     for timed in [false, true] {
@@ -226,7 +226,7 @@ fn the_return_point_of_a_call_followed_without_a_thunk() {
     }
 }
 
-/// The agent finds the copy 14 bytes after its return.
+/// The agent finds the copy 14 bytes after the hook's return address.
 #[test]
 fn the_copy_follows_an_interception() {
     let body = Body::Intercept {

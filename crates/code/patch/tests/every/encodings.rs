@@ -1,7 +1,7 @@
 //! One encoding of each instruction of 64-bit mode that the decoder knows, with and without a memory operand.
 //!
-//! Bytes are tried rather than encoded, because this decoder plans patches. A memory operand is at %rdi, or
-//! %rdi and the elements of vector register 1.
+//! Bytes are tried and decoded, not encoded, because the planner uses the decoder. A memory operand
+//! is at %rdi, or %rdi and the elements of vector register 1.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -61,8 +61,8 @@ fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
 /// Tries operands in memory, and registers with one of `others` as the second.
 fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
-        // Four bytes of displacement: a jump at a long instruction often has no guard, so that the
-        // site moves.
+        // With a displacement of four bytes the instruction is long, so a jump often has no guard
+        // there, and the planner must move the site.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
             // A scale of 1, index 1, base %rdi.
             keep(

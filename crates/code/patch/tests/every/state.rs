@@ -98,8 +98,8 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the differences from another state, each with its first place; flags only in
-    /// `flags`.
+    /// Returns the differences from another state, each with its first place. Of the flags, only
+    /// those in `flags` are compared.
     pub fn difference(&self, other: &State, flags: u64) -> Option<String> {
         let first = |what: &str, a: &[u8], b: &[u8]| {
             let at = a.iter().zip(b).position(|(a, b)| a != b)?;
@@ -221,7 +221,7 @@ fn recover() {
     }
 }
 
-/// Data and stack are always the same.
+/// Runs code, always with the same data and stack.
 pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let page = [0, 0, 0x80, 0x3f].repeat(1024);
     let stack = entry_stack() - BELOW as u64;

@@ -16,7 +16,7 @@ const FRAME: usize = FRAME_BYTES as usize / 8;
 const CREDIT: u64 = 1 << 40;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret
 const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3];
-/// A caller without calls.
+/// A return address that no call has.
 const ELSEWHERE: u64 = 0x1234;
 
 struct Followed {
@@ -52,7 +52,8 @@ impl Followed {
         followed
     }
 
-    /// Returns the end of the frames when there are none; not a page's end.
+    /// Returns the end of the frames while there are none. It must not be a page's end, where the
+    /// trampoline calls the agent.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)

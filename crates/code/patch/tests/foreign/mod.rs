@@ -57,7 +57,7 @@ fn this_processor_traps_as_the_guards_say() {
 }
 
 impl Bench {
-    /// Also returns whether it is at an entry.
+    /// Plans a patch. Also returns whether its site is an entry.
     fn patch(&mut self, at: u64, code: &[u8], offset: usize) -> Option<(Patch, bool)> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + 16, 0xcc);
@@ -86,7 +86,7 @@ impl Bench {
         assert_eq!(&found, expected, "{:x?}", read(at, 32));
     }
 
-    /// The code must behave as before.
+    /// Checks the code with another tool's breakpoint, and after its removal.
     fn survives(&mut self, at: u64, code: &[u8], offset: usize) -> Option<Strategy> {
         let (patch, entry) = self.patch(at, code, offset)?;
         if patch.strategy == Strategy::Trap {
@@ -108,7 +108,7 @@ impl Bench {
         for (input, expected) in inputs.iter().zip(&expected) {
             self.compare(at, input, expected, entry);
         }
-        assert_eq!(self.machine.count(5), before, "nobody passed the jump");
+        assert_eq!(self.machine.count(5), before, "no thread passed the jump");
         self.machine.disarm_foreign(&patch);
         assert_eq!(read(patch.site, patch.len.into())[1..], patched[1..]);
         for (input, expected) in inputs.iter().zip(&expected) {

@@ -157,7 +157,7 @@ impl Machine {
         self.counters(true);
     }
 
-    /// 0 for none.
+    /// An `end` of 0 means no frames.
     pub fn set_frames(&self, end: u64) {
         // SAFETY: the caller's frames outlive every run, with room above.
         unsafe { tiptoe_test_set_frames(end) };
@@ -185,7 +185,7 @@ impl Machine {
         unsafe { self.slab.as_ptr().add(slot).read_volatile() }
     }
 
-    /// Returns its address.
+    /// Returns the function's address, and its patch.
     pub fn patched(&mut self, code: &[u8], body: &Body) -> (u64, Patch) {
         self.patched_as(code, body, |shape| shape)
     }
@@ -231,8 +231,8 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Sets a breakpoint on a patched site, whose thread executes the original first instruction
-    /// and continues after it.
+    /// Sets a breakpoint on a patched site. A thread that hits it executes the original first
+    /// instruction, and continues after that.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -284,8 +284,8 @@ impl Machine {
         }
     }
 
-    /// Does so, and calls `handler` with `what` before the `nth` instruction inside `code`. Returns
-    /// whether there are that many.
+    /// As [`Machine::run`], but calls `handler` with `what` before the `nth` instruction inside
+    /// `code`. Also returns whether there were that many.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),
@@ -370,8 +370,8 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
 }
 
 impl Foreign {
-    /// Continues after the first trap at the original instruction, after the second at the next.
-    /// Returns `false` for others.
+    /// After the first trap, continues at the original instruction, after the second at the next.
+    /// Returns `false` for other traps.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
         if self.stepping {
             write(self.site, &self.armed);
@@ -388,7 +388,7 @@ impl Foreign {
     }
 }
 
-/// Sends a thread that traps on a head where the patch says.
+/// Makes a thread that traps on a head continue where the patch says.
 extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };

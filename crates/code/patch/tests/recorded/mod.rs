@@ -91,7 +91,7 @@ impl Recorder {
         let mut records = Vec::new();
         let lost = reader.read(&self.ring(), 0, |entry| match entry {
             Entry::Call(record) => records.push(record),
-            Entry::Thread { .. } => panic!("nobody announced himself"),
+            Entry::Thread { .. } => panic!("no thread announced itself"),
         });
         assert_eq!(lost, 0);
         records
@@ -168,7 +168,7 @@ fn a_handler_may_record_at_any_instruction() {
             .position(|args| *args == [1, 2])
             .expect("its own");
         let others: Vec<_> = args.iter().filter(|args| **args != [1, 2]).collect();
-        assert_eq!(others, [&[7, 8], &[8, 9]], "in front of instruction {nth}");
+        assert_eq!(others, [&[7, 8], &[8, 9]], "before instruction {nth}");
         orders[own] += 1;
         assert!(nth < 1000, "it never ends");
     }

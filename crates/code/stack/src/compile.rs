@@ -20,7 +20,7 @@ use crate::{Base, Rule, find, row};
 /// Longest CIE compiled. Each function runs its CIE again, so an unbounded one would make the work
 /// quadratic.
 pub const MAX_CIE: usize = 256;
-/// Most spans in one table; the rest of the code is unknown.
+/// The maximum number of spans in one table; the rest of the code is unknown.
 const MAX_SPANS: usize = 8_000_000;
 /// Alignment of functions and of linkage table entries. A shorter gap is padding.
 const ALIGNED: u32 = 16;

@@ -47,7 +47,7 @@ impl Rule {
     pub const OUTERMOST: Rule = Rule(1);
 
     /// Returns a rule: the CFA `cfa` bytes above the register, %rbp saved `saved` bytes below the
-    /// CFA. `None` unless whole words that fit.
+    /// CFA. `None` unless both are whole words and fit.
     pub fn new(base: Base, cfa: u32, saved: Option<u32>) -> Option<Rule> {
         let words = |bytes: u32, most: u32| {
             let fits = bytes.is_multiple_of(WORD) && (1..=most).contains(&(bytes / WORD));
@@ -95,7 +95,7 @@ impl Rule {
         is_near.then_some(cfa)
     }
 
-    /// Returns the caller's frame, unless there is no CFA or `read`, of a stack word, fails.
+    /// Returns the caller's frame; `None` without a CFA, or if `read` cannot read a stack word.
     #[inline]
     pub fn step(self, frame: &Frame, read: impl Fn(u64) -> Option<u64>) -> Option<Frame> {
         let cfa = self.cfa(frame)?;

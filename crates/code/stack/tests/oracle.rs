@@ -52,7 +52,7 @@ fn compile(file: &File) -> Table {
     })
 }
 
-/// `None` if no rule can express it.
+/// Returns gimli's row as a rule; `None` if no rule can express it.
 fn expected(row: &gimli::UnwindTableRow<usize>) -> Option<Rule> {
     let (base, offset) = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {

@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Read as mapped memory, such a file raised SIGBUS.
+    /// Regression: read as mapped memory, such a file raised SIGBUS.
     #[test]
     fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
         let content = Content::new(Truncated);

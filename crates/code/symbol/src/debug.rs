@@ -27,8 +27,7 @@ pub trait DebugSource {
     }
 
     /// Asks a debuginfod server for the debug information of this build-id, in hexadecimal digits. Returns path and
-    /// content. It may take as long as the network does, so only files are requested without which a question has no
-    /// answer.
+    /// content. The network may be slow, so only files are requested without which a question has no answer.
     fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
         None
     }
@@ -57,7 +56,7 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// Most likely first.
+/// Returns a build-id's paths, the most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();

@@ -8,9 +8,8 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
-/// The longest name that is demangled.
 const MAX_MANGLED: usize = 8 << 10;
-/// The longest demangled name; a longer one stays mangled.
+/// The longest demangled name.
 const MAX_TEXT: usize = 32 << 10;
 /// The deepest nesting, because demangling recurses and must not overflow the stack.
 const MAX_DEPTH: u32 = 96;
@@ -85,7 +84,7 @@ fn cpp(name: &str) -> Option<Demangled> {
     })
 }
 
-/// Cannot grow beyond [`MAX_TEXT`].
+/// A text of at most [`MAX_TEXT`] bytes.
 #[derive(Default)]
 struct Bounded(String);
 
@@ -231,7 +230,7 @@ mod tests {
         assert_eq!(without_arguments("ns::operator>"), None);
     }
 
-    /// Once a function that returns `std::string`, and a lambda, had no name as in a source.
+    /// Regression: a function that returns `std::string`, or a lambda, was not found by its name in the source.
     #[test]
     fn forms_are_without_tags_of_an_abi_and_qualifiers() {
         for (mangled, forms) in [

@@ -95,7 +95,6 @@ fn contents<E: Elf>(
     })
 }
 
-/// Returns whether a file has no more headers than programs have.
 fn is_bounded<E: Elf>(bytes: &Content) -> bool {
     let counts = || {
         let header = E::parse(bytes).ok()?;
@@ -167,7 +166,7 @@ fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     (soname, pie)
 }
 
-/// Does so for a file without section headers.
+/// As [`dynamic`], for a file without section headers.
 fn loaded_names<E: Elf>(loaded: &Dynamic<'_, E>) -> (Option<String>, bool) {
     let soname = loaded.value(elf::DT_SONAME).and_then(|at| loaded.text(at));
     let flags = loaded.value(elf::DT_FLAGS_1).unwrap_or(0);
@@ -265,7 +264,7 @@ fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Optio
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
-/// Finds the unwind section by name, or without section headers by its index.
+/// Finds the unwind section by its name, or without section headers by `.eh_frame_hdr`.
 fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,

@@ -10,13 +10,12 @@ use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
 use crate::image::Image;
 
-/// Names that an error suggests.
 pub(crate) const SUGGESTIONS: usize = 3;
 /// The longest name compared for similarity.
 const MAX_ALIKE: usize = 256;
 /// The least similarity of a suggestion (1 is equal).
 const MIN_LIKENESS: f64 = 0.8;
-/// The most functions that may begin inside another, whose end is not found beyond.
+/// The number of functions before an address that may cover it, because functions may be nested.
 const MAX_NESTING: usize = 16;
 
 /// Names that C++ abbreviates, so a mangled name may lack them.
@@ -64,7 +63,7 @@ impl Image {
         }
     }
 
-    /// Returns the function that covers a link-time address. One of unknown size extends to the next.
+    /// Returns the function that covers a link-time address. A function of unknown size extends to the next.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
         let behind = self.functions.partition_point(|f| f.address <= address);
         let before = self.functions[..behind].iter().rev().take(MAX_NESTING);
@@ -224,7 +223,7 @@ impl Image {
     }
 }
 
-/// Best first.
+/// Returns the most similar names, best first.
 pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usize) -> Vec<String> {
     if name.len() > MAX_ALIKE {
         return Vec::new();

@@ -15,11 +15,11 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// A signal trampoline, whose description starts a byte early.
+    /// Whether it is a signal trampoline, whose description starts a byte early.
     pub(crate) signal: bool,
-    /// The first rule is not an entry's.
+    /// Whether the first rule is not that of a function's entry, so the piece begins inside a function.
     pub(crate) inside: bool,
-    /// It saves the registers in which handlers get their arguments.
+    /// Whether it saves the registers in which handlers get their arguments.
     pub(crate) unwinder: bool,
     pub(crate) outermost: bool,
 }
@@ -107,7 +107,6 @@ fn rules(
     [saved == [true; 2], outermost]
 }
 
-/// Returns whether a first rule is not an entry's.
 fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     let stack_pointer = if section.x86_64 {
         X86_64::RSP
@@ -121,7 +120,7 @@ fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     }
 }
 
-/// Returns where `.eh_frame` starts by its index (`.eh_frame_hdr`).
+/// Returns the address of `.eh_frame` that its index (`.eh_frame_hdr`) contains.
 pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u64> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let index = gimli::EhFrameHdr::new(index, LittleEndian)
@@ -207,8 +206,8 @@ mod tests {
         assert_eq!(frames(&section), [expected]);
     }
 
-    /// Assemblers move a function's first instructions into the CIE. A stripped program's `_start` was followed to
-    /// a return that it does not have.
+    /// Regression: assemblers move a function's first instructions into the CIE, so a stripped program's `_start` was
+    /// followed to a return that it does not have.
     #[test]
     fn an_outermost_function_is_marked_in_its_cie_or_fde() {
         check(&CALLED, &[], false);

@@ -51,7 +51,7 @@ pub struct Function {
     pub is_cold: bool,
     /// Whether it is an unwinder's entry, which reads callers' frames.
     pub is_unwinder: bool,
-    /// Whether unwinding ends there, so it may be entered without a call.
+    /// Whether unwinding ends in it, so it may be entered without a call.
     pub is_outermost: bool,
     /// The most trusted source that has it.
     pub source: Source,
@@ -93,7 +93,7 @@ pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Not a part, but perhaps a copy (`f.isra.0`, `f.constprop.1`).
+/// Returns whether a name is a whole function's, perhaps a copy's (`f.isra.0`, `f.constprop.1`).
 pub(crate) fn is_whole(name: &str) -> bool {
     let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
     !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())

@@ -100,7 +100,7 @@ fn debuginfod(build_id: &[u8]) -> String {
     format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
-/// dpkg knows it as `/lib/x` or `/usr/lib/x`, which now are one file.
+/// dpkg lists a file as `/lib/x` or `/usr/lib/x`, so the command leaves out `/usr`.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);
@@ -137,7 +137,7 @@ mod tests {
                 "{hint}"
             );
         }
-        // RPM packages' have the version in their name, and are found by build-id.
+        // RPM packages have the version in the file's name, so it is found by build-id.
         let rpm = found("../../../.dwz/sqlite-3.40.1-2.fc38.x86_64");
         assert!(
             rpm.contains("install /usr/lib/debug/.build-id/ab/cd01.debug`"),

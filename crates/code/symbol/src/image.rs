@@ -161,7 +161,7 @@ impl Image {
             return named;
         }
         let wanted = squeeze(name);
-        // Its last word is in the mangled name unchanged.
+        // The last word of `name` is in the mangled name unchanged.
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let word = wanted.rsplit(|c| !is_word(c)).next().unwrap_or_default();
         let may_be = |v: &&Variable| v.name.contains(word);
@@ -219,7 +219,7 @@ impl Variable {
         self.thread_local
     }
 
-    /// None if thread-local.
+    /// Returns an empty range if thread-local.
     fn addresses(&self) -> Range<u64> {
         match self.thread_local {
             true => 0..0,

@@ -10,7 +10,7 @@ use crate::tables::Symbol;
 
 const MAX_FRAMES: usize = 1_000_000;
 
-/// Merges symbols and frames, ascending by address, each once.
+/// Returns functions from symbols and frames, ascending by address, each address once.
 pub(crate) fn merge(
     mut symbols: Vec<(Source, Symbol<'_>)>,
     frames: &[Frame],
@@ -29,7 +29,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Refuses addresses without code in the file.
+/// Makes functions, except at addresses without code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -44,7 +44,7 @@ impl FunctionBuilder<'_> {
         Some((segment, offset))
     }
 
-    /// No longer than its segment.
+    /// Returns a function, cut at the end of its segment.
     fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
         let (segment, offset_in_file) = self.segment(address)?;
         let kind = if self.layout.in_plt(address) {
@@ -90,7 +90,8 @@ impl FunctionBuilder<'_> {
     }
 }
 
-/// Best to show first: global before local, few leading underscores, short.
+/// Returns the aliases' names, the best to show first: global before local, few leading
+/// underscores, short.
 fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());

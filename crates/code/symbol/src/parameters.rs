@@ -115,8 +115,8 @@ impl<'d> OneUnit<'_, 'd> {
         }
     }
 
-    /// Returns the type of an entry with these attributes, or of the entry that it refers to; inside `None` for `void`.
-    /// Fails if that is in another unit.
+    /// Returns the type of an entry with these attributes, or of the entry that it refers to: `Some(None)` for `void`,
+    /// `None` if the type is in another unit.
     fn type_of(
         &self,
         value: impl Fn(gimli::DwAt) -> Option<Value<'d>>,

@@ -21,7 +21,7 @@ const WINDOW: usize = 16 << 10;
 const MOST: u64 = 1 << 30;
 /// The largest block or string made from a section.
 const MOST_AT_ONCE: usize = 1 << 20;
-/// A string's bytes that are read first; few are longer.
+/// A string's bytes that are read first; few strings are longer.
 const STRING: usize = 128;
 
 /// A section, empty if its file has none.
@@ -90,7 +90,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Only if the section has all of it.
+    /// Fills `piece`, if the section has all its bytes.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         let (content, start, window) = match &self.bytes {
@@ -122,7 +122,7 @@ impl<'d> Section<'d> {
         Some(())
     }
 
-    /// At most `most` bytes.
+    /// Returns a string's bytes, at most `most`.
     pub(crate) fn string(&self, at: usize, most: usize) -> Option<Vec<u8>> {
         let most = most.min(self.len.checked_sub(at)?);
         let mut string = Vec::new();
@@ -171,7 +171,7 @@ pub(crate) fn unpacked<'d>(
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// Its section's number among all that belong together.
+    /// The number of its section, unique in a lookup.
     number: u16,
     start: usize,
     len: usize,

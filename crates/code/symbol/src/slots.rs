@@ -23,7 +23,7 @@ pub(crate) struct Slots {
     resolved: Vec<(u64, u64)>,
     /// (imported name, slot), ascending.
     imported: Vec<(Box<str>, u64)>,
-    /// Words with the image's number among those with thread-local variables.
+    /// Words with the image's number among images with thread-local variables.
     modules: Vec<u64>,
     /// (word, offset in the image's block): the word has that offset's distance from the thread pointer.
     thread_offsets: Vec<(u64, u64)>,
@@ -41,7 +41,7 @@ impl Slots {
             .map(|&(_, slot)| slot)
     }
 
-    /// Returns a word in which the loader stores the image's number among those with thread-local variables.
+    /// Returns a word in which the loader stores the image's number among images with thread-local variables.
     pub(crate) fn module_number(&self) -> Option<u64> {
         self.modules.first().copied()
     }
@@ -58,7 +58,7 @@ impl Slots {
     }
 }
 
-/// Collects an x86-64 file's slots from its relocations; `loaded` are its tables without section headers.
+/// Collects an x86-64 file's slots from its relocations; `loaded` if the file has no section headers.
 pub(crate) fn read<'d, E: Elf>(
     file: &File<'d, E>,
     loaded: Option<&Dynamic<'d, E>>,

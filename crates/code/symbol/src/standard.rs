@@ -1,18 +1,18 @@
 //! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and all
 //! that Rust links statically, with parking_lot.
 //!
-//! C++ names are read mangled, because a large program has too many to demangle. Functions made to call the program's
-//! (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count: compilers inline the
-//! called function into them, and they are then its only name.
+//! C++ names are read mangled, because a large program has too many to demangle. Functions that only call a function of
+//! the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count: compilers
+//! inline the program's function into them, which then has no other name.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
 
 /// C++'s abbreviations of `std` and its best-known members.
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
-/// More namespaces of implementations.
+/// Other namespaces of C++ standard libraries.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// In names of C++ functions that call the program's.
+/// Parts of the names of C++ functions that call a function of the program.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -30,7 +30,7 @@ const CALLS_BACK: [&str; 12] = [
 /// Rust's crates, besides [`PARKING_LOT`]'s.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// In names of Rust functions that call the program's.
+/// The same for Rust.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",
@@ -67,7 +67,7 @@ fn is_cpp(name: &str) -> bool {
     is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
 }
 
-/// Returns whether libstdc++'s headers call pthread functions by it.
+/// Returns whether this is a function by which libstdc++'s headers call pthread functions.
 fn is_of_threads(name: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit();
     let bare = name.trim_start_matches('L').trim_start_matches(digits);

@@ -67,7 +67,7 @@ impl<'d> Strings<'d> {
         }
     }
 
-    /// Without its version.
+    /// Returns a name without its version.
     pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
         let rest = self.bytes.get(offset as usize..)?;
         let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
@@ -79,7 +79,7 @@ impl<'d> Strings<'d> {
     }
 }
 
-/// Skips symbols that define nothing.
+/// Returns the symbols that define something.
 pub(crate) fn symbols<'d, E: Elf>(
     file: &File<'d, E>,
     table: &SymbolTable<'d, E, &'d Content>,

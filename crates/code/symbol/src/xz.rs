@@ -25,7 +25,7 @@ pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(unpacked)
 }
 
-/// Returns the bytes after its padding.
+/// Unpacks a block. Returns the bytes after its padding.
 fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'p [u8]> {
     let header_size = (usize::from(*bytes.first()?) + 1) * 4;
     let window = window(bytes.get(1..header_size)?)?.min(limit as u64);

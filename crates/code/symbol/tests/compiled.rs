@@ -306,7 +306,7 @@ fn other_files_are_refused() {
     assert_eq!(parse(&bytes), Error::NotLoadable { elf_type: 1 });
 }
 
-/// The program beside itself has the link's name and its build-id, and no symbols.
+/// The link leads to the stripped program itself, too, which has the build-id but no symbols.
 #[test]
 fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     let Some(program) = cpp() else { return };
@@ -327,7 +327,7 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     assert_eq!(count(&image, "local"), 1);
 }
 
-/// Programs run so, and their exports and slots must be found as the loader does.
+/// Such programs run, so their exports and slots must be found as the loader finds them.
 #[test]
 fn a_file_without_section_headers_has_its_dynamic_symbols() {
     for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {

@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// All symbols are in one long name.
+/// Returns a file whose symbols' names overlap in one long text.
 fn many_symbols_one_name(count: usize, name_length: usize) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");
@@ -137,7 +137,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// They must cost the file's length, not the product of symbols and names.
+/// Such names must cost the file's length, not the product of symbols and names.
 #[test]
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);

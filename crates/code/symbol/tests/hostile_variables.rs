@@ -91,7 +91,8 @@ fn types_that_refer_to_themselves() {
     }
 }
 
-/// Each structure has two nameless members of the next: 2^16 ways down, and a cycle.
+/// Each structure has two nameless members, both of the next structure's type: 2^16 paths, or a
+/// cycle.
 #[test]
 fn structures_that_multiply() {
     for circle in [false, true] {

@@ -97,7 +97,6 @@ fn damage_is_survived() {
         return;
     };
     let whole = fs::read(&path).expect("a file");
-    // In any section, to any value.
     let mut random = 12345_u64;
     for _ in 0..300 {
         let mut bytes = whole.clone();

@@ -108,7 +108,8 @@ impl Program {
     }
 }
 
-/// By its name, its build-id, or in debuginfod's client cache; then no server is asked.
+/// A file that has its name or build-id, or is in debuginfod's client cache, must be found without
+/// a server.
 #[test]
 fn a_shared_file_is_found() {
     let program = Program::new("pool/x.debug");
@@ -148,7 +149,7 @@ fn a_server_is_asked_for_a_missing_shared_file() {
     assert!(program.plan("stats.misses", &other).is_err());
 }
 
-/// The error was `damaged debug information`.
+/// Regression: the error was `damaged debug information`.
 #[test]
 fn a_missing_shared_file_is_answered_with_its_package() {
     let name = "/usr/lib/debug/.dwz/x86_64-linux-gnu/tiptoe-test.debug";

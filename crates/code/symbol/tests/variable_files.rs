@@ -176,7 +176,7 @@ fn in_files_that_are_not_read() {
     );
 }
 
-/// If the program has a copy of the variable, and if not.
+/// The program has a copy of the variable, or none.
 #[test]
 fn in_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -199,7 +199,7 @@ fn variables_that_were_left_out() {
         &["no place in memory", "optimised out"],
     );
     refused(&program.path, "main::at", &["`main::at`"]);
-    // One of `call` without a location, and one of `main`.
+    // `end` is a variable of `call`, without a location, and one of `main`.
     refused(&program.path, "end", &["a local variable of `main`"]);
     let unused = [
         "-g",
@@ -221,7 +221,7 @@ fn variables_that_were_left_out() {
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
 }
 
-/// g++ only declares what it omits, as it does for other files' variables.
+/// For a variable that it removes, g++ writes only a declaration, as for other files' variables.
 #[test]
 fn namespaces_of_one_file() {
     let source = "

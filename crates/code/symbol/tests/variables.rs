@@ -183,7 +183,7 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// Empty on an error.
+/// Returns gdb's answers; an answer that is an error is empty.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),

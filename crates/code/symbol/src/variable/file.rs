@@ -21,8 +21,8 @@ pub(crate) const MAX_UNITS: usize = 500_000;
 
 /// The most bytes of tables of abbreviations kept, which take ten times as much memory. Units are read in order.
 const MOST_KEPT: usize = 4 << 20;
-/// How often tables are dropped that may be needed again. Then all are kept; otherwise units that alternate between
-/// tables would cost the product.
+/// How many times tables are dropped that may be needed again. Afterwards all are kept; otherwise units that alternate
+/// between tables would cost the product.
 const MOST_DROPS: u32 = 1 << 10;
 
 /// A unit: one compiler run's output, or a part shared by several.
@@ -47,7 +47,7 @@ pub(super) struct FileUnits<'d> {
     /// Where tables of abbreviations start, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
-    /// Bytes of kept tables, and how often they may be dropped.
+    /// Bytes of kept tables, and how many times they may still be dropped.
     kept: Cell<(usize, u32)>,
 }
 
@@ -118,7 +118,7 @@ impl<'d> FileUnits<'d> {
         })
     }
 
-    /// Up to the next table.
+    /// Returns the table at `start`, up to the next one.
     pub(super) fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&start) {
             return known.clone();

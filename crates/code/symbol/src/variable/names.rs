@@ -116,7 +116,7 @@ fn is_called<'d>(
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
 }
 
-/// None for a member or parameter.
+/// A parameter has no fixed address, whatever its entry says.
 fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, VariableError> {
     if entry.tag == dw::DW_TAG_formal_parameter {
         return Ok(Location::Local);

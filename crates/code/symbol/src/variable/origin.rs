@@ -46,7 +46,7 @@ impl<'d> Variables<'d> {
         Err(self.unknown(name)?)
     }
 
-    /// Selects one with a fixed address, a global before static ones.
+    /// Selects a variable with a fixed address, a global before static ones.
     fn choose<'f>(
         &self,
         name: &Name,
@@ -182,7 +182,8 @@ fn nowhere(name: &Name, fit: Fit, fitting: &[&NamedVariable<'_>]) -> Option<Vari
     };
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
-    // Some local variables have no location. That the others are temporary is the useful error.
+    // A loose fit finds functions' variables, some without a location. The error must then say that
+    // they are local.
     let found = match fit {
         Fit::Exact => gone.or(local),
         Fit::Loose => local.or(gone),

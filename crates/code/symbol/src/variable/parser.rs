@@ -224,7 +224,7 @@ fn is_file(text: &str) -> bool {
     text.contains(['.', '/']) && !text.contains("::") && !text.contains(['(', '<', '{'])
 }
 
-/// Without quotes.
+/// Returns the length of a name's part without quotes.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -243,7 +243,7 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// Brackets and contents, if without quotes.
+/// Returns the length of brackets and content without quotes.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);

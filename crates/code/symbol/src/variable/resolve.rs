@@ -23,7 +23,7 @@ pub(super) const MAX_LISTED: usize = 6;
 pub struct Variables<'d> {
     pub(super) image: &'d Image,
     pub(super) units: Units<'d>,
-    /// Parts of the debug information exceeded a limit.
+    /// Whether parts of the debug information exceeded a limit.
     pub(super) is_cut: bool,
     pub(super) missing: Option<MissingFile>,
     /// The image's own path.
@@ -114,7 +114,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// Plans the operators after a variable, whose name took the first `used`.
+    /// Plans the operators after a variable. The first `used` operators belong to its name (Go).
     fn behind(
         &self,
         origin: &VariableOrigin,
@@ -181,8 +181,9 @@ impl Variables<'_> {
     }
 }
 
-/// Returns the possible names of a Go variable, whose package is before a dot: `main.Counter` is a name, where C
-/// has a member. Each takes one more member into the name, and has their number.
+/// Returns the possible names of a Go variable, whose package is before a dot: `main.Counter` is a
+/// name, where C has a member. Each name takes one more member of the expression; the second value
+/// is their number.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression
         .operators

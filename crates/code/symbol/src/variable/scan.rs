@@ -32,7 +32,7 @@ impl<'s> EntryQuery<'s> {
         }
     }
 
-    /// Matches those with this name, or nameless variables with a location.
+    /// Matches entries with this name, and nameless variables with a location.
     pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> EntryQuery<'s> {
         let places = units
             .strings()

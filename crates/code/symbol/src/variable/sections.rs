@@ -19,7 +19,7 @@ pub(super) struct Sections<'d> {
     pub(super) info: Cow<'d, [u8]>,
     pub(super) types: Cow<'d, [u8]>,
     pub(super) abbrev: Cow<'d, [u8]>,
-    /// A third of all debug information.
+    /// Read in windows, because it is a third of all debug information.
     pub(super) strings: Section<'d>,
     pub(super) line_strings: Cow<'d, [u8]>,
     pub(super) string_offsets: Cow<'d, [u8]>,
@@ -52,7 +52,7 @@ pub(crate) struct Files {
     pub(super) missing: Option<MissingFile>,
 }
 
-/// A file that several share, and that does not exist.
+/// A file that several files share, and that does not exist.
 #[derive(Clone, Debug)]
 pub(super) struct MissingFile {
     /// Its path, relative to the referring file.
@@ -67,7 +67,7 @@ impl Files {
         Files::search(bytes, source, &|_| None)
     }
 
-    /// Finds them, and asks debuginfod for missing ones.
+    /// As [`Files::find`], but asks debuginfod for missing files.
     pub(super) fn find_or_fetch(bytes: &Content, source: &dyn DebugSource) -> Files {
         Files::search(bytes, source, &|build_id| {
             let (path, content) = source.fetch(&debug::hex(build_id))?;

@@ -5,8 +5,8 @@ use super::names::Fit;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
-/// Returns the symbols of this name, as they are or else demangled, each address once. A loose fit
-/// may end a demangled name.
+/// Returns the symbols of this name, as they are or else demangled, each address once. In a loose
+/// fit the name ends a demangled one.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();

@@ -1,8 +1,8 @@
 //! Finds a thread's own variables of a file.
 //!
 //! On x86-64 the program's block ends at the thread pointer, so its address follows from its size.
-//! The loader stores a library's block for the library's code in words of its offset table. Only
-//! these are read, so that no structure of the loader must be known:
+//! For a library's code, the loader stores where the block is in words of the library's offset
+//! table. Only these are read, so that no structure of the loader must be known:
 //!
 //! - the distance of one of the variables from the thread pointer, if the library was loaded with
 //!   the program and has such a word (`R_X86_64_TPOFF64`);
@@ -84,7 +84,7 @@ impl Image {
 }
 
 impl ThreadSegment {
-    /// Its size, plus padding that aligns its first byte as in the file.
+    /// Returns the size, plus padding that aligns the first byte as in the file.
     fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;

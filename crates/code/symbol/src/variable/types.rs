@@ -16,7 +16,7 @@ const MAX_ALIASES: usize = 64;
 const MAX_NAME: usize = 256;
 const MAX_DIMENSIONS: usize = 32;
 
-/// The damage if the shared file does not exist.
+/// The error's text if the shared file does not exist.
 pub(super) const IN_MISSING_FILE: &str =
     "a type is described in a file that does not exist (made by dwz)";
 
@@ -49,7 +49,7 @@ impl TypeRef {
     }
 }
 
-/// Or its declaration's.
+/// Returns an entry's type, or its declaration's.
 pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRef, VariableError> {
     let own = entry
         .attribute(dw::DW_AT_type)
@@ -71,7 +71,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
     }
 }
 
-/// Without aliases, `const` and the like.
+/// Returns a type's entry without aliases, `const` and the like.
 fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<Entry<'d>>, VariableError> {
     let mut next = of.die;
     for _ in 0..MAX_ALIASES {
@@ -190,7 +190,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
     Ok(None)
 }
 
-/// Its entry may omit it.
+/// Returns a pointer's size, which its entry may omit.
 fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
@@ -254,7 +254,7 @@ fn pointer(inner: &str, sign: &str) -> String {
     }
 }
 
-/// After a pointer.
+/// Returns `int *const`, but `const int`.
 fn qualified(word: &str, inner: &str) -> String {
     match inner.ends_with(['*', '&']) {
         true => format!("{inner} {}", word.trim_end()).trim_end().to_owned(),
@@ -352,7 +352,7 @@ fn only_member<'d>(
     Ok(filling)
 }
 
-/// Returns a member's offset, unless only the object has it.
+/// Returns a member's offset, unless it depends on the object.
 pub(super) fn offset_of<'d>(units: &Units<'d>, member: &Entry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),

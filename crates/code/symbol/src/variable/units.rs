@@ -118,7 +118,7 @@ impl<'d> Units<'d> {
         files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
     }
 
-    /// Stubs of a `.dwo` file.
+    /// Returns the number of stubs for a `.dwo` file.
     pub(super) fn skeletons(&self) -> usize {
         let is_skeleton = |&(file, unit): &(usize, usize)| {
             self.root(file, unit).is_some_and(|root| root.is_skeleton)
@@ -156,7 +156,7 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Until `show` returns `false`.
+    /// Shows an entry and those after it, until `show` returns `false`.
     fn walk(
         &self,
         die: Die,
@@ -281,7 +281,7 @@ impl<'d> Units<'d> {
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Up to its zero, or `most` bytes.
+    /// Returns a string's bytes, up to its zero or `most`.
     fn text(
         &self,
         file: usize,

@@ -112,7 +112,6 @@ fn sign_extended(value: u64, bytes: usize) -> i64 {
     (value << (unused & 63)).cast_signed() >> (unused & 63)
 }
 
-/// If printable.
 fn with_character(number: String, value: u64) -> String {
     let shown = u32::try_from(value).ok().and_then(char::from_u32);
     match shown.filter(|c| !c.is_control() && (c.is_ascii() || value > 0xff)) {
@@ -129,7 +128,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Without hundreds of zeros.
+/// Formats a number without hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {

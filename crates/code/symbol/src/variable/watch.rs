@@ -198,7 +198,7 @@ fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
     Ok(parts)
 }
 
-/// If it is the last of several parts.
+/// Takes the access, if it is the last of several parts.
 fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchError> {
     let [_, .., last] = parts[..] else {
         return Ok(None);
@@ -215,7 +215,7 @@ fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchErr
     Ok(Some(access))
 }
 
-/// If it is the last of several parts, and decimal.
+/// Takes the length, if it is the last of several parts, and decimal.
 fn take_length(
     parts: &mut Vec<TextPart<'_>>,
     access: Option<Access>,

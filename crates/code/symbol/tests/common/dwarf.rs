@@ -40,7 +40,7 @@ impl Dwarf {
         dwarf
     }
 
-    /// Returns its code.
+    /// Adds an abbreviation, and returns its code.
     pub fn kind(&mut self, tag: u8, children: bool, attributes: &[(u8, u8)]) -> u8 {
         self.codes += 1;
         self.abbrev.extend([self.codes, tag, u8::from(children)]);

@@ -9,7 +9,6 @@ use std::process::Command;
 pub use skipped::skipped;
 use tiptoe_symbol::{Content, DebugSource, Image};
 
-/// The machine's own files.
 pub struct Disk {
     path: PathBuf,
 }

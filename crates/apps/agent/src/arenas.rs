@@ -17,7 +17,8 @@ const BITS: u32 = 13;
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: those of one session, and the callers' arenas of all sessions.
 const RANGES: usize = 1024;
-/// The flag in a range's length for callers' arenas.
+/// The flag in a range's length for callers' arenas, which hold return addresses that trampolines keep, and stay
+/// writable.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;
@@ -29,12 +30,11 @@ const FAR: u64 = 128;
 /// has seen it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The start and length of each mapped range, then 0: arenas of this session with the free addresses between
-    /// them, and callers' arenas.
+    /// The start and length of each mapped range, 0 after the last: arenas of this session with the free addresses
+    /// between them, and callers' arenas.
     ranges: &'static [AtomicU64],
 }
 
-/// A range of code and its unwind information.
 #[derive(Clone, Copy)]
 pub struct UnwindRange {
     /// The address of its first byte.
@@ -54,7 +54,7 @@ pub struct Direct {
     pub backs: [u64; WAYS],
     /// The first of the probe's words.
     pub slot: u64,
-    /// The address of the program's return addresses.
+    /// The address of the words with these calls' return addresses in the program.
     callers: u64,
 }
 
@@ -157,8 +157,7 @@ impl Arenas {
         places.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps arenas of the session that contain no trampoline, to which no jump leads or ever led. Callers' arenas
-    /// stay.
+    /// Unmaps the session's arenas that contain no trampoline, because no jump ever led there. Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -200,7 +199,6 @@ impl Arenas {
         Some((caller.load(Relaxed), slot))
     }
 
-    /// Returns the unwind information of the code at an address.
     pub fn unwind_range(&self, address: u64) -> Option<UnwindRange> {
         if !self.hold(address) {
             return None;

@@ -1,8 +1,8 @@
 //! The stubs: code whose every register matters.
 //!
-//! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which these pop. They
-//! preserve every register, except that the cold entry changes rax and the flags, which its trampoline restores. The
-//! Rust code that they call is compiled for baseline x86-64. So of the vector state it can change only xmm0-15,
+//! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
+//! They preserve every register, except that the cold entry changes rax and the flags, which its trampoline restores.
+//! The Rust code that they call is compiled for baseline x86-64. So of the vector state it can change only xmm0-15,
 //! because legacy SSE instructions leave the upper halves alone.
 //!
 //! Each stub describes at each instruction where its caller's registers are, because a profiler's signal handler may
@@ -138,7 +138,7 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone3 that makes the kernel drop the child's handlers. A hook's trampoline jumps here instead of to
-    // the call; the thread's word has the address after the call. The call leaves rcx and r11 free.
+    // the call; the thread's word `CLONED` has the address after the call. The call leaves rcx and r11 free.
     "tiptoe_begin tiptoe_clone_cleared",
     ".cfi_def_cfa rsp, 0",
     ".cfi_undefined rip",
@@ -283,15 +283,11 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// Only trampolines call it; see the module.
+    // Only trampolines call or jump to these five; see the module.
     pub fn tiptoe_cold_entry();
-    /// Only trampolines call it; see the module.
     pub fn tiptoe_hook_entry();
-    /// Only a hook's trampoline jumps to it; see the module.
     pub fn tiptoe_clone_cleared();
-    /// Only trampolines call it; see the module.
     pub fn tiptoe_slow_entry();
-    /// Only trampolines call it; see the module.
     pub fn tiptoe_futex_entry();
     /// Calls [`crate::locks::first_slab`] from code that must not touch vector registers.
     pub fn tiptoe_first_slab() -> u64;

@@ -1,6 +1,7 @@
-//! Handles followed calls that their trampolines cannot: a thread's first one, the first one from a caller, the end
-//! of a page of frames, and a return whose frame is not the uppermost. Runs on any thread of the program, at any
-//! instruction, also in a signal handler. So it must not lock, wait, or call libc.
+//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
+//! call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
+//! without a return. Runs on any thread of the program, at any instruction, also in a signal handler. So it must not
+//! lock, wait, or call libc.
 //!
 //! | condition | result |
 //! |---|---|
@@ -73,7 +74,7 @@ impl CallRegisters {
     }
 }
 
-/// Handles a call of a trampoline.
+/// Helps a trampoline with a call or a return.
 pub extern "C" fn slow(registers: &mut CallRegisters) {
     if registers.has(RETURNING) {
         returns(&ReturnedCall {
@@ -123,16 +124,16 @@ impl CallSession {
         self.add(timed_values::set(slot as u32, part).into(), word, count);
     }
 
-    /// Counts a frame that will not return.
+    /// Counts a frame's call as left.
     fn left(&self, frame: Frame) {
         if let Some((slot, _)) = self.ended(&frame) {
             self.add_of(slot, frame.part, words::LEFT, 1);
         }
     }
 
-    /// Records the end of a removed frame's call. Returns the first word of the frame's probe, and whether the probe
-    /// is a gate; if so, the thread on which the call began is no longer inside. A call of an earlier session is not
-    /// recorded.
+    /// Records that the call of a removed frame has ended; if its probe is a gate, the thread on which the call began
+    /// has left the gate. Returns the first word of the probe, and whether it is a gate; `None` for a call of an
+    /// earlier session.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = whose(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -224,9 +225,9 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// Returns which of the trampoline's ways follows this call; `None` if it needs a thunk. A trampoline holds the
-/// return addresses of its first callers, and follows calls that return to one of them. An address of our own must
-/// not become one, because unwinders need more information about those.
+/// Returns which of the trampoline's ways follows this call; `None` if it needs a thunk. A trampoline holds the return
+/// addresses of its first callers, and follows calls that return to one of them. The address of a thunk or trampoline
+/// must not be stored there, because unwinders need more information about such an address.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, twice: the word orders no other data, and changes only once.
@@ -242,8 +243,8 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
     Some(BY_ITSELF + way as u64)
 }
 
-/// Ends the followed calls that tail-called a function which inspects its caller. They have returned, so `to` becomes
-/// the return address of the first of them.
+/// Counts followed calls as returned that ended with a tail call of a function which inspects its return address, `to`.
+/// Makes `to` the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -256,13 +257,11 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
     }
 }
 
-/// A call that returned.
 struct ReturnedCall {
     /// The stack address of its return address.
     place: u64,
     /// The first of its probe's words.
     slot: u32,
-    /// Whether its probe times calls.
     timed: bool,
 }
 
@@ -305,13 +304,13 @@ fn returns(call: &ReturnedCall) {
     }
 }
 
-/// Removes and returns the frame of another thread through which this call returns.
+/// Removes and returns this call's frame, which is another thread's.
 fn elsewhere(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
     here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
         let frame = region.frames().take_from_other(region.height(), wanted)?;
-        // The two threads' slabs may have the call's value at different indices.
+        // The two threads' slabs may have the call's `--by` value at different indices.
         let slabs = [index as u32 + 1, here.slab];
         let part = timed_values::same_value(&here.data, call.slot, slabs, frame.part);
         Some(Frame { part, ..frame })
@@ -370,8 +369,8 @@ fn return_directly(shared: &Shared, frame: &Frame) {
     }
 }
 
-/// Prepares the calling thread for a session that it enters. The sets of words of its open calls were chosen in an
-/// earlier session; since then it may have lost the right to read the clock.
+/// Prepares the calling thread for a session that it enters. Its open calls still have the sets of words of an earlier
+/// session, and the thread may have lost the right to read the clock since.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {
@@ -387,7 +386,7 @@ pub fn forced() -> Option<Records<'static>> {
     Some(Region::of_caller()?.forced())
 }
 
-/// Takes over the slab of a dead thread, whose open calls it counts as left.
+/// Takes over the slab of a dead thread, and counts that thread's open calls as left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
         region.bury(&CallSession::of(shared, data, index));

@@ -8,7 +8,7 @@
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`put_back_in`]). The child may be running, so only sites of one byte are restored, for which one store
-//! suffices. The others jump; only their inner bytes trap, where the child's one thread is not.
+//! suffices. The others begin with a jump; only their inner bytes trap, and the child's one thread is at none of them.
 
 use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -32,8 +32,7 @@ pub fn put_back() {
     }
 }
 
-/// Removes the trap bytes from a process that the caller is about to trace, if it is a fork of a traced one with
-/// memory of its own.
+/// Removes the trap bytes from a process that the caller is about to trace, if that is a fork with memory of its own.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
 pub fn put_back_in(pid: u32) {

@@ -97,8 +97,8 @@ global_asm!(
     "mul qword ptr [rip + {clockwork}]",
     "shrd rax, rdx, 32",
     "inc qword ptr [rsi + 8]",
-    // Adds the duration to the callees' time in the caller's frame. Our own frame has the sum of
-    // our callees.
+    // Adds the duration to the callees' time in the caller's frame. The frame of this call has the
+    // sum of its own callees.
     "add qword ptr [rcx - 40], rax",
     "cmp rax, qword ptr [rip + {clockwork} + 8]",
     "jb 9f",

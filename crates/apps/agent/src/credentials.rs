@@ -9,7 +9,7 @@
 //! | rights that an exec could add | it sets no_new_privs |
 //! | files, TCP, signals and sockets of others | it enters a Landlock domain that allows only reading /proc/self/task |
 //!
-//! The thread opens the files of /proc that it needs before ([`crate::files`]). Later nothing needs to be done:
+//! Before that, the thread opens the files of /proc that it needs ([`crate::files`]). Later nothing needs to be done:
 //! whatever the program gives up, the thread does not have.
 //!
 //! A process with the ids of one thread may trace that thread (ptrace(2)), and so access all memory of the program.

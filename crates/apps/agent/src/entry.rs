@@ -13,7 +13,8 @@ use crate::{environ, hit, memory, serve, signals, space, tasks, thread, tls, wat
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The interval of that check if the session could not begin, so that no word is mapped to sleep on.
+/// The interval of that check if the session could not begin: then no futex word is mapped whose wake could end the
+/// sleep early.
 const SOON_NS: u64 = 1_000_000;
 
 /// The agent's name in `/proc/PID/maps`. tiptoe puts it into the loader's list, because the path from which the
@@ -106,7 +107,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     thread::wait_for_former(shared);
     if tasks::is_only_one() {
-        // With more threads the kernel waits for all CPUs, 10 to 20 ms. The agent's thread then registers instead.
+        // With more threads, registering waits for all CPUs, 10 to 20 ms, so the agent's thread does it.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -155,7 +156,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // This is the only thread. It settles now, because after a sandbox its hits may make no system call.
+            // This is the program's only thread. It gets its slab now, because its first hit may come when a sandbox
+            // forbids system calls.
             hit::settle_caller();
         }
         Err(errno) => {

@@ -15,8 +15,8 @@
 //! The hook of prctl shows a thread's own change. The kernel is asked at the thread's first followed call, and when
 //! the thread enters a later session.
 //!
-//! Not handled: a prctl of the program without a hook, after these, or after the thread's first hit if calls are recorded;
-//! and one in a signal handler that interrupted a trampoline right before a reading.
+//! Not handled: a prctl without a hook that comes later than these moments, or after the thread's first hit if calls
+//! are recorded; and a prctl in a signal handler that interrupted a trampoline right before it reads the counter.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -54,8 +54,8 @@ pub fn is() -> bool {
 /// Performs the program's prctl(PR_SET_TSC).
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
-    // A forked child has no slab, so its trampolines read no clock. A child that shares this memory must not change
-    // its parent thread's words.
+    // Only in the traced process: a forked child has no slab, so its trampolines never read the counter, and a child
+    // that shares this memory (vfork) must not hide its parent's frames.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {
         forbid();

@@ -1,7 +1,8 @@
 //! Forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end a thread).
 //!
-//! The unwinder shows each frame to its caller's *stop function*, and leaves the frame. That function must not see
-//! return thunks, which are frames to the unwinder. So it is replaced by one of ours, which skips them.
+//! The unwinder passes each frame to the *stop function* of the code that called it, and leaves the frame. That
+//! function must not see return thunks, which are frames to the unwinder. So it is replaced by one of ours, which skips
+//! them.
 //!
 //! The unwinder keeps the function and its argument in the program's exception object, because it continues after
 //! each cleanup (`_Unwind_Resume`), when its own frames and ours have been left. So the program's two words must be
@@ -37,7 +38,7 @@ impl Record {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Takes the record for an exception object. A signal handler may be faster.
+    /// Takes the record for an exception object. Returns `false` if a signal handler took it first, for another object.
     fn take(&self, exception: u64) -> bool {
         let [owner, ..] = &self.0;
         let taken = owner.compare_exchange(0, exception, Relaxed, Relaxed);
@@ -56,7 +57,6 @@ impl Record {
     }
 }
 
-/// The records of one thread.
 pub struct Records<'a>(&'a [AtomicU64]);
 
 impl<'a> Records<'a> {

@@ -1,11 +1,11 @@
 //! Detects calls of `--under`'s function that end without a return. A thread that leaves one must
 //! count as outside at once, not only at the next return.
 //!
-//! With such a function, two functions are intercepted. `longjmp` has the new stack pointer in its
-//! buffer. `_Unwind_SetIP` is called by the personality routine of the frame that will handle an
-//! exception, a panic or a cancellation; the unwinder's own `_Unwind_GetCFA` returns where that
-//! frame ends. Calls that are left in another way (gcc's `__builtin_longjmp`) are detected when the
-//! function is called again, or when a followed call returns further up.
+//! For `--under`, two functions are intercepted. `longjmp` has the new stack pointer in its buffer.
+//! `_Unwind_SetIP` is called by the personality routine of the frame that will handle an exception,
+//! a panic or a cancellation; the unwinder's own `_Unwind_GetCFA` returns where that frame ends.
+//! Calls that are left in another way (gcc's `__builtin_longjmp`) are detected when the function is
+//! called again, or when a followed call returns further up.
 
 use crate::calls;
 use crate::hooks::Frame;

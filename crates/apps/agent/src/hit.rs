@@ -35,7 +35,7 @@ pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(data) = shared.data() else { return };
     let slab = settle(shared, &data, pid, session).unwrap_or(0);
     let has = |flag: i32| argument & flag as u64 != 0;
-    // A thread with counters of its own looks the value up itself.
+    // If the thread got a slab, its trampoline looks the value up and counts the hit.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }

@@ -67,7 +67,6 @@ impl Frame {
     }
 }
 
-/// Handles a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
     let what = frame.what as u32;
     if what as i32 >= 0 && what & intercepted::FUNCTION != 0 {
@@ -127,7 +126,8 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares the process for a call on a thread-local block that has none of our words, so that nothing may use them.
+/// Prepares the process for a system call on a thread-local block that may lack our words. This code must not access
+/// them, because the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
         return;
@@ -261,7 +261,8 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs in the child of such a call, before the child's own code. glibc's posix_spawn makes such calls since 2.38.
+/// Runs in a child whose creation dropped our handlers, before the child's own code. glibc's posix_spawn makes such
+/// calls since 2.38.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
@@ -288,7 +289,6 @@ fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
-/// Performs the call with the program's arguments.
 pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
     let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
     let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);

@@ -1,8 +1,8 @@
 //! Libraries that are loaded and closed during a session.
 //!
-//! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. Then a new
-//! library is mapped, but it is not relocated, and none of its code has run. [`changed`] runs there on the loading
-//! thread, which holds the loader's lock, so on one thread at a time.
+//! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. At the
+//! second call a new library is mapped, but not relocated, and none of its code has run. [`changed`] runs in both calls
+//! on the loading thread, which holds the loader's lock, so on one thread at a time.
 //!
 //! | library | then |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | closed | its traps are no longer ours ([`Libraries::is_gone`]); counts stay |
 //!
 //! A wait takes at most [`PATIENCE_NS`]. It may take longer while the session's [`RESERVE_NS`] lasts, or for an
-//! unwinder. Then the library runs without probes until tiptoe has made them, and tiptoe reports that. No thread
-//! waits for a tiptoe that is dead or has not answered the last time.
+//! unwinder. After a wait that timed out, the library runs without probes until tiptoe has made them, and tiptoe
+//! reports that. No thread waits if tiptoe is dead, or has served nothing since the last time-out.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -74,13 +74,11 @@ pub struct Libraries {
     tasks: AtomicU32,
     /// How many changes tiptoe had served when a thread last stopped waiting, plus 1.
     given_up: AtomicU64,
-    /// How much of [`RESERVE_NS`] is used up.
     reserve_used: AtomicU64,
     /// The number of the change that reported an unwinder.
     unwinder: AtomicU64,
 }
 
-/// The result of a walk.
 #[derive(Default)]
 struct WalkResult {
     /// Whether libraries were reported to tiptoe.
@@ -110,7 +108,7 @@ impl Libraries {
         }
     }
 
-    /// Forgets all libraries. No thread may be in a walk, except one that is late. (agent's thread)
+    /// Forgets all libraries. Only a late thread may still be in a walk. (agent's thread)
     pub fn forget(&self) {
         self.record.store(0, Release); // Release: before the rest, because without a record no thread begins a walk.
         let used = self.used();
@@ -148,7 +146,8 @@ impl Libraries {
         !self.get(number).is_some_and(loaded)
     }
 
-    /// Returns the library that is loaded at `base`, or else the only one that ever was. (agent's thread)
+    /// Returns the library that is loaded at `base`; if none is, the only one that was ever loaded there. (agent's
+    /// thread)
     pub fn at(&self, base: u64) -> Option<usize> {
         let open = self
             .there(base)
@@ -167,8 +166,8 @@ impl Libraries {
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
-    /// Makes closed libraries at `base`, which tiptoe could not read in time, be reported again at their next load.
-    /// (agent's thread)
+    /// Makes closed libraries at `base` be reported again at their next load, because tiptoe could not read them in
+    /// time. (agent's thread)
     pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self.there(base).map(|(_, library)| library).filter(closed);
@@ -200,7 +199,7 @@ impl Libraries {
         self.tasks.load(Relaxed) != 0 // Relaxed: the tasks themselves are acquired
     }
 
-    /// Ends a task; with `false` tiptoe must plan the library anew. (agent's thread)
+    /// Ends a task. If not `whole`, tiptoe must plan the library anew. (agent's thread)
     pub fn done(&self, library: &Library, whole: bool) {
         self.end_task(library, if whole { 0 } else { STALE });
     }
@@ -325,7 +324,7 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // A tiptoe that has served nothing since the last time-out does not run, so the thread does not wait for it.
+        // If tiptoe has served nothing since the last time-out, it probably does not run, so the thread does not wait.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while thread::is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's

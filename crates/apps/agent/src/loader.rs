@@ -32,7 +32,6 @@ struct LinkMap {
     next: *const LinkMap,
 }
 
-/// The loader's record.
 #[derive(Clone, Copy)]
 pub struct Record(*const Debug);
 
@@ -65,7 +64,6 @@ impl Record {
         })
     }
 
-    /// Returns all loaded objects.
     pub fn entries(self) -> impl Iterator<Item = Entry> {
         let of = |record: Record| {
             // SAFETY: as above.

@@ -74,7 +74,6 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     SHARED.store(shared, Release); // pairs with the load in `WaitWords::of`
 }
 
-/// Ends recording.
 pub fn end() {
     SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
@@ -116,7 +115,7 @@ impl WaitWords {
         };
         let shared = area(shared);
         let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
-        // A thread that was preempted after it read the slab may have one of another session.
+        // A thread that was preempted after it read the slab may have a slab of another session.
         if slab < begin || slab >= end {
             return None;
         }
@@ -125,7 +124,6 @@ impl WaitWords {
         Some(WaitWords { own, shared, scope })
     }
 
-    /// Returns the thread's recorder.
     #[inline]
     pub fn thread(&self) -> Thread<'static> {
         Thread::new(self.own, self.shared).within(self.scope)
@@ -196,11 +194,12 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     thread.begins(&call, find, clockwork::ticks);
 }
 
-/// Returns the holder of a futex call's lock. `function` is what is known of the last function in libc.
+/// Returns the holder of a futex call's lock. `function` is what the stack says about libc's function for this lock, or
+/// 0.
 #[inline(always)]
 fn holder(registers: &FutexRegisters, function: u64) -> Found {
     let function = match function {
-        // The function that makes the call is the last one.
+        // No other function of libc is on the stack, so the site's flags name the function.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
         0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
         known => known,
@@ -210,7 +209,6 @@ fn holder(registers: &FutexRegisters, function: u64) -> Found {
     lock.map_or(0, |lock| lock.find(futex, read_lock))
 }
 
-/// Reads four bytes of a lock.
 #[inline(always)]
 fn read_lock(at: u64) -> u32 {
     // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and will use after the call. The
@@ -218,7 +216,7 @@ fn read_lock(at: u64) -> u32 {
     unsafe { (at as *const u32).read_volatile() }
 }
 
-/// Counts the unfinished waits of the slab's last thread as left and forgets them. That thread has ended, and the
+/// Counts the unfinished waits of the slab's last thread as abandoned and forgets them. That thread has ended, and the
 /// thread `tid` takes the slab.
 pub fn hand_over(state: &Shared, data: &Data, slab: u32, tid: u32) {
     let slot = state.lock_slot();

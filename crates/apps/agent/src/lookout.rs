@@ -1,5 +1,5 @@
-//! Detects that the program has confined itself further than the agent's thread. Before such a call of libc the
-//! thread leaves, but an inline system call is seen only afterwards.
+//! Detects that the program has confined itself further than the agent's thread. If libc makes such a call, its hook
+//! ends that thread before; an inline system call is seen only afterwards.
 //!
 //! tiptoe checks from outside and counts its checks in the plan. If tiptoe is stopped, the agent's thread checks.
 
@@ -11,7 +11,7 @@ use crate::tasks::{self, Task};
 
 /// The interval at which the agent's thread looks whether tiptoe still checks.
 const PAUSE_NS: u64 = 250_000_000;
-/// The interval of its own checks if tiptoe does not.
+/// The interval of the thread's own checks if tiptoe makes none.
 const TICK_NS: u64 = 20_000_000;
 /// The error of a wait that timed out.
 pub const TIMED_OUT: Errno = Errno(110);

@@ -110,7 +110,6 @@ fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     })
 }
 
-/// Returns an unpredictable word.
 pub fn random() -> Option<usize> {
     const NONBLOCK: usize = 1;
     let mut word = 0usize;
@@ -182,7 +181,6 @@ pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
     unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Returns the range of the agent's image.
 pub fn image() -> core::ops::Range<usize> {
     let (start, end): (usize, usize);
     // SAFETY: only computes the addresses of two symbols of the linker. They are hidden, because each image has such

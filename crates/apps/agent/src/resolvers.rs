@@ -29,8 +29,8 @@ const MOST_TAGS: u64 = 256;
 /// The most resolvers of one file to keep. If a file has more, its tables are searched for each address.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the last file. Without them the tables would be searched for each address: a request names those
-/// of a file one after the other, and libc has over a hundred.
+/// The resolvers of the file that contained the last address. They are kept because a request lists a file's resolvers
+/// one after the other, libc's over a hundred, and a search of the tables for each would take long.
 pub struct Resolvers<'t, T> {
     text: &'t T,
     /// The mapping that contains the last address.
@@ -109,7 +109,6 @@ fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
     None
 }
 
-/// The addresses of the tables of a mapped file.
 #[derive(Default)]
 struct Tables {
     /// The offset to add to the file's addresses.

@@ -125,7 +125,8 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab. A fork takes the slab from the forking thread, which must get it again.
+/// Leaves a scope in a thread without a slab. A fork hides the slab from the forking thread, which must claim it again
+/// here.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

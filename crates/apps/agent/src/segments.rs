@@ -103,7 +103,7 @@ impl Segments {
         }
     }
 
-    /// Forgets ranges that a fork left in the parent.
+    /// Forgets the ranges in a forked child, in which they are not mapped.
     pub fn forget(&self) {
         self.ranges.iter().for_each(|range| range.set(0, 0));
     }

@@ -29,7 +29,7 @@ pub use leave::{detach, disown, end, forsake, reblock, settle};
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
 
-/// Reports to tiptoe who this agent is, and its entries.
+/// Reports the agent's process and entries to tiptoe.
 pub fn greet(shared: &Shared, data: &Data) {
     let (gate, thunks) = shared.words_of_trampolines();
     data.greet(&Hello {
@@ -233,7 +233,8 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes the records with the listed trampolines, of earlier sessions, the current ones at their addresses.
+/// Makes the table find the records with the listed trampolines again: records of earlier sessions, which later records
+/// at the same addresses replaced.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -276,8 +277,8 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses, as the table has them, because the trap handler must find each in the
-/// table.
+/// Restores the sites at the listed addresses. Their records come from the table, because the trap handler must find
+/// each of them there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -331,7 +332,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches again the sites whose foreign trap was removed.
+/// Patches again the sites from which another tracer has removed its trap byte.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {

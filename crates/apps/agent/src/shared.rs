@@ -29,7 +29,6 @@ use room::Room;
 pub const MAX_SITES: usize = 1 << 18;
 /// The most threads that have a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
-/// Words of the table of thunks.
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 /// The flag in the number of slabs for slabs with a ring.
 const RINGS: u32 = 1 << 31;
@@ -47,7 +46,7 @@ pub struct Shared {
     pub leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Whether some site's foreign trap may have been removed.
+    /// Whether another tracer may have removed its trap byte from a site.
     pub rearm: AtomicBool,
     /// Patched sites. A site's word records whether it is armed, and the number of its library ([`Shared::is_live`]).
     pub table: Table<'static>,
@@ -58,7 +57,6 @@ pub struct Shared {
     pub thunks: Thunks<'static>,
     /// The code from which calls are followed.
     pub described: DescribedCode,
-    /// The memory of trampolines.
     pub arenas: Arenas,
     thunk_table: u64,
     thunk_code: usize,
@@ -276,7 +274,6 @@ impl Shared {
         (word != 0).then_some(word)
     }
 
-    /// Records the address of an unwinder's function.
     pub fn set_unwinder(&self, number: usize, address: u64) {
         if let Some(word) = self.unwinders.get(number) {
             word.store(address, Ordering::Relaxed);
@@ -296,7 +293,7 @@ impl Shared {
         self.regions.get(index)
     }
 
-    /// Returns the credit that a thread starts with.
+    /// Returns how many hits a thread may record before tiptoe grants it more.
     pub fn credit(&self) -> u64 {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
@@ -393,7 +390,6 @@ impl Shared {
         (slot != 0).then_some(slot)
     }
 
-    /// Returns the address of slab `index` of the session.
     pub fn slab(&self, data: &Data, index: u32) -> u64 {
         self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
     }
@@ -471,7 +467,7 @@ impl Shared {
         self.unmap_plan();
     }
 
-    /// Forgets segments that a fork left in the parent.
+    /// Forgets the segments in a forked child, in which they are not mapped.
     pub fn forget_session(&self) {
         locks::end();
         scopes::end();

@@ -27,9 +27,9 @@
 //! | sent, and blocked | it is held back; a wait with its own mask goes on |
 //! | sent | the handler as the program asked for it: its mask, its stack, once or often |
 //!
-//! The kernel's handler is ours, with the program's SA_ONSTACK and SA_RESTART. If the program has no handler, ours
-//! has SA_RESTART, and SA_ONSTACK while variables are watched ([`use_alternate_stacks`]). Calls that install, block,
-//! read or wait are intercepted where libc makes them ([`crate::hooks`]).
+//! The kernel's handler is ours, with the program's SA_ONSTACK and SA_RESTART. If the program has no handler, ours has
+//! SA_RESTART, and SA_ONSTACK while variables are watched ([`use_alternate_stacks`]). Calls that install a handler, or
+//! that block, read or await signals, are intercepted where libc makes them ([`crate::hooks`]).
 //!
 //! # No thread blocks our signals while there is a trap byte
 //! The hooks that ensure this are *guards*. They are patched first and removed last, and must never need a trap byte
@@ -48,10 +48,10 @@
 //! At step 6 a thread may be inside a hook, and acts on what it read before. So each hook, after it has recorded the
 //! program's request, checks again whether the signals are still owned, and undoes its part if not.
 //!
-//! If tiptoe dies, nothing stops the threads. Guards that could be removed only with all threads stopped then stay,
-//! and pass calls on; in a program that must not have trap bytes, so do other such sites. There the next session must
-//! not write a trap byte either, even if its tiptoe dies early. So an agent writes none before tiptoe has allowed
-//! them.
+//! If tiptoe dies, nothing stops the threads. Guards that could be removed only with all threads stopped then stay, and
+//! pass calls on; in a program that must not have trap bytes, so do other such sites. In such a program the next
+//! session must not write a trap byte either, even if its tiptoe dies early. So an agent writes none before tiptoe has
+//! allowed them.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
@@ -65,11 +65,11 @@
 //!   or if a sigtimedwait in another thread gets it.
 //! - An epoll_pwait that begins while a signal is on its way to another thread can end with EINTR although no handler
 //!   ran, as it can after SIGCONT.
-//! - A wait whose mask blocks more than the thread does is ended by such a signal.
+//! - If a wait's mask blocks one of our signals and the thread's own mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads ours only if it has no other signal in it and was made during a session ([`fd`]). Otherwise
 //!   they stay pending.
-//! - If tiptoe is killed, threads stay without the block until they ask for it again.
+//! - If tiptoe is killed, a thread that believes to block our signals does not block them until it next sets its mask.
 //! - Each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of the stack that it happens
 //!   on. The kernel kills a program whose stack has no room for it.
 //!

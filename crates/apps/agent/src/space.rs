@@ -5,8 +5,8 @@
 //! that was patched.
 //!
 //! Sites are found by address, because a file may be mapped twice and each mapping has its own trampolines, within a
-//! jump's reach. If the space does not confirm a site, because something else is mapped there or it is unsure, the
-//! bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code into other memory at
+//! jump's reach. If the space does not confirm a site, because something else is mapped there or the space is unsure,
+//! the bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code into other memory at
 //! the same addresses. So no trap has to wait.
 //!
 //! | thread | action | waits |
@@ -49,7 +49,7 @@ const FILES: usize = 1 << 12;
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
-/// The most time for unrequested readings of the list: 1 in this many parts.
+/// Unrequested readings of the list take at most one part in this many of the time.
 const SHARE: u64 = 100;
 /// The sleep of the agent's thread before it checks whether it may read again.
 const SOON_NS: u64 = 10_000_000;
@@ -121,7 +121,7 @@ impl Space {
 
     /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
-        // Relaxed: without the list nothing in the space can be wrong.
+        // Relaxed: a space without a list contains nothing that can be wrong.
         !self.blind.load(Ordering::Relaxed) && self.is_home()
     }
 

@@ -13,7 +13,6 @@ pub struct Task<'a> {
     name: &'a [u8],
 }
 
-/// Returns whether any thread has one of the signals in `set` pending.
 pub fn any_pending(set: u64) -> bool {
     let mut pending = false;
     each_task(|task| pending |= task.pending() & set != 0);
@@ -104,7 +103,6 @@ impl Task<'_> {
         text.get(..got.unwrap_or(0)).unwrap_or(&[])
     }
 
-    /// Returns the signals that are pending for this thread.
     fn pending(&self) -> u64 {
         let mut text = [0u8; 2048];
         let text = self.status(&mut text);

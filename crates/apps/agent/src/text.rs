@@ -1,10 +1,10 @@
-//! Reads and writes the program's code from inside. Fails, without a fault, where nothing is mapped.
+//! Reads and writes the program's code from inside. Where nothing is mapped, an access fails without a fault.
 //!
-//! It uses /proc/self/mem, which ignores the protection. A program that gave up its privileges, as memcached and many
-//! daemons do, may not open that file, because root then owns it. Nor does the file exist without /proc. Then the
-//! kernel copies by process_vm_readv(2) and process_vm_writev(2). These need no right for the own memory, but obey
-//! the protection, so a page of code must be made writable for the copy. The page stays executable throughout, and
-//! each byte is stored at once, as through the file.
+//! /proc/self/mem is used, which ignores the protection. It cannot be opened without /proc, or in a program that gave
+//! up its privileges, as memcached and many daemons do, because root then owns it. In both cases process_vm_readv(2)
+//! and process_vm_writev(2) are used, which need no right to access the caller's memory. But they obey the protection,
+//! so a page of code must be made writable for the copy. The page stays executable throughout, and each byte is stored
+//! at once, as through the file.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;

@@ -78,7 +78,7 @@ pub fn start(shared: &'static Shared) -> Result<(), Errno> {
 }
 
 /// Makes the thread end the session as a detach does, and waits for the thread's end. The program is about to forbid
-/// system calls that the agent needs, or to replace a thread's words.
+/// system calls that the agent needs, or to replace a thread's block, which has our words.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);

@@ -60,8 +60,8 @@ const HIDDEN: i64 = 152;
 
 /// The number of times that the agent has taken over the signals.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// The frames of a thread that has none: the end of this page, so that a trampoline that needs room asks for memory,
-/// and one that returns finds an empty frame before it.
+/// A page of empty frames; a thread without frames has the page's end in word 17. A trampoline that needs room finds a
+/// full page and asks the agent for memory; a return finds an empty frame before the end.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -113,7 +113,6 @@ pub fn thread_block() -> u64 {
     base
 }
 
-/// Returns the address of this thread's descriptor.
 pub fn descriptor() -> u64 {
     load(0)
 }
@@ -140,12 +139,12 @@ pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: the calling thread's own block, which begins with these words in each C library.
     let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
-    // In musl's block these two lead to other threads, or to itself if there are none.
+    // In musl's block these two words lead to other threads or, if there are none, to the block itself.
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
-/// Returns whether the calling thread is on a block that the C library laid out. On another one our words are memory
-/// of the program.
+/// Returns whether the calling thread is on a block that the C library laid out. On any other block, the program's own
+/// memory is where our words would be.
 pub fn is_on_libcs_block() -> bool {
     const ARCH_GET_FS: usize = 0x1003;
     let mut block = 0u64;
@@ -172,8 +171,8 @@ pub fn is_laid_out(block: u64) -> bool {
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, unless libc has: it may have laid out the block before it
-/// loaded the agent.
+/// Sets the words of a thread that is about to start, if libc has not: it may have laid out the block before it loaded
+/// the agent.
 ///
 /// # Safety
 /// libc must have made the block, for a thread that does not run yet.
@@ -200,7 +199,7 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed) // Relaxed: as in `begin_generation`
 }
 
-/// Returns the owned signals in a thread's word of signals that it believes to block.
+/// Returns the owned signals in a thread's word 1; none if the word is of an earlier generation.
 pub fn blocked_of(word: u64) -> u64 {
     let now = (word >> 32) as u32 == generation();
     if now { word & SIGNALS } else { 0 }
@@ -216,13 +215,11 @@ pub fn frames() -> Option<u64> {
     Some(end).filter(|end| *end != none && *end != 0)
 }
 
-/// Moves the end of this thread's frames.
 pub fn set_frames(end: u64) {
     let word = if are_frames_hidden() { HIDDEN } else { FRAMES };
     store(word, end);
 }
 
-/// Returns whether this thread's frames are hidden from its trampolines.
 #[inline(always)]
 pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
@@ -257,7 +254,7 @@ pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Records the address at which the clone3 that this thread is about to make continues.
+/// Records where to continue after the clone3 that this thread is about to make.
 pub fn set_cloned(behind: u64) {
     store(CLONED, behind);
 }
@@ -359,7 +356,6 @@ impl Mask {
         address_of(self.at + 8)
     }
 
-    /// Returns the program's mask.
     pub fn given(&self) -> u64 {
         load(self.at + 24)
     }

@@ -2,15 +2,16 @@
 //! the program as it is without us.
 //!
 //! A return address on the stack may be a thunk's. A signal may find a thread in a thunk, in a
-//! trampoline, or in the agent that one calls. An unwinder that finds such an address asks libc for
-//! the object that contains it: by `_dl_find_object`, or in older versions by `dl_iterate_phdr`.
-//! Both are intercepted, and for generated code they answer with an object of our own.
+//! trampoline, or in the agent that a trampoline called. An unwinder that finds such an address
+//! asks libc for the object that contains it: by `_dl_find_object`, or in older versions by
+//! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of
+//! our own.
 //!
 //! A thunk's unwind information says that this is no frame, and that the caller is in the thunk's
-//! record. That of a trampoline says that the program is here or, for calls that the trampoline
-//! follows by itself, the same as a thunk's (`tiptoe-patch`, `unwind`). The agent itself is an
-//! object that libc knows. So any unwinder works, even one that is linked into the program. Frames
-//! that it leaves are counted like those of a longjmp.
+//! record. A trampoline's says that this is the frame of the probed function or, where calls return
+//! that the trampoline follows by itself, the same as a thunk's (`tiptoe-patch`, `unwind`). The
+//! agent itself is an object that libc knows. So any unwinder works, even one that is linked into
+//! the program. Frames that the unwinder leaves are counted like those of a longjmp.
 //!
 //! `_Unwind_Backtrace` shows every frame to its caller's function. We call it in the program's
 //! place, with a function that skips our frames. `_Unwind_ForcedUnwind` does so too, but also
@@ -87,7 +88,6 @@ struct FoundObject {
     reserved: [u64; 7],
 }
 
-/// Returns the unwind information of generated code at an address.
 fn unwind_range(shared: &Shared, address: u64) -> Option<UnwindRange> {
     let (code, made) = shared.thunks.made();
     let thunks = UnwindRange {
@@ -211,7 +211,6 @@ enum Stage {
     Ours,
     /// The unwinder's own frame, at its entry.
     Unwinder,
-    /// A frame of the program.
     Programs,
 }
 

@@ -4,8 +4,8 @@
 //! later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
 //! exec, and when tiptoe ends. A forked child has none.
 //!
-//! Debug registers are accounted for in memory shared with tiptoe: for a thread that exists before its events are
-//! opened, at that moment; for a thread that inherits events, at its first hit, by the thread itself.
+//! Debug registers are accounted for in memory shared with tiptoe: when a thread's events are opened or, if a thread
+//! inherits its events, at its first hit, by the thread itself.
 //!
 //! | state | kept by | changes when |
 //! |---|---|---|
@@ -39,7 +39,6 @@ pub use stray::take_stray;
 
 use events::{DISABLED, EXECUTE, FLAGS, attr, perf_event_open};
 
-/// The number of debug registers of a processor.
 const REGISTERS: usize = 4;
 /// The most open events.
 const MOST: usize = 1 << 16;
@@ -103,7 +102,6 @@ fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
     Hits::new(data.slab_words(0, slot, WORDS)?)
 }
 
-/// Returns the target with a number; `None` if there is none.
 fn watched(number: usize) -> Option<WatchTarget> {
     (number < COUNT.load(Relaxed)).then_some(())?;
     let words = WATCHED.get(number)?.each_ref();
@@ -382,7 +380,7 @@ fn close_events() {
     }
 }
 
-/// Accounts for a thread's registers, unless that is done. Returns whether it was not.
+/// Accounts for a thread's registers, unless that was done before. Returns `false` if it was.
 fn reserve(hits: &Hits, tid: u32) -> bool {
     let is_new = hits.meet(tid);
     if is_new {

@@ -26,7 +26,6 @@ pub struct Region {
 }
 
 impl Region {
-    /// Returns the calling thread's region.
     pub fn of_caller() -> Option<Region> {
         let end = tls::frames()?;
         // The end may be the first address after the region.
@@ -103,7 +102,7 @@ impl Region {
         tls::set_frames(self.base + position as u64 * FRAME);
     }
 
-    /// Returns the position that no frame ever reached.
+    /// Returns the first position that no frame ever reached.
     pub fn height(&self) -> usize {
         let height = self.words().get(1);
         height.map_or(0, |word| word.load(Relaxed) as usize)

@@ -1,8 +1,8 @@
 //! Prepares a system call in which the thread waits for signals, or under another mask.
 //!
 //! The kernel gets a copy of the mask without our signals, in the thread's own words. The copy must
-//! stay valid until the kernel has read it, also for a restarted call. By the record of the call
-//! the signal handler ([`signals`]) recognises that the thread is in it.
+//! stay valid until the kernel has read it, also for a restarted call. The hook records the call,
+//! so that the signal handler ([`signals`]) recognises that the thread is in it.
 
 use super::Frame;
 use crate::signals::{self, MaskLocation, OURS};

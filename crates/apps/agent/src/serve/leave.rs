@@ -90,17 +90,16 @@ fn restore_guards(shared: &Shared, text: &SelfMemory) {
     });
 }
 
-/// Returns the armed sites with their indices in the table.
 fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
     (0..shared.table.len())
         .filter(|index| shared.is_armed(*index) && shared.is_live(*index))
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last: without
-/// them there must be no trap byte, and no thread on its way into our signal handler. Before that, `reblock` makes
-/// tiptoe block in the kernel, for each thread, the signals that the thread believes to block. It returns whether the
-/// threads stay stopped until `answer`.
+/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last: without them
+/// there must be no trap byte, and no thread on its way into our signal handler. Before the guards are removed,
+/// `reblock` makes tiptoe block in the kernel, for each thread, the signals that the thread believes to block.
+/// `reblock` returns whether the threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
@@ -128,7 +127,6 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
     end(shared);
 }
 
-/// Ends the session.
 pub fn end(shared: &Shared) {
     shared.arenas.unmap_unused();
     if let Some(data) = shared.data() {
@@ -173,7 +171,8 @@ pub fn forsake(shared: &Shared) {
     }
 }
 
-/// Restores what a forked child inherited when it is attached itself. Must be called first, on the borrowed thread.
+/// Restores what a forked child inherited, when tiptoe attaches to that child. Must be called before the session
+/// begins, on the borrowed thread.
 pub fn disown(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, Manner::Running, |site| {

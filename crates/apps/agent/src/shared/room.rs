@@ -31,7 +31,6 @@ impl Room {
         Ok(at)
     }
 
-    /// Returns the next `count` values of `T`.
     pub(super) fn slice<T>(&mut self, count: usize) -> Result<&'static [T], Errno> {
         let at = self.bytes(Self::of::<T>(count))?;
         // SAFETY: these are fresh zeroed pages of the right length, handed out once, and never unmapped if `create`

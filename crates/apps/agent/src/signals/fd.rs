@@ -122,7 +122,8 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// Returns the descriptor for a signal, unless the program has reused its number for another file.
+/// Returns the descriptor of SIGILL's or SIGTRAP's pipe; `None` without one, or if the program has closed it or reused
+/// its number for another file.
 fn feed(signal: usize) -> Option<i32> {
     let feed = if signal == 4 {
         FEEDS.first()
@@ -134,7 +135,8 @@ fn feed(signal: usize) -> Option<i32> {
     (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)
 }
 
-/// Writes a held signal to its pipe. Returns `false` if it has none. As in the kernel, one signal of a kind suffices.
+/// Writes a held signal to its pipe, unless that signal is already pending there, as in the kernel. Returns `false` if
+/// the signal has no pipe.
 pub(super) fn offer(info: &Info) -> bool {
     let signal = info.signal as usize;
     let Some(fd) = feed(signal) else { return false };
@@ -160,7 +162,7 @@ fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     if waiting == 0 {
         return None;
     }
-    // The program's end may block, so another one is opened, which does not.
+    // Reading the program's descriptor may block, so a non-blocking one is opened.
     let end = path(fd, |path| open(path, NONBLOCK_CLOEXEC as i32).ok())?;
     let mut found = None;
     for _ in 0..waiting as usize / RECORD {

@@ -1,5 +1,5 @@
-//! Holds back SIGTRAP and SIGILL that are sent while the program blocks them, because our kernel mask does not block
-//! them.
+//! Holds back SIGTRAP and SIGILL that are sent while the program blocks them, because they are not blocked in the
+//! kernel.
 //!
 //! A thread that holds a signal back races with a thread that begins to wait. One stores the signal and then reads
 //! the waiter, the other stores itself as the waiter and then reads the signal, with SeqCst fences in between. So at
@@ -15,9 +15,9 @@ use crate::tls;
 
 const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
-/// The mark, in a signal's value, that the signal was passed on. The word before it is the signal's code.
+/// The mark, in a signal's value, that the signal was passed on. The word before the mark is the signal's true code.
 const PASSED_ON: u32 = 0x7469_7074;
-/// The number of no process: a record with it is being written.
+/// Instead of a process id: the record is being written.
 const WRITING: u32 = u32::MAX;
 
 /// Delivers the held signals that the calling thread has just unblocked.
@@ -66,7 +66,7 @@ pub fn pending_set() -> u64 {
     BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
 }
 
-/// Takes a signal that was sent to this thread, or else one that was sent to the process.
+/// Takes a held signal that was sent to this thread or, if there is none, to the process.
 fn take(signal: usize) -> Option<Info> {
     let sender = tls::take_held(signal);
     if let Some(sender) = sender {
@@ -219,7 +219,7 @@ impl ProgramSignal {
         self.pending.store(getpid(), Ordering::Release); // Release: pairs with the exchanges
     }
 
-    /// Sends the held signal to the thread that waits for it, if that is another one.
+    /// Sends the held signal to the thread that waits for it, unless that is the calling thread.
     fn pass_on(&self, signal: usize) {
         let waiter = self.waiter.load(Ordering::Relaxed); // Relaxed: ordered by the fence
         if waiter != 0

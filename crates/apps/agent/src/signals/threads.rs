@@ -1,7 +1,9 @@
-//! Reads the words of other threads when a session ends.
+//! Sends each thread the signals that its thread-local words ([`tls`]) hold back, when a session
+//! ends.
 //!
-//! A thread's block is found by its robust list, which libc puts at a fixed offset in the block. It
-//! is read as `text` reads, because the thread may end at any time, and its memory with it.
+//! A thread's block is found by its robust list, which libc puts at a fixed offset in the block.
+//! The block must be accessed through the kernel ([`SelfMemory`]), because the thread may end at
+//! any time, and its memory with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +21,7 @@ static LAYOUT: AtomicU64 = AtomicU64::new(0);
 /// More than the size of any block.
 const BLOCK: u64 = 4096;
 
-/// Records the offset of the robust list, by the calling thread of the program.
+/// Records the offset of the robust list. The calling thread must be the program's.
 pub fn learn_layout() {
     let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
     if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {

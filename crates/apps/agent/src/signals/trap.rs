@@ -165,8 +165,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A thread that traps inside the window was preempted there before the patch, and is no hit. But if our first
-    // byte is missing, another tracer's trap ran our first instruction, and this is a hit.
+    // A thread that traps inside the window was preempted there before the patch, and is no hit. But if our first byte
+    // is missing, the thread came through another tracer's trap byte there, and this is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -188,8 +188,8 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program requested, with `mask` in force. As in the kernel, a fault whose signal is
-/// blocked, also by its own handler, is not handled, because the handler would cause the same fault for ever.
+/// Does with a signal what the program requested, with `mask` in force. As in the kernel, a fault kills the program if
+/// its signal is blocked, which it also is inside its handler.
 fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();

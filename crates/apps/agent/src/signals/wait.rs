@@ -52,7 +52,6 @@ enum Stage {
     Interrupted,
 }
 
-/// The wait that a thread is in.
 pub(super) struct Wait {
     call: Call,
     stage: Stage,

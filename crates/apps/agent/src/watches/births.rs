@@ -28,8 +28,8 @@ pub struct CreationHold;
 impl CreationHold {
     /// Waits until creations in progress have ended, if there may be any.
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: the store must precede the readings of the list in `settle`. A thread that misses it in `before`
-        // creates its thread at once, and these readings see that thread.
+        // SeqCst: the store must precede the readings of the list in `settle`. A thread whose `before` misses the store
+        // creates its thread at once, and these readings see the new thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

@@ -46,8 +46,8 @@ const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The floor of any return probe: `DETOUR` with a call of the copy, so that the function returns
-/// there, and a jump to the caller's address, which a variable holds until then.
+/// The floor of any return probe: `DETOUR` with a call of the copy, so that the function returns to
+/// the detour, and a jump to the caller's address, which a variable holds until then.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
@@ -77,7 +77,7 @@ pub(crate) const MANY: [Site; 3] = [
     Site::new("push4096", 4096, PUSH),
 ];
 
-/// The `push` sites with a detour that the assembler made, without counting.
+/// The functions of `push` with [`DETOUR`], which counts nothing.
 pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour", 1, DETOUR),
     Site::new("detour256", 256, DETOUR),
@@ -85,7 +85,7 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour4096", 4096, DETOUR),
 ];
 
-/// The `push` sites with a return probe that the assembler made, without counting.
+/// The functions of `push` with [`BARE_RETURN`], which counts nothing.
 pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return", 1, BARE_RETURN),
     Site::new("bare_return256", 256, BARE_RETURN),

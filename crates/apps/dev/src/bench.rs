@@ -16,7 +16,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         return runs(args);
     }
     if args.is_one_of_runs {
-        // It then cleans up. If this fails, it ends only when it is done.
+        // This process gets SIGTERM when its parent ends, and then cleans up. If this fails, it
+        // ends when it is done.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     tiptoe_dev::clean_up_on_signals()
@@ -51,7 +52,6 @@ fn runs(args: &BenchArgs) -> Result<(), Failure> {
     print(&printed(&Table::of_runs(&tables), is_json(args))?)
 }
 
-/// Returns whether the rows are printed as JSON.
 fn is_json(args: &BenchArgs) -> bool {
     let is_requested = match &args.own {
         None => args.json,

@@ -157,7 +157,7 @@ fn source() -> Result<PathBuf, Error> {
 
 struct BuildCost {
     seconds: f64,
-    /// The CPU time of all processes of the build, with our programs at their tracepoints.
+    /// The CPU time of all processes of the build, which includes tiptoe's BPF programs at their tracepoints.
     cpu: f64,
 }
 

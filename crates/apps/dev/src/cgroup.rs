@@ -1,16 +1,16 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. The
-//!   cases are: no counting; events of the whole system; perf's events of cgroups (with those of the system, and for
-//!   each cgroup alone); a bpftrace script; and tiptoe. tiptoe counts time, faults and switches, which it reads from
-//!   tasks; the same on each CPU, at switches; or a number of events, which it reads at switches.
+//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. The cases
+//!   are: no counting; events of the whole system; perf's events of cgroups (with those of the system, and for each
+//!   cgroup alone); a bpftrace script; and tiptoe. tiptoe counts in three ways: time, faults and switches, which it
+//!   reads from tasks; the same, on each CPU at switches; and 1 or more events, which it reads at switches.
 //! - `within`: the same with two tasks in one cgroup.
 //! - `ring`: as many tasks as cgroups hand the byte round.
 //! - `response`: the response time of six workers of different kinds in six cgroups (`program.c`), as the geometric
 //!   mean, while all counts are read each second, as `perf stat -I 1000` does.
 //! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its parent has
 //!   waited for it.
-//! - `blind`: how long an event of the system did not count at each switch, by its own times.
+//! - `blind`: how long an event of the system did not count at each switch, by its enabled and running times.
 //!
 //! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
 
@@ -33,7 +33,7 @@ const PROGRAM: &str = include_str!("cgroup/program.c");
 const CHILDREN: usize = 6;
 /// The numbers of cgroups in the rings.
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The hops for each requested ms. They take about ten times as long.
+/// The hops for each requested ms, which take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
 /// The factor for rings, because each task must run often, so that its earlier state does not matter.
 const LONGER: u32 = 10;
@@ -89,7 +89,7 @@ const KINDS: [(char, [&str; 2]); 2] = [
 ];
 /// The lives for each requested ms.
 const LIVES_PER_MS: u32 = 50;
-/// The last two read events at switches, as perf does.
+/// The last two cases read events at switches, as perf does.
 const RESPONSE: [Case; 7] = [
     Case::Nobody,
     Case::System,
@@ -133,7 +133,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// The running tasks, in their cgroups.
 struct Bench<'a> {
     program: Program,
     folder: Folder,

@@ -68,7 +68,6 @@ const HOLDERS: [Holder; 4] = [
 /// What a program prints when it is ready: redis by itself, the others on request.
 const READY: &str = "ready";
 
-/// Measures the share of each binary's functions that are patched by a jump.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "coverage".into(),
@@ -131,8 +130,8 @@ impl Holder {
 /// The least distance of forward jumps whose last byte must be a trap.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins so close after its program that such jumps have no room. The kernel chooses the
-/// heap's place at random, within 1 GB.
+/// Returns a note if the heap begins so close after its program that a jump of [`FORWARD`] bytes
+/// has no room. The kernel chooses the heap's place at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

@@ -16,7 +16,6 @@ use crate::assembly::Site;
 use crate::error::Error;
 use crate::target::Target;
 
-/// What to trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced<'a> {
     pub agent: &'static [u8],
@@ -28,7 +27,7 @@ pub(crate) struct Traced<'a> {
     pub calls: Calls,
 }
 
-/// How far each call is followed, and what is kept of it.
+/// What is traced of each call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// Only its entry is counted.
@@ -38,11 +37,9 @@ pub(crate) enum Calls {
     Returns,
     /// Entry and return are counted, and the time between them.
     Times,
-    /// Its entry is recorded.
     Records,
 }
 
-/// A running trace.
 #[derive(Debug)]
 pub(crate) struct Tracing {
     stop: Arc<AtomicBool>,
@@ -166,7 +163,6 @@ impl Tracing {
         })
     }
 
-    /// Runs the driver until it ends or `stop` is set.
     fn spawn(
         stop: Arc<AtomicBool>,
         run: impl FnOnce(&mut Silent) -> Driven + Send + 'static,

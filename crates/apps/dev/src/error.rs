@@ -1,5 +1,3 @@
-//! Errors of benches.
-
 /// The reason why a bench failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

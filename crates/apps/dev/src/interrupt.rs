@@ -2,11 +2,11 @@
 //!
 //! | case | the phase |
 //! |---|---|
-//! | `preparing` | it reads a debug file of 1 GB, before the agent enters |
-//! | `counting` | it counts, by each instrument; the signal makes it detach and report |
+//! | `preparing` | tiptoe reads a debug file of 1 GB, before the agent enters |
+//! | `counting` | tiptoe counts, by each instrument; the signal makes it detach and report |
 //! | `ending` | a second SIGINT follows the first at once |
 //!
-//! The goal is 200 ms in each. `preparing` ends when an attach that has nearly ended may finish.
+//! The goal is 200 ms in each. `preparing` includes the time that tiptoe gives an attach to finish.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -38,7 +38,6 @@ int main(void) {
 ";
 /// The longest debug file whose check sum tiptoe computes.
 const DEBUG_FILE: u64 = 1 << 30;
-/// The arguments for each instrument.
 const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("probe", &["probe", "count"]),
     ("lock", &["lock"]),

@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// The time for tiptoe to finish after an attach or a detach is seen.
 const SETTLE: Duration = Duration::from_millis(30);
-/// The number of BPF programs: at the begin of a wait, at its end, and at the end of a thread.
+/// The number of BPF programs: at the beginning of a wait, at its end, and at the end of a thread.
 const PROGRAMS: usize = 3;
 
 /// The sites: the row's name, the question to the program, the unit.
@@ -79,10 +79,9 @@ const WAITING: [&str; 6] = [
 const WARM: &str = "wait 300";
 /// The sites with a floor, and the questions for it.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The sites that other tools are measured at, because their hooks are not where threads wait.
+/// The sites for other tools. Their hooks are in the lock functions, not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
-/// Measures every site, in all cases in turns.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "lock".into(),

@@ -1,5 +1,3 @@
-//! How much a bench measures.
-
 /// How much a bench measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {

@@ -19,7 +19,7 @@ impl PrivateFolder {
         PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
     }
 
-    /// Makes the folder. Fails if anything is at this path, even a link.
+    /// Fails if anything is at this path, even a link.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(PrivateFolder(TemporaryGuard::folder(path)))

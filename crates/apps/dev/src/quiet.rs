@@ -7,7 +7,7 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may still list closed programs of ours.
+/// How long the kernel may still list our closed BPF programs.
 const FORGETS: Duration = Duration::from_millis(500);
 /// The percentages of CPU time of other programs, and of the hypervisor, that make a result doubtful.
 const MOST_OTHERS: f64 = 2.0;
@@ -101,7 +101,7 @@ impl MachineTimes {
 /// What the machine did besides a bench, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// Of the CPUs' time.
+    /// The share of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
     /// The part of the time in which some task, also of the bench, waited for a CPU. Not every kernel reports it.

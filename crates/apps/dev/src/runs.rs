@@ -1,7 +1,7 @@
 //! The same bench in several processes.
 //!
-//! Where a process has its memory, and what else was calibrated when it began, changes a result by more than the
-//! rounds within one process show. So the median of several processes is stated, with half their range.
+//! The addresses of a process's memory, and what was calibrated when it began, change a result by more than the rounds
+//! within one process show. So the median of several processes is stated, with half their range.
 
 use crate::table::{Table, TableRow, median_and_spread};
 
@@ -68,7 +68,8 @@ impl TableRow {
 mod tests {
     use super::*;
 
-    /// The spread of rounds within one process was stated, and a second run was outside of it in six of ten rows.
+    /// Regression: the spread was that of rounds within one process, and six of ten rows of a second run were outside
+    /// of it.
     #[test]
     fn runs_spread_as_far_as_their_medians() {
         let run = |value: f64, busy: &str| Table {

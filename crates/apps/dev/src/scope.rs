@@ -29,7 +29,6 @@ struct ScopeTimes {
     others: [Vec<f64>; OTHERS.len()],
 }
 
-/// Measures every site, in all cases in turns.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "scope".into(),

@@ -48,7 +48,7 @@ pub struct TableRow {
     /// The rate at which the mappings change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
-    /// The percentage of pairs that are for a CPU.
+    /// The percentage of pairs that reserve for a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_targets: Option<u32>,
     /// The share of time in which threads waited for a lock.
@@ -59,7 +59,7 @@ pub struct TableRow {
     pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles; half the range of few values, such as those of runs.
+    /// Half the distance between the quartiles; of few values, such as the results of several runs, half the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
@@ -205,7 +205,6 @@ impl TableRow {
         }
     }
 
-    /// Returns the row with this site.
     pub(crate) fn at(self, site: impl Into<String>) -> TableRow {
         TableRow {
             site: Some(site.into()),

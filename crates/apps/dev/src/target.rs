@@ -23,7 +23,6 @@ pub(crate) struct Target {
     folder: PrivateFolder,
 }
 
-/// The result of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
     /// The CPU time of one call, as the mean over the site's places.
@@ -45,7 +44,6 @@ impl Measured {
     }
 }
 
-/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub site: Site,
@@ -96,7 +94,6 @@ impl Target {
         self.child.id()
     }
 
-    /// Returns the path of the target's file.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.path().join(PROGRAM_NAME)
     }

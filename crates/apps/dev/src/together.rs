@@ -39,7 +39,6 @@ pub(crate) fn stay_apart(thread: u32) {
     }
 }
 
-/// One thread's share of the work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadShare {
     /// The number of the thread's operations.
@@ -52,7 +51,6 @@ pub(crate) struct ThreadShare {
     queued: Duration,
 }
 
-/// The work of all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
     /// The number of all operations.
@@ -80,7 +78,6 @@ impl Work {
         }
     }
 
-    /// Returns the operations of all threads per second.
     pub(crate) fn per_s(&self) -> f64 {
         self.done as f64 / self.wall.as_secs_f64()
     }

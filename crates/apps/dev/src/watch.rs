@@ -38,7 +38,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns the address of the program's variables.
 fn address(program: &mut Program) -> Result<u64, Error> {
     Ok(program.ask("address")? as u64)
 }

@@ -119,7 +119,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Asks a question, and returns the number that the program answers.
+    /// Returns the number that the program answers.
     pub(crate) fn ask(&mut self, question: &str) -> Result<f64, Error> {
         self.begin(question)?;
         self.answer()

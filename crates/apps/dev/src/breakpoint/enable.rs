@@ -11,7 +11,7 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, median_and_spread};
 
-/// The time that the threads get to start.
+/// The threads' time to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// What `enable` measures, and how much.

@@ -11,7 +11,6 @@ pub(super) enum Form {
     /// The calls without accounting.
     Ideal,
     Tiptoe,
-    /// The accounting under one mutex.
     GlobalMutex,
 }
 
@@ -27,7 +26,6 @@ impl Form {
     }
 }
 
-/// The operations that each form has.
 pub(super) trait Slots: Sync {
     fn reserve(&self, request: &Request) -> bool;
     fn release(&self, request: &Request);
@@ -35,7 +33,6 @@ pub(super) trait Slots: Sync {
     fn waited_ns(&self) -> u64;
 }
 
-/// The form without accounting.
 pub(super) struct Off;
 
 impl Slots for Off {
@@ -71,7 +68,7 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
-/// The words of the two forms that need some.
+/// The memory of the two forms that need it.
 pub(super) struct Storage {
     geometry: Geometry,
     words: [Vec<AtomicU64>; 2],
@@ -90,7 +87,6 @@ impl Storage {
         Some(Storage { geometry, words })
     }
 
-    /// Runs `act` with a form.
     pub(super) fn with<T>(&self, form: Form, act: impl Act<T>) -> T {
         let [sharded, single] = &self.words;
         let ours = |geometry: Geometry, words| {

@@ -30,7 +30,7 @@ use prices::Prices;
 /// The events before the measured part of a simulation, and those in it.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
-/// How often the inputs are measured, and so each case is simulated.
+/// How often the inputs are measured; each case is simulated with each result.
 const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 
 /// What to measure, and how much.
@@ -38,7 +38,7 @@ const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 pub struct Queue {
     /// The most CPUs.
     pub cpus: u32,
-    /// The percentage of pairs that are for a CPU; 0, 1 and 10 if `None`.
+    /// The percentage of pairs that reserve for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
     /// The slots of a CPU.
     pub slots: u32,
@@ -84,7 +84,7 @@ impl Queue {
                 for form in FORMS {
                     let row = self.simulated(&prices, form, cpus, cpu_targets)?;
                     table.rows.push(row);
-                    // The measured rows have no other work, so they compare only without it.
+                    // `stress` has no other work between pairs, so it compares only with simulations without it.
                     if cpus <= here && self.work_ns == 0 {
                         let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
                         table.rows.push(row);

@@ -1,8 +1,8 @@
-//! `stress`: each thread only reserves and releases, for itself. A percentage of the pairs is for a CPU.
+//! `stress`: each thread only reserves and releases slots, in pairs: for itself or, a given percentage of pairs, for a
+//! CPU.
 //!
-//! Times are wall time of pinned threads that begin together ([`crate::together`]), with checks of held locks and
-//! sleeps. The waiting share has both checks and sleeps; the share asleep is the time without a CPU, which assumes
-//! that no other program ran.
+//! Times are wall time of pinned threads that begin together ([`crate::together`]). The time is *waiting* in which a
+//! thread checks a held lock or sleeps for it. It is *asleep* in which a thread neither runs nor is ready to run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const BATCH: u32 = 200;
 pub struct Stress {
     /// The most threads.
     pub threads: u32,
-    /// The percentage of pairs that are for a CPU; 0, 1 and 10 if `None`.
+    /// The percentage of pairs that reserve for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
     /// The slots of a CPU.
     pub slots: u32,
@@ -42,7 +42,6 @@ struct StressCase {
     form: Form,
 }
 
-/// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     /// The wall time of a pair.

@@ -23,7 +23,7 @@ use crate::table::{Table, TableRow, interval, median_and_spread};
 pub struct Thread {
     /// The number of batches, over all workers.
     pub repeat: u32,
-    /// The slots of each thread, or its breakpoints.
+    /// The slots of each thread; for `kernel`, its breakpoints.
     pub breakpoints: u32,
     /// The number of workers.
     pub parallel: u32,
@@ -59,7 +59,6 @@ impl Case {
     }
 }
 
-/// One measurement.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     us_per_op: f64,
@@ -241,7 +240,7 @@ impl Thread {
         });
     }
 
-    /// Runs one thread of a batch, from its begin to its end.
+    /// Runs one thread of a batch.
     fn live(&self, slots: &impl Slots, task: u64, is_done: &AtomicU32) {
         let request = |holder: u32| {
             let target = Target::Task { task, cpu: None };

@@ -12,7 +12,7 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// The events that perf counts. Larger numbers repeat them.
+/// The events that perf counts. If more are needed, they are repeated.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
 /// The events that are read at each switch to another cgroup. The first must be a clock, whose count is compared with
 /// its times.
@@ -109,7 +109,7 @@ impl Counting {
         Ok(())
     }
 
-    /// Returns how long the system's clock event has not counted since it was enabled.
+    /// Returns how long the system's clock event was enabled and did not count.
     pub(super) fn blind_ns(&self) -> Result<f64, Error> {
         let set = match self {
             Counting::Sets(sets) => &sets[0],

@@ -27,12 +27,11 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 const PAIRS: u32 = 1_000;
 /// The steps of a section: about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// The numbers of contending threads are 2, 4 and so on, up to this one or to all CPUs.
+/// The numbers of contending threads are 2, 4 and so on, up to this number or that of all CPUs.
 const FEWEST: u32 = 8;
 /// The case that the others are compared with.
 const BARE: &str = "parking_lot";
 
-/// A mutex of any implementation.
 trait Mutex: Default + Sync {
     fn with<A>(&self, section: impl FnOnce(&mut u64) -> A) -> A;
 }
@@ -75,7 +74,6 @@ const CONTENDED: [Case<Together>; 4] = [
     ("std", contend::<std::sync::Mutex<u64>>),
 ];
 
-/// Measures all cases, in turns.
 pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
     let time = Duration::from_millis(options.ms.into());
     for (site, cases) in [("pair", &ALONE[..]), ("pair_within", &WITHIN[..])] {
@@ -158,7 +156,6 @@ fn pair<M: Mutex>(time: Duration) -> f64 {
     }
 }
 
-/// Returns the time of a pair while another lock is held.
 fn pair_within<M: Mutex>(time: Duration) -> f64 {
     OwnLines::<M>::default().0.with(|_| pair::<M>(time))
 }
@@ -187,7 +184,7 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // All threads have ended. An earlier reading would have had to wait for the lock.
+    // The sum is read after all threads have ended, because a reader would have to wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }

@@ -27,7 +27,7 @@ pub(super) struct Other {
     pub(super) program: Program,
 }
 
-/// Returns those that are available here, and the names of those that are not installed.
+/// Returns the installed tools, and the names of the others.
 pub(super) fn all(workshop: &Workshop) -> Result<(Vec<Other>, Vec<&'static str>), Error> {
     let built = [
         ("try_first", include_str!("try_first.c")),

@@ -13,7 +13,6 @@ pub fn json(report: &PlanReport) -> Result<String, Failure> {
     Ok(PrintableJson(&json).to_string() + "\n")
 }
 
-/// Returns a table of events, a table of the ways to switch, and the assumptions.
 pub fn text(report: &PlanReport) -> String {
     let mut text = heading(report);
     let own = report.events.iter().map(|row| event_cells(row, ""));

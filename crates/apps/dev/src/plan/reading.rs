@@ -10,8 +10,8 @@ use super::simulate::{Setting, refused, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
-    /// Returns the rows of the events, and what this way costs. `None` without cgroups, or with
-    /// more events than `stat` can read.
+    /// Returns the rows of the events, and the cost of reading them at switches. `None` without
+    /// cgroups, or with more events than `stat` can read.
     pub(super) fn read(
         &self,
         machine: &Machine<'_>,

@@ -170,7 +170,6 @@ impl Setting<'_> {
         rows
     }
 
-    /// Returns how many of the simulated groups are the system's.
     fn system_group_count(&self) -> usize {
         if self.is_of_system {
             self.groups.len()

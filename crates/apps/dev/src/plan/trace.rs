@@ -33,7 +33,7 @@ pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     })
 }
 
-/// Parses a trace. Fails with the number of the first bad line, and what is wrong with it.
+/// Fails with the number of the first bad line, and what is wrong with it.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     let mut trace = Trace::default();
     let mut first_ns = None;

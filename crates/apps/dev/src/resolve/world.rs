@@ -36,7 +36,6 @@ pub(super) fn shape(mappings: usize) -> Shape {
     }
 }
 
-/// The kind of lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
     Speculative,

@@ -6,38 +6,32 @@ use tiptoe_event::Via;
 use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, OWN_TRAP, Site, TRAP};
 use crate::driver::{Calls, Traced};
 
-/// One way to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
     /// Only the path to a probe and back.
     Floor,
     /// Only the path to a probe, through the call, and back to the caller.
     ReturnFloor,
-    /// Each call is counted.
     Count,
     /// Each call is counted, but a filter excludes all.
     Filtered,
-    /// Each call's entry and return are counted.
     EntryReturn,
     /// Each call is timed from entry to return.
     Latency,
     /// Each call is recorded, with the time and two arguments.
     Record,
-    /// Each call is counted if it is below a function, and all calls are.
+    /// Each call below a function is counted, and all calls are below it.
     Under,
-    /// Each call is counted if it is below a function, and none is.
+    /// Each call below a function is counted, and no call is below it.
     NotUnder,
     /// Each call is counted by the value of its first argument.
     ByArg0,
-    /// Each call is timed, too, by that value.
+    /// Each call is counted and timed by the value of its first argument.
     LatencyByArg0,
-    /// The kernel counts calls.
     Kernel,
-    /// The kernel counts returns.
     KernelReturn,
 }
 
-/// The calls of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallLoad {
     pub site: Site,
@@ -147,7 +141,6 @@ impl Case {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
-    /// Returns whether the case measures this load.
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
         // The kernel's trap at this site is compared with ours, which is at another one.

@@ -9,7 +9,6 @@ use tiptoe_sys::host::perf::{Access, Breakpoint};
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// A way to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArmMethod {
     /// An event of each CPU, as in `tiptoe watch`, with its BPF program.

@@ -14,7 +14,6 @@ use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::{Program, Workshop, failed};
 
-/// What watches the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Bare,

@@ -1,4 +1,5 @@
-//! The load of each CPU: pairs of reserve and release, as in `stress`; some of them are for a CPU.
+//! The load of each CPU: pairs of reserve and release, as in `stress`. Most are for a task, some
+//! for a CPU.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;

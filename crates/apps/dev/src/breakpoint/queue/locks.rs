@@ -6,7 +6,7 @@
 //! | a CPU | action |
 //! |---|---|
 //! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a number of times, and takes it once it is free; the last holder is mostly faster |
+//! | finds it held | checks it a number of times, and takes it once it is free; mostly the last holder is faster |
 //! | has checked in vain | marks it awaited, sleeps until it is woken, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
@@ -58,16 +58,13 @@ pub(super) struct Call {
     pub(super) is_last: bool,
 }
 
-/// The source of calls.
 pub(super) trait Load {
-    /// Returns the next call of a CPU.
     fn next(&mut self, cpu: usize, random: &mut Random) -> Call;
 }
 
 /// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// The elapsed time.
     pub(super) time: Ps,
     /// The units of work done by all CPUs.
     pub(super) done: u64,
@@ -124,7 +121,6 @@ enum What {
     Wakes(usize),
 }
 
-/// CPUs that share locks.
 pub(super) struct Machine<'a, L> {
     costs: &'a Costs,
     load: L,

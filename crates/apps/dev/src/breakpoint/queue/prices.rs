@@ -42,7 +42,7 @@ pub(super) struct Prices {
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
     pub(super) task: LockTimes,
-    /// By the number of CPUs in the accounting.
+    /// The times of a request for a CPU, by the accounting's number of CPUs.
     of_cpu: Vec<(u32, LockTimes)>,
 }
 
@@ -121,8 +121,8 @@ fn ps(ns: f64) -> Ps {
     (ns * 1000.0).round().max(0.0) as Ps
 }
 
-/// Measures a pair of one thread alone. Returns the least of all rounds, because every disturbance makes a pair
-/// longer.
+/// Measures a pair of reserve and release, by a single thread. Returns the least of all rounds, because every
+/// disturbance makes a pair longer.
 fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
     let stress = Stress {
         cpus,
@@ -160,7 +160,7 @@ fn lock_ns(locks: usize) -> f64 {
     let words: Vec<AtomicU64> = (0..locks * LINE).map(|_| AtomicU64::new(0)).collect();
     let locks = || words.iter().step_by(LINE);
     let times = 10_000 / locks().len() as u32 + 1;
-    // Acquire and Release only for the same instructions as there. This is one thread.
+    // Acquire and Release only give the instructions of `tiptoe_sync`, because there is one thread.
     let all = per(times, || {
         for word in black_box(locks()) {
             let taken = word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
@@ -173,7 +173,7 @@ fn lock_ns(locks: usize) -> f64 {
     all / locks().len() as f64
 }
 
-/// The additional times for data that the other CPU had.
+/// The additional times for data that another CPU had last.
 #[derive(Clone, Copy, Debug)]
 struct Ways {
     line: f64,
@@ -182,9 +182,9 @@ struct Ways {
 }
 
 impl Ways {
-    /// Returns the ways scaled to this time for a line's transfer.
+    /// Returns the times scaled to this time for a line's transfer.
     fn with_line(self, line: f64) -> Ways {
-        // Below this the measurement found nothing that can be scaled.
+        // Shorter times are noise, and cannot be scaled.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;

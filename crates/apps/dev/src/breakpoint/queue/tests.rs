@@ -76,7 +76,6 @@ fn a_lock_that_all_want_is_always_held() {
     }
 }
 
-/// A lone CPU must never wait.
 #[test]
 fn a_lone_cpu_never_waits() {
     let seen = one_lock(&FREE, 1, 1_000, exponential);

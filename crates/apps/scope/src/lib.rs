@@ -69,7 +69,7 @@ pub struct Entered {
 }
 
 impl Scope {
-    /// Creates a scope with this name, which must be in a `static`. For a name that is made at run time use
+    /// Creates a scope with this name. The scope must be in a `static`; for a name that is made at run time use
     /// `Scope::named`.
     ///
     /// ```

@@ -55,7 +55,7 @@ fn number_ns(number: &str, unit_ns: u64) -> Option<u64> {
     u64::try_from(whole.checked_add(part)?).ok()
 }
 
-/// No digits are 0.
+/// Parses digits; none are 0.
 fn digits(text: &str) -> Option<u128> {
     text.bytes().try_fold(0_u128, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;

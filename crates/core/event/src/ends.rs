@@ -1,6 +1,6 @@
 //! How followed calls ended.
 
-/// The calls of one event by how they ended; each entered call is in one.
+/// The calls of one event by how they ended. Each entered call is in one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.
@@ -20,7 +20,7 @@ impl Ends {
         numbers.into_iter().fold(self.returns, u64::wrapping_add)
     }
 
-    /// Returns the sum of the ends in two threads or two processes.
+    /// Returns the sum of two threads or processes.
     #[must_use]
     pub fn plus(self, other: Ends) -> Ends {
         Ends {

@@ -3,9 +3,9 @@
 //! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is 9% wide, from 1 ns
 //! to 73 minutes in [`HISTOGRAM_BUCKETS`] words. Any two histograms add up bucket by bucket.
 //!
-//! The bucket of a time is exact, without a logarithm or a float. Let `e` be the place of the
-//! highest bit, and `m` the time moved left until that is bit 63. The three bits `s` below it
-//! number the eighths of the octave, and one bucket ends in each of the first seven, at
+//! The bucket of a time is exact, without a logarithm or a float. `e` is the place of the time's
+//! highest bit, `m` the time shifted left until that is bit 63. The next three bits, `s`, are the
+//! number of its eighth of the octave. In each of the first seven one bucket ends, at
 //! `THRESHOLDS[s]`. So, in generated code as here, for a time > 0:
 //!
 //! ```text
@@ -22,8 +22,8 @@ pub const HISTOGRAM_SCALE: u8 = 3;
 /// Buckets of a histogram, up to `2^42` ns; the last also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
-/// `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down: where a bucket ends within each eighth of an
-/// octave. None ends in the last.
+/// `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down: where a bucket ends in each eighth of an
+/// octave. In the last none ends.
 pub const THRESHOLDS: [u64; 8] = [
     0x8b95_c1e3_ea8b_d6e6,
     0x9837_f051_8db8_a96f,
@@ -157,7 +157,7 @@ impl Histogram {
     }
 }
 
-/// From 1, among `total` sorted times; 0 if there are none.
+/// Returns a percentile's rank among `total` sorted times, from 1 on; 0 for none.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;

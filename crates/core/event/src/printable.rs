@@ -2,8 +2,7 @@
 //! chose.
 //!
 //! A terminal obeys control characters, and invisible or direction-changing ones can disguise a
-//! line. [`Printable`] escapes them. [`PrintableJson`] does so inside JSON, whose values stay the
-//! same. [`ShellWord`] is for commands that a reader may paste.
+//! line.
 
 use core::fmt::{self, Display, Formatter, Write};
 
@@ -11,7 +10,8 @@ use core::fmt::{self, Display, Formatter, Write};
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a>(pub &'a str);
 
-/// Prints JSON with `\u202e` in place of each unsafe character in its strings; line ends stay.
+/// Prints JSON whose strings have escapes, such as `\u202e`, in place of unsafe characters. Line
+/// ends and values stay.
 #[derive(Clone, Copy, Debug)]
 pub struct PrintableJson<'a>(pub &'a str);
 

@@ -9,8 +9,8 @@ pub struct Reading {
     pub count: u64,
     /// Hits that happened but were not counted.
     pub lost: u64,
-    /// The count is a lower bound: the event counted for a part of the time, which says nothing
-    /// about the rest.
+    /// The count is a lower bound: the event counted for a part of the time, from which it cannot
+    /// be extrapolated.
     pub at_least: bool,
     /// How long the event was requested.
     pub time_enabled_ns: u64,
@@ -70,8 +70,8 @@ impl Reading {
         self.time_running_ns < self.time_enabled_ns
     }
 
-    /// Returns the count, extrapolated to the enabled time; a lower bound unchanged. `None` if the
-    /// event never counted.
+    /// Returns the count, extrapolated to the enabled time unless it is a lower bound. `None` if
+    /// the event never counted.
     pub fn scaled(&self) -> Option<u64> {
         if !self.is_partial() || self.at_least {
             return Some(self.count);

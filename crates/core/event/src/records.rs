@@ -1,6 +1,6 @@
 //! How many calls were recorded.
 
-/// The calls of one event by whether they were recorded; each is in one.
+/// The calls of one event by whether they were recorded. Each call is in one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.

@@ -150,8 +150,8 @@ fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
     })
 }
 
-/// Returns the first `:` from a byte on that is in no `::` and not between closed brackets. In a
-/// longer run of odd length the first is alone: `bin:::f` is the function `::f`.
+/// Returns the position of the first single `:` from `from` on: one that is neither in a `::` nor
+/// between brackets. Of three colons in a row the first is single: `bin:::f` is the function `::f`.
 fn single_colon(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;

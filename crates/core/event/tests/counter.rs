@@ -3,7 +3,7 @@
 use tiptoe_event::counter::{Modifiers, counter_names};
 use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 
-/// Each with its group's number.
+/// Returns each counter with its group's number.
 fn parse(list: &str) -> Result<Vec<(usize, Counter<'_>)>, CounterError<'_>> {
     let mut all = Vec::new();
     for (at, group) in counter_groups(list).enumerate() {

@@ -6,9 +6,9 @@
 //! tiptoe finds ports in any file with section headers, and checks [`Port::MAGIC`].
 //!
 //! The agent's code and the written addresses stay for good, so a thread that found a port open may
-//! call them at any later time. After the session such a call does nothing. One byte opens and
-//! closes a port: its file may be unmapped at any moment, so the agent must write through the
-//! kernel, which guarantees no torn write only for a byte.
+//! call them later. After the session such a call does nothing. One byte opens and closes a port:
+//! its file may be unmapped at any moment, so the agent must write through the kernel, which
+//! guarantees no torn write only for a byte.
 //!
 //! `tiptoe.h` has the same for C; a test compares both.
 #![no_std]
@@ -110,7 +110,6 @@ impl Label {
 
 /// The type of a port's `begin`; see [`Kind`].
 type Begin = unsafe extern "C" fn(label: *const Label, what: u64) -> u64;
-/// The type of a port's `end`.
 type End = unsafe extern "C" fn(token: u64, what: u64);
 
 fn at(address: usize) -> *const () {

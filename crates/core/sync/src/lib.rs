@@ -4,8 +4,7 @@
 //!   per read.
 //! - [`RwLock`] is for readers that must not speculate. Attempts are bounded, because a signal handler that
 //!   waited for the thread it interrupted would deadlock.
-//! - [`Shards`] are mutexes that together form a reader-writer lock whose readers share no word. A thread waits
-//!   by the caller's [`Wait`].
+//! - [`Shards`] are mutexes that together form a reader-writer lock whose readers share no word.
 //! - [`Pool`] hands out blocks of words that stay blocks, so that an old index reads garbage at worst.
 //!
 //! | edge | Release | Acquire |

@@ -10,7 +10,8 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The last freed block plus one. Its first word links the one freed before likewise.
+    /// The index of the block freed last, plus one. Each free block's first word has that of the
+    /// block freed before it.
     given: AtomicU64,
     /// How many blocks were ever taken.
     fresh: AtomicU64,

@@ -5,8 +5,8 @@
 //! 1. A thread that needs one shard's state takes its mutex, and no other.
 //! 2. A thread that needs all takes all mutexes, in ascending order. Otherwise two such threads
 //!    could deadlock.
-//! 3. So one shard is the reader side of a lock whose readers share no word, and all are the writer
-//!    side: data that only writers change cannot change under a reader.
+//! 3. So a thread with one shard is a reader, a thread with all shards a writer: data that only
+//!    writers change cannot change under a reader.
 //!
 //! A separate reader lock would cost each reader two more exchanges, and be held for the same time.
 //!
@@ -69,7 +69,7 @@ impl<'a, W: Wait> Shards<'a, W> {
         })
     }
 
-    /// Locks a shard without waiting; `None` if it is held.
+    /// Locks a shard without waiting; `None` if it is held or does not exist.
     pub fn try_one(&self, index: usize) -> Option<One<'a, W>> {
         let word = self.word(index).filter(|word| try_lock(word))?;
         Some(One {

@@ -1,7 +1,6 @@
 //! The only interface to the kernel, in two parts:
 //!
-//! - [`raw`]: system calls without libc, for the agent inside a traced program. No allocation, no
-//!   `errno`, no thread-local storage.
+//! - [`raw`]: system calls without libc, for the agent inside a traced program.
 //! - [`host`] (feature `host`): tiptoe's questions to the machine: processes, mappings, perf
 //!   events, capabilities. It uses std and is never linked into a target.
 //!

@@ -55,8 +55,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all these rights. Ids with a different saved id give
-    /// none, because the agent's thread takes such ids.
+    /// Returns whether another thread has all these rights. Ids whose saved id differs from the
+    /// effective one give no right, because the agent's thread takes such ids.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {
@@ -81,7 +81,7 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// 0 if blank.
+/// Hashes a list of groups; 0 if blank.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

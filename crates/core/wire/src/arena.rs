@@ -3,11 +3,11 @@
 //! | offset | content |
 //! | --- | --- |
 //! | [`PROLOGUE`] | the entries to the agent; after them their unwind information, and two addresses |
-//! | after that | trampolines from below; from above the unwind information of each |
-//! | [`INDEX`] | where that is, two bytes for each block of [`BLOCK`] |
+//! | after that | trampolines, upwards; from the end, downwards, the unwind information of each |
+//! | [`INDEX`] | where the unwind information of each trampoline is, two bytes for each block of [`BLOCK`] |
 //!
-//! An arena is read-only in the program and shared with its forked children. What a trampoline
-//! writes is elsewhere: in the counters of its thread, and in the [`CALLER_BYTES`] of its own.
+//! An arena is read-only. What a trampoline writes is elsewhere: in the counters of its thread, and
+//! in the [`CALLER_BYTES`] of its own.
 
 /// The length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
@@ -20,8 +20,8 @@ pub const PROLOGUE_UNWIND: u64 = PROLOGUE + 80;
 pub const INDEX: u64 = 0xf800;
 const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
 /// How many return addresses a trampoline that follows calls has: those of the first calls that it
-/// follows by itself, each 0 before that call. They must never change afterwards, because a call
-/// may return through them at any later time.
+/// follows by itself, each 0 before that call. Once set, an address must never change, because a
+/// call may return through it at any later time.
 pub const WAYS: usize = 2;
 /// Bytes of these return addresses.
 pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
@@ -42,7 +42,7 @@ pub const fn entry(trampoline: u64) -> u64 {
 
 /// Unwind information of a range of code, as words of `.eh_frame_hdr` and `.eh_frame`. A trampoline
 /// that follows calls by itself has [`unwind_info::PARTS`] entries, every second of which describes
-/// the code where some of these calls return. All others have one.
+/// the code where some of these calls return. Others have one entry.
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;

@@ -18,9 +18,9 @@ pub mod words {
     pub const OWN: u32 = 5;
     /// The longest call.
     pub const LONGEST: u32 = 6;
-    /// Which count of durations is one too small (the first count is then one too large); 0 if all
-    /// are right. The last call is added to its count when the next one ends, because an increment
-    /// that depends on a time just read would stall the code after it.
+    /// The index of the count of durations that lacks the last call, which is in the first count
+    /// instead; 0 if none lacks it. The call moves to its own count when the next one ends, because
+    /// an increment that depends on a time just read would stall the code after it.
     pub const PENDING: u32 = 7;
     /// Calls by duration: without measurable time, then histogram buckets.
     pub const DURATIONS: u32 = 8;
@@ -34,7 +34,7 @@ pub mod words {
 pub const FRAME_BYTES: u8 = 32;
 /// Upper bound of probe numbers, stored above an address's 47 bits.
 pub const MAX_PROBES: u32 = 1 << 17;
-/// Most extents of code that the agent is given.
+/// The most extents of code that the agent gets.
 pub const MAX_EXTENTS: usize = 1 << 10;
 /// Log2 of the entries of the thunk table.
 pub const TABLE_BITS: u8 = 16;
@@ -45,7 +45,7 @@ pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 pub const MAX_THUNKS: usize = 1 << 17;
 /// Bytes from one return thunk's code to the next.
 pub const THUNK_BYTES: usize = 32;
-/// Bytes of the code of all return thunks. Each thunk's record is as far behind its code.
+/// Bytes of the code of all return thunks. Each thunk's record is this far after its code.
 pub const THUNK_CODE: usize = MAX_THUNKS * THUNK_BYTES;
 /// The code of a return thunk, equal for all because their records are equally far: `pop %rdx; pop
 /// %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp *EXIT(%rip)`.
@@ -107,5 +107,5 @@ pub const RECORDS: i32 = 1 << 28;
 /// For the cold entry: hits are grouped by a value that only the trampoline knows. The thread gets
 /// its counters; failing that, the hit counts without its value.
 pub const VALUED: i32 = 1 << 29;
-/// Only threads inside such a call count. Also passed to the cold entry.
+/// Only threads inside a call of `--under`'s function count. Also passed to the cold entry.
 pub const UNDER: i32 = 1 << 30;

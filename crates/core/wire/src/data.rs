@@ -67,7 +67,8 @@ pub enum LeaveReason {
     Dispatch = 4,
 }
 
-/// A view of a data segment with a known shape.
+/// A view of a data segment with a known shape. The agent calls the methods that store, tiptoe
+/// those that load, unless a method says otherwise.
 #[derive(Clone, Copy)]
 pub struct Data<'a> {
     words: Words<'a>,
@@ -104,7 +105,7 @@ impl<'a> Data<'a> {
         self.words.futex(OWNER)
     }
 
-    /// Publishes the agent's identity, and that it serves. For the agent.
+    /// Publishes the agent's identity, and that it serves.
     pub fn greet(&self, hello: &Hello) {
         self.words.store(PID, hello.pid as u64);
         self.words.store(TLS, hello.tls as u64);
@@ -121,7 +122,7 @@ impl<'a> Data<'a> {
     }
 
     /// Returns the agent's greeting; `None` before it was written, or if its thread-local words are
-    /// beyond the reach of instructions. The target's claim: check every field. For tiptoe.
+    /// beyond the reach of instructions. The target's claim: check every field.
     pub fn hello(&self) -> Option<Hello> {
         // The state must be read first, because its Acquire orders the words after it.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
@@ -142,7 +143,7 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Publishes the agent's state. For the agent.
+    /// Publishes the agent's state.
     pub fn set_state(&self, state: State) {
         if let Some(word) = self.words.at(STATE) {
             // Release: pairs with the Acquire in `state`, so that the greeting is complete.
@@ -150,7 +151,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the agent's state. For tiptoe.
+    /// Returns the agent's state.
     pub fn state(&self) -> State {
         // Acquire: pairs with the Release in `set_state`.
         match self.words.at(STATE).map_or(0, |word| word.load(Acquire)) {
@@ -161,27 +162,27 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the agent's thread in the target's pid namespace, or 0. For tiptoe.
+    /// Returns the agent's thread in the target's pid namespace, or 0.
     pub fn thread(&self) -> u32 {
         self.words.load(THREAD) as u32
     }
 
-    /// Records the thread that serves. For the agent.
+    /// Records the thread that serves.
     pub fn set_thread(&self, tid: u32) {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// Returns how many sites were armed again after a foreign probe left them. For tiptoe.
+    /// Returns how many sites were armed again after a foreign probe left them.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
 
-    /// Records why the agent is about to leave. For the agent.
+    /// Records why the agent is about to leave.
     pub fn set_left(&self, why: LeaveReason) {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Returns why the agent left on its own; its claim. For tiptoe.
+    /// Returns why the agent left on its own; its claim.
     pub fn left(&self) -> Option<LeaveReason> {
         [
             LeaveReason::Seccomp,
@@ -193,20 +194,20 @@ impl<'a> Data<'a> {
         .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
-    /// Counts a site armed again. For the agent's thread.
+    /// Counts a site armed again. Called by the agent's thread.
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
     /// Stores record `index`'s result: 0, an errno, a code of the [`crate::Request`], or an
-    /// address. For the agent.
+    /// address.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
         }
     }
 
-    /// Returns record `index`'s result, valid only after the acknowledgement. For tiptoe.
+    /// Returns record `index`'s result, valid only after the acknowledgement.
     pub fn result(&self, index: usize) -> u64 {
         if index < MAX_RECORDS {
             self.words.load(Geometry::results() + index)
@@ -215,7 +216,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Answers the request of this sequence. For the agent.
+    /// Answers the request of this sequence.
     pub fn answer(&self, sequence: u64, outcome: u64) {
         self.words.store(OUTCOME, outcome);
         if let Some(word) = self.words.at(ACK) {
@@ -224,7 +225,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the last answered sequence. For tiptoe.
+    /// Returns the last answered sequence.
     pub fn acknowledged(&self) -> u64 {
         // Acquire: pairs with the Release in `answer` (edge B).
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
@@ -236,12 +237,12 @@ impl<'a> Data<'a> {
         self.words.at(ACK)
     }
 
-    /// Returns the last answer's outcome: 0, or an errno for the whole request. For tiptoe.
+    /// Returns the last answer's outcome: 0, or an errno for the whole request.
     pub fn outcome(&self) -> u64 {
         self.words.load(OUTCOME)
     }
 
-    /// Records the owner of slab `index`. For the agent's cold path.
+    /// Records the owner of slab `index`.
     pub fn enter(&self, index: u32, tid: u32, comm: [u64; 2]) {
         let entry = self.geometry.entry(index);
         self.words.store(entry + 1, comm[0]);
@@ -254,7 +255,7 @@ impl<'a> Data<'a> {
     }
 
     /// Returns the slabs up to the last entered, without the overflow slab. Some may have no owner,
-    /// because their threads did nothing in this session. For tiptoe.
+    /// because their threads did nothing in this session.
     pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         let last = self.words.load(LAST_ENTERED);
         let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
@@ -262,7 +263,7 @@ impl<'a> Data<'a> {
         (1..=last).filter(move |slab| data.slab_owner(*slab).is_some())
     }
 
-    /// Returns the owner of slab `index` and its name, if a thread entered it. For tiptoe.
+    /// Returns the thread that owns slab `index`, and its name; `None` if the slab has no owner.
     pub fn slab_owner(&self, index: u32) -> Option<(u32, [u8; 16])> {
         if index >= self.geometry.slabs {
             return None;
@@ -276,7 +277,7 @@ impl<'a> Data<'a> {
         (tid != 0).then_some((tid, comm))
     }
 
-    /// Returns a counter; 0 if there is no such one. For tiptoe.
+    /// Returns a counter; 0 if it does not exist.
     pub fn counter(&self, slab: u32, slot: u32) -> u64 {
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
             return 0;
@@ -286,14 +287,14 @@ impl<'a> Data<'a> {
 
     /// Sets the credit of a slab's thread: the hits that it may spend more on than a count. The
     /// thread decrements it without atomics, so a concurrent hit may overwrite a new credit. That
-    /// race is accepted: the next credit arrives. For tiptoe, and for the agent with a new slab.
+    /// race is accepted: the next credit arrives. Called by tiptoe, and by the agent for a new slab.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         if slab < self.geometry.slabs {
             self.words.store(self.geometry.slab(slab) + CREDIT, credit);
         }
     }
 
-    /// Returns the remaining credit of a slab's thread. For tiptoe.
+    /// Returns the remaining credit of a slab's thread.
     pub fn credit(&self, slab: u32) -> u64 {
         if slab >= self.geometry.slabs {
             return 0;
@@ -301,14 +302,14 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + CREDIT)
     }
 
-    /// Returns whether the thread is inside a call of `--under`'s function. For the agent's cold
-    /// path.
+    /// Returns whether the thread is inside a call of `--under`'s function. Called by the agent's
+    /// cold path.
     pub fn is_inside(&self, slab: u32) -> bool {
         // Threads that share the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 
-    /// Records that the thread is outside such calls. For the agent's cold path.
+    /// Records that the thread is outside such calls.
     pub fn set_outside(&self, slab: u32) {
         if slab < self.geometry.slabs {
             let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
@@ -333,7 +334,7 @@ impl<'a> Data<'a> {
         Ring::new(own, self.words.part(first, len)?)
     }
 
-    /// Records a call as trampolines do. For the agent's cold path.
+    /// Records a call as trampolines do.
     pub fn record(&self, slab: u32, record: &Record) {
         let credit = self.credit(slab);
         let word = match self.ring(slab) {
@@ -349,7 +350,7 @@ impl<'a> Data<'a> {
         self.add(slab, record.slot + word);
     }
 
-    /// Raises a word of a slab to at least `value`. For the agent's cold path.
+    /// Raises a word of a slab to at least `value`.
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
         if slab < self.geometry.slabs && slot < self.geometry.slots {
             raise(self.words, self.geometry.slab(slab) + slot as usize, value);
@@ -357,7 +358,6 @@ impl<'a> Data<'a> {
     }
 
     /// Stores a value in a word that is 0. Returns whether the word holds that value afterwards.
-    /// For the agent's cold path.
     pub fn take(&self, slab: u32, slot: u32, value: u64) -> bool {
         use crate::primitive::Ordering::Relaxed;
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
@@ -369,12 +369,12 @@ impl<'a> Data<'a> {
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
 
-    /// Adds one to a counter atomically. For the agent's cold path.
+    /// Adds one to a counter atomically.
     pub fn add(&self, slab: u32, slot: u32) {
         self.add_many(slab, slot, 1);
     }
 
-    /// Adds to a counter atomically. For the agent's cold path.
+    /// Adds to a counter atomically.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         use crate::primitive::Ordering::Relaxed;
         if slab < self.geometry.slabs

@@ -26,14 +26,14 @@ pub struct DescriptorEntry {
 }
 
 impl DescriptorEntry {
-    /// Writes the entry. For tiptoe.
+    /// Writes the entry. Called by tiptoe.
     pub fn write(&self, [high, low]: Key, to: &mut impl fmt::Write) -> fmt::Result {
         let name = core::str::from_utf8(NAME).map_err(|_| fmt::Error)?;
         let DescriptorEntry { agent, data, plan } = self;
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
-    /// Reads an entry; `None` without this key, or if the key is 0. For the agent.
+    /// Reads an entry; `None` without this key, or if the key is 0. Called by the agent.
     pub fn read(entry: &[u8], key: Key) -> Option<DescriptorEntry> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;

@@ -24,8 +24,8 @@ pub const ENTRY_WORDS: u32 = 512;
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
 /// In slab 0: futex calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
-/// In slab 0: when the lock whose hold times are measured was last released, in ticks. Not of a rwlock, which several
-/// threads may hold.
+/// In slab 0: when the lock whose hold times are measured was last released, in ticks. Not stored for a rwlock, which
+/// several threads may hold.
 pub const RELEASED: u32 = UNSEEN - 1;
 
 /// In slab 0: where this session's slabs are in the target. Each hook reads these and some of
@@ -39,22 +39,22 @@ pub mod segment {
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
-/// For the hook: it runs after the call.
+/// In a notice: the hook runs after the call.
 pub const AFTER: i32 = 1 << 30;
-/// For the hook: no hook runs after the call, so a wait is only counted.
+/// In a notice: no hook runs after the call, so a wait is only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// For the hook, at the entry of a function that takes or releases the lock whose hold times are
+/// In a notice, at the entry of a function that takes or releases the lock whose hold times are
 /// measured: one of [`hold`].
 pub const HOLD: i32 = 7 << 26;
-/// For the hook: in a function of a rwlock.
+/// In a notice: the futex call is in a function of a rwlock.
 pub const RWLOCK: i32 = i32::MIN;
-/// For the hook: how to leave the function, a `tiptoe_stack::Rule`.
+/// In a notice: how to leave the function, a `tiptoe_stack::Rule`.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that the program's library reports itself: one wait, with all futex
-/// calls inside. [`entry::VIA`] then holds the lock's label.
+/// The operation of a wait that the program's library reports itself. [`entry::VIA`] then holds the
+/// lock's label.
 pub const REPORTED: u32 = 0x7e;
-/// Position in that [`entry::VIA`] of how the lock is taken, in eight bits.
+/// Position in a reported wait's [`entry::VIA`] of how the lock is taken, in eight bits.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
@@ -65,7 +65,7 @@ pub mod hold {
     pub const TRIES: i32 = 2 << 26;
     /// Releases it.
     pub const GIVES: i32 = 3 << 26;
-    /// Releases it until a condition holds. The lock is the second argument.
+    /// Releases it to wait for a condition. The lock is the second argument.
     pub const LEAVES: i32 = 4 << 26;
     /// Takes it by spinning, and may come back to the function's entry for each try.
     pub const SPINS: i32 = 5 << 26;
@@ -73,13 +73,14 @@ pub mod hold {
     pub const FREES: i32 = 6 << 26;
 }
 
-/// For the hook, in place of one of [`hold`]: in a function of a mutex.
+/// In a notice, a value of [`HOLD`] that is none of [`hold`]: the futex call is in a function of a
+/// mutex.
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
     /// The number among [`WAITS`] of the next timed wait, drawn from [`GAP`]. Waits before it are
-    /// skipped, which means only counted.
+    /// only counted.
     pub const NEXT: u32 = 0;
     /// In the low half the thread's id. In the high half a quarter of the low half of the address of the lock that the
     /// thread took after a sleep and has not released, or 0: a wake reads both in one load.
@@ -90,7 +91,7 @@ pub mod head {
     pub const WAKES: u32 = 3;
     /// The current episode: address, call site, start of the caller's frame.
     pub const EPISODE: u32 = 4;
-    /// The last of these; kept after the episode, as an address within the thread's stack.
+    /// The episode's frame, kept after the episode as an address within the thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
     /// The measured hold, five words: the lock or 0; the call site that took it; the start of that
     /// frame; since when in ticks, or 0; how many times it was taken. The first shares a cache line
@@ -106,15 +107,15 @@ pub mod head {
     pub const FULL: u32 = 15;
     /// The stack positions of [`super::activity::DEPTH`] activities; 0 for a free slot.
     pub const SPS: u32 = 16;
-    /// The other words of each.
+    /// The other words of each activity.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
 }
 
 /// A wait in progress.
 pub mod activity {
-    /// Most waits inside each other: signal handlers wait, too.
+    /// The most waits inside each other: signal handlers wait, too.
     pub const DEPTH: u32 = 8;
-    /// Words of one.
+    /// Words of an activity.
     pub const WORDS: u32 = 8;
     /// The address that the thread waits at.
     pub const ADDRESS: u32 = 0;
@@ -166,7 +167,7 @@ pub mod path {
     pub const DISTANCE_BITS: u32 = 16;
     /// The [`MOST`] return addresses between first and last.
     pub const OTHERS: u32 = 4;
-    /// Most return addresses in between.
+    /// The most return addresses in between.
     pub const MOST: u32 = 3;
 }
 
@@ -185,7 +186,7 @@ pub mod entry {
     pub const WOKEN: u32 = 4;
     /// Waits that returned at once, because the word had changed.
     pub const AT_ONCE: u32 = 5;
-    /// Contended calls of the user; one may wait several times.
+    /// Contended calls of the user; a call may wait several times.
     pub const EPISODES: u32 = 6;
     /// The thread's scope node; in one cache line with the words that each call reads.
     pub const SCOPE: u32 = 7;
@@ -210,29 +211,30 @@ pub mod entry {
     pub const WAKERS: u32 = 16;
     /// The number of waker call sites.
     pub const WAKER_COUNT: u32 = 10;
-    /// Words of each.
+    /// Words of a waker.
     pub const WAKER_WORDS: u32 = 3;
     /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// Waits that never returned, because their thread was cancelled or jumped out of them. Their time is unknown here.
+    /// Waits that never returned, because their thread was cancelled or jumped out of them.
     pub const LEFT: u32 = TIMED_OUT + 1;
     /// Waits that did not return at once, by duration: without measurable time, then the
     /// histogram's buckets.
     pub const DURATIONS: u32 = 64;
     /// For a reported wait ([`super::REPORTED`]): the lock's name, after its length in bytes.
     pub const NAME: u32 = 416;
-    /// Most words of the name.
+    /// The most words of the name.
     pub const NAME_WORDS: u32 = 12;
     /// [`HOLDER_COUNT`] holders of the lock during these waits: a [`super::holder`], the number of waits, their
     /// nanoseconds.
     pub const HOLDERS: u32 = 430;
     /// The number of holders.
     pub const HOLDER_COUNT: u32 = 26;
-    /// Words of each.
+    /// Words of a holder.
     pub const HOLDER_WORDS: u32 = 3;
 }
 
-/// Who held a lock while another thread waited for it. A number below all of these is the call site that released it.
+/// The holder of a lock while another thread waited for it. A number below all of these is the call site that
+/// released the lock.
 pub mod holder {
     /// A thread, whose id is in the low half; its call site is unknown.
     pub const THREAD: u64 = 1 << 63;
@@ -265,8 +267,7 @@ pub mod board {
     pub const SUM: u32 = 3;
 }
 
-/// In slab 0: rings of hand-overs, by a hash of the lock's address. A thread that slept for a lock records who has it
-/// when it wakes up, and when it releases it. So a thread that sleeps on can look up who held the lock meanwhile.
+/// In slab 0: rings of hand-overs, by a hash of the lock's address. See `tiptoe-futex`, `history`.
 pub mod history {
     /// Log2 of the rings.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 0 } else { 4 };
@@ -308,14 +309,14 @@ pub mod frames {
     pub const COUNT: u32 = END + 1;
     /// [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
-    /// Most libraries.
+    /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
     /// libc's functions that wait for a lock which records its holder, [`OWNER_COUNT`] at most: the first address, then
     /// the end with an [`owner`] from bit [`OWNER_SHIFT`] on, or 0.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
-    /// Most of these functions.
+    /// The most of these functions.
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
-    /// Words of each.
+    /// Words of a function.
     pub const OWNER_WORDS: u32 = 2;
     /// Position of an [`owner`] above an address.
     pub const OWNER_SHIFT: u32 = 56;
@@ -341,11 +342,12 @@ pub mod frames {
     pub const KNOWN_LIBC: u64 = 1 << 32;
     /// A thread has taken the slot.
     pub const KNOWN_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] one: the standard library's if it has a rule, else the user's.
+    /// The address is in a [`library::MIXED`] library: the standard library's if it has a rule, else the
+    /// user's.
     pub const KNOWN_MIXED: u64 = 1 << 34;
     /// From here on: rows as `tiptoe_stack::find` reads them, by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
-    /// Most rows.
+    /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
     /// A library.

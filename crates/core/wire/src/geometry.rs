@@ -71,12 +71,12 @@ impl Geometry {
         self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
     }
 
-    /// In whole pages.
+    /// Returns the words of a slab's counters, in whole pages.
     fn counter_words(&self) -> usize {
         (self.slots as usize).next_multiple_of(PAGE_WORDS)
     }
 
-    /// Its first word and length in words.
+    /// Returns a ring's first word, and its length in words.
     pub(crate) fn ring(&self, index: u32) -> Option<(usize, usize)> {
         let there = self.rings && index < self.slabs;
         there.then(|| (self.slab(index) + self.counter_words(), RING_WORDS))

@@ -109,7 +109,7 @@ impl Geometry {
         }
     }
 
-    /// Returns their slot in slab 0, a multiple of 128 bytes.
+    /// Returns the slot of hits in slab 0, a multiple of 128 bytes.
     pub fn hits_slot(from: u32) -> u32 {
         from.max(Self::FIRST_SLOT).next_multiple_of(16)
     }
@@ -148,7 +148,9 @@ pub enum AsyncRequest {
     Look = 2,
 }
 
-/// The shared words of hits.
+/// The shared words of hits. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`,
+/// `gaps`, `strays`, `ask`, `lost` and `waited_for`; the agent, mostly in signal handlers, all
+/// others.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
@@ -164,22 +166,22 @@ impl<'a> Hits<'a> {
         (words.len() >= WORDS as usize).then_some(Hits(words))
     }
 
-    /// Returns whether hits count. For the agent.
+    /// Returns whether hits count.
     pub fn is_on(&self) -> bool {
         self.0.load(head::IS_ON) != 0
     }
 
-    /// Starts or stops counting hits. For tiptoe.
+    /// Starts or stops counting hits.
     pub fn set_on(&self, on: bool) {
         self.0.store(head::IS_ON, on.into());
     }
 
-    /// Sets how many hits a window may have; 0 for no limit. For tiptoe.
+    /// Sets how many hits a window may have; 0 for no limit.
     pub fn allow(&self, hits: u64) {
         self.0.store(head::ALLOWED, hits);
     }
 
-    /// Counts a hit in the window. Returns whether it used up the allowance. For the agent.
+    /// Counts a hit in the window. Returns whether it used up the allowance.
     pub fn uses_up(&self) -> bool {
         let allowed = self.0.load(head::ALLOWED);
         // Relaxed: only the number matters.
@@ -190,28 +192,27 @@ impl<'a> Hits<'a> {
         allowed != 0 && hits.is_some_and(|before| before.wrapping_add(1) >= allowed)
     }
 
-    /// Returns the number of hits in this window. For tiptoe.
+    /// Returns the number of hits in this window.
     pub fn in_window(&self) -> u64 {
         self.0.load(head::WINDOW)
     }
 
-    /// Begins the next window. For tiptoe.
+    /// Begins the next window.
     pub fn begin_window(&self) {
         self.0.store(head::WINDOW, 0);
     }
 
-    /// Records that the program calls exec, or that exec failed. For the agent.
+    /// Records that the program calls exec, or that exec failed.
     pub fn set_execs(&self, execs: bool) {
         self.0.store(head::EXECS, execs.into());
     }
 
-    /// Returns whether the program called exec; if so, its process ended in another program. For
-    /// tiptoe.
+    /// Returns whether the program called exec; if so, its process ended in another program.
     pub fn execs(&self) -> bool {
         self.0.load(head::EXECS) != 0
     }
 
-    /// Records that other threads ran while events were missing. For the agent.
+    /// Records that other threads ran while events were missing.
     pub fn note_gap(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::GAPS) {
@@ -219,12 +220,12 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the number of such gaps. For tiptoe.
+    /// Returns how many gaps were recorded.
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
     }
 
-    /// Records a SIGTRAP without a cause. For the agent.
+    /// Records a SIGTRAP without a cause.
     pub fn note_stray(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::STRAYS) {
@@ -232,7 +233,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the number of such SIGTRAPs. For tiptoe.
+    /// Returns how many SIGTRAPs had no cause.
     pub fn strays(&self) -> u64 {
         self.0.load(head::STRAYS)
     }
@@ -242,8 +243,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::IS_RESTING) != 0
     }
 
-    /// Marks the events as throttled, or as enabled again. Returns whether that changed. For the
-    /// agent.
+    /// Marks the events as throttled, or as enabled again. Returns whether that changed.
     pub fn set_resting(&self, rest: bool) -> bool {
         // AcqRel: pairs with the Acquire in `epoch` (edge E). A thread that sees the flag cleared
         // must see `IS_WAKING`, which was set before.
@@ -255,7 +255,7 @@ impl<'a> Hits<'a> {
         is_new
     }
 
-    /// Makes a request. The caller must then wake the owner's futex. For tiptoe.
+    /// Makes a request. The caller must then wake the owner's futex.
     pub fn ask(&self, what: AsyncRequest) {
         if let Some(word) = self.0.at(head::REQUESTED) {
             // Relaxed: no other data is published.
@@ -263,7 +263,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Takes a request. Returns whether it was made since the last call. For the agent.
+    /// Takes a request. Returns whether it was made since the last call.
     pub fn take_request(&self, what: AsyncRequest) -> bool {
         let (word, what) = (self.0.at(head::REQUESTED), what as u64);
         // Relaxed, as in `ask`. Only one thread clears bits, each once.
@@ -273,12 +273,12 @@ impl<'a> Hits<'a> {
         })
     }
 
-    /// Returns the number of hits that found no room. For tiptoe.
+    /// Returns the number of hits that found no room.
     pub fn lost(&self) -> u64 {
         self.0.load(head::LOST)
     }
 
-    /// Counts a lost hit. For the agent.
+    /// Counts a lost hit.
     pub fn lose(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::LOST) {
@@ -291,7 +291,7 @@ impl<'a> Hits<'a> {
         self.0.part(ACCOUNTING_AT, ACCOUNTING)
     }
 
-    /// Adds a thread. Returns whether it was new and had room. For the agent.
+    /// Adds a thread. Returns whether it was new and had room.
     pub fn meet(&self, tid: u32) -> bool {
         let (places, tid) = (self.places(tid), u64::from(tid));
         // Relaxed, here and below: publishes nothing else.
@@ -302,7 +302,7 @@ impl<'a> Hits<'a> {
         places.any(|word| word.compare_exchange(0, tid, Relaxed, Relaxed).is_ok())
     }
 
-    /// Removes the threads for which `is_gone` returns true. For the agent.
+    /// Removes the threads for which `is_gone` returns true.
     pub fn part(&self, mut is_gone: impl FnMut(u32) -> bool) {
         for place in 0..THREADS {
             let tid = self.0.load(THREADS_AT + place);
@@ -318,7 +318,7 @@ impl<'a> Hits<'a> {
         (0..PLACES).filter_map(move |place| words.at(THREADS_AT + (first + place) % THREADS))
     }
 
-    /// Reserves the next cell; `None` if the ring is full. For the agent.
+    /// Reserves the next cell; `None` if the ring is full.
     pub fn reserve(&self) -> Option<Cell<'a>> {
         let (head, tail) = (self.0.at(head::HEAD)?, self.0.at(head::TAIL)?);
         // Losing CELLS exchanges means that CELLS other writers were faster.
@@ -341,8 +341,7 @@ impl<'a> Hits<'a> {
         None
     }
 
-    /// Returns a futex on which a writer without room waits for a reading, and its value. For the
-    /// agent.
+    /// Returns a futex on which a writer without room waits for a reading, and its value.
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
@@ -353,7 +352,7 @@ impl<'a> Hits<'a> {
     }
 
     /// Returns the futex if any writer waited. The caller must wake as many as there is room for;
-    /// they may wait again. For tiptoe.
+    /// they may wait again.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
         // SeqCst: must come after the store of the tail, as in `wait`. An addition of 0, because it

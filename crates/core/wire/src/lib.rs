@@ -18,7 +18,7 @@
 //! | H, I: hits of breakpoints | see [`hits`] | |
 //! | J: a scope node has a number | its key, in `tiptoe_label` | the thread that finds the key |
 //!
-//! Counters need no edge: each has one writer, and the next read has what a late one misses. The last read comes
+//! Counters need no edge: each has one writer, and the next read has what a read misses. The last read comes
 //! after edge B.
 #![no_std]
 #![warn(missing_docs)]
@@ -60,10 +60,10 @@ pub mod tls {
     /// The owned signals that the thread believes to block, in the low half; above them the
     /// generation of that belief, [`Request::Prepare`](crate::Request::Prepare)'s first result.
     pub const BELIEVED: i64 = 8;
-    /// Not 0 if the thread must call the hook again before its system call.
+    /// Not 0 if the thread, on its way from the hook to its system call, must call the hook again.
     pub const RECALL: i64 = 16;
-    /// The thread's current or last wait: the address after the call, and from [`NUMBER_SHIFT`] on
-    /// its number.
+    /// The thread's current or last wait: the address after the system call, and from
+    /// [`NUMBER_SHIFT`] on the call's number.
     pub const BEHIND: i64 = 24;
     /// Where that wait's hook returns to.
     pub const TRAMPOLINE: i64 = 32;

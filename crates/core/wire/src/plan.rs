@@ -114,7 +114,7 @@ pub enum MapContent {
     /// Arenas: executable, read-only, and shared with the forked children of the program, because
     /// a fork copies nothing of such memory.
     Code {
-        /// The offset in the code after the plan, whole arenas.
+        /// The offset in the code, which follows the plan in its file; whole arenas.
         offset: u64,
     },
     /// The words of trampolines that follow calls: zeroed, writable, private.
@@ -148,19 +148,19 @@ impl Map {
 /// A variable to watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchTarget {
-    /// Where.
+    /// The watched address.
     pub address: u64,
-    /// Bytes.
+    /// Its size in bytes.
     pub len: u8,
     /// The kernel's bits for read, write and execute.
     pub access: u8,
 }
 
 impl WatchTarget {
-    /// Words of one in a request.
+    /// Words of a target in a request.
     pub const WORDS: usize = 2;
 
-    /// Encodes it.
+    /// Encodes the target.
     pub fn words(&self) -> [u64; Self::WORDS] {
         [
             self.address,
@@ -168,7 +168,7 @@ impl WatchTarget {
         ]
     }
 
-    /// Decodes it.
+    /// Decodes a target.
     pub fn of([address, shape]: [u64; Self::WORDS]) -> WatchTarget {
         let [len, access, ..] = shape.to_le_bytes();
         WatchTarget {
@@ -201,15 +201,14 @@ pub struct Library {
     pub end: u64,
 }
 
-/// A view of a plan segment.
+/// A view of a plan segment. tiptoe calls the methods that store, the agent all others.
 #[derive(Clone, Copy)]
 pub struct Plan<'a>(Words<'a>);
 
 impl<'a> Plan<'a> {
     /// The length of the plan in its file. The file is sparse, so untouched parts cost nothing.
     pub const BYTES: u64 = (END * 8) as u64;
-    /// The length of the code after it: one arena for each of as many bytes of the program's
-    /// address space as are mapped at once.
+    /// The length of the code after the plan. Each arena has its own part of it.
     pub const CODE_BYTES: u64 = 8 << 30;
     /// How much of the code an agent must map at least, for a program whose address space is limited.
     pub const LEAST_CODE_BYTES: u64 = 8 << 20;
@@ -226,7 +225,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Writes a new plan's header. With `keep_slabs` dead threads' slabs are never reused, so that
-    /// counts are separate for each thread. For tiptoe.
+    /// counts are separate for each thread.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -235,34 +234,34 @@ impl<'a> Plan<'a> {
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
-    /// Sets how calls are timed, for the life of the plan. For tiptoe.
+    /// Sets how calls are timed, for the life of the plan.
     pub fn set_clock(&self, clock: &Clock) {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
         self.0.store(SLOWER, clock.slower_ns);
     }
 
-    /// Sets the slot of lock contention data; 0 for none. For tiptoe.
+    /// Sets the slot of lock contention data; 0 for none.
     pub fn set_lock_slot(&self, slot: u32) {
         self.0.store(LOCKS, slot.into());
     }
 
-    /// Returns the slot of lock contention data. For the agent.
+    /// Returns the slot of lock contention data.
     pub fn lock_slot(&self) -> u32 {
         self.0.load(LOCKS) as u32
     }
 
-    /// Sets the slot of scope data; 0 for none. For tiptoe.
+    /// Sets the slot of scope data; 0 for none.
     pub fn set_scope_slot(&self, slot: u32) {
         self.0.store(SCOPES, slot.into());
     }
 
-    /// Returns the slot of scope data. For the agent.
+    /// Returns the slot of scope data.
     pub fn scope_slot(&self) -> u32 {
         self.0.load(SCOPES) as u32
     }
 
-    /// Returns how calls are timed. For the agent.
+    /// Returns how calls are timed.
     pub fn clock(&self) -> Clock {
         Clock {
             credit: self.0.load(CREDIT),
@@ -271,7 +270,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the data segment's geometry, if this is a plan of this version. For the agent.
+    /// Returns the data segment's geometry, if this is a plan of this version.
     pub fn geometry(&self) -> Option<Geometry> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
@@ -283,54 +282,53 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Returns whether slabs of dead threads must be kept. For the agent.
+    /// Returns whether slabs of dead threads must be kept.
     pub fn keeps_slabs(&self) -> bool {
         self.0.load(KEEP) != 0
     }
 
-    /// Records whether tiptoe stops every thread until the next answer. For tiptoe.
+    /// Records whether tiptoe stops every thread until the next answer.
     pub fn set_still(&self, still: bool) {
         self.0.store(STILL, still.into());
     }
 
     /// Records whether trap bytes may be written: only if no thread can block their signals unseen.
-    /// For tiptoe.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
 
     /// Returns whether trap bytes may be written. No by default, because tiptoe may be killed
-    /// before it decides, and earlier sites may remain. For the agent.
+    /// before it decides, and earlier sites may remain.
     pub fn allows_trap_bytes(&self) -> bool {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Counts a check whether the program confined itself. For tiptoe.
+    /// Counts a check whether the program confined itself.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
 
-    /// Returns the number of these checks. For the agent.
+    /// Returns how often tiptoe checked that.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
     }
 
-    /// Silences the agent's thread for good: it does not even leave. For tiptoe.
+    /// Silences the agent's thread for good: it does not even leave.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }
 
-    /// Returns whether the thread is silenced. For the agent.
+    /// Returns whether the thread is silenced.
     pub fn is_silent(&self) -> bool {
         self.0.load(SILENT) != 0
     }
 
-    /// Returns whether every thread is stopped. For the agent.
+    /// Returns whether every thread is stopped.
     pub fn is_still(&self) -> bool {
         self.0.load(STILL) != 0
     }
 
-    /// Publishes a request whose records were stored; returns its sequence. For tiptoe.
+    /// Publishes a request whose records were stored; returns its sequence.
     pub fn publish(&self, request: Request, count: usize) -> u64 {
         self.0.store(KIND, request as u64);
         self.0.store(COUNT, count as u64);
@@ -342,57 +340,57 @@ impl<'a> Plan<'a> {
         next
     }
 
-    /// Returns the newest request's sequence; 0 before the first. For the agent.
+    /// Returns the newest request's sequence; 0 before the first.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with the Release in `publish` (edge A).
         self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the newest request and its number of records. For the agent.
+    /// Returns the newest request and its number of records.
     pub fn request(&self) -> Option<(Request, usize)> {
         let count = (self.0.load(COUNT) as usize).min(MAX_RECORDS);
         Some((Request::from_word(self.0.load(KIND))?, count))
     }
 
-    /// Stores a site as record `index`. For tiptoe.
+    /// Stores a site as record `index`.
     pub fn put_site(&self, index: usize, site: &Site) {
         for (offset, word) in site.encode().into_iter().enumerate() {
             self.0.store(RECORDS + index * SITE_WORDS + offset, word);
         }
     }
 
-    /// Reads record `index` as a site. For the agent.
+    /// Reads record `index` as a site.
     pub fn site(&self, index: usize) -> Option<Site> {
         Site::decode(core::array::from_fn(|offset| {
             self.0.load(RECORDS + index * SITE_WORDS + offset)
         }))
     }
 
-    /// Stores a pair of words as record `index` (memory, libraries, addresses). For tiptoe.
+    /// Stores a pair of words as record `index` (memory, libraries, addresses).
     fn put_pair(&self, index: usize, first: u64, second: u64) {
         self.0.store(RECORDS + index * 2, first);
         self.0.store(RECORDS + index * 2 + 1, second);
     }
 
-    /// Stores memory to map as record `index`. For tiptoe.
+    /// Stores memory to map as record `index`.
     pub fn put_map(&self, index: usize, map: Map) {
         let [first, second] = map.words();
         self.put_pair(index, first, second);
     }
 
-    /// Reads record `index` as memory to map. For the agent.
+    /// Reads record `index` as memory to map.
     pub fn map(&self, index: usize) -> Map {
         let at = RECORDS + index * 2;
         Map::of([self.0.load(at), self.0.load(at + 1)])
     }
 
-    /// Stores a library as record `index`. For tiptoe.
+    /// Stores a library as record `index`.
     pub fn put_library(&self, index: usize, library: &Library) {
         self.put_pair(2 * index, library.base, 0);
         self.put_pair(2 * index + 1, library.start, library.end);
     }
 
-    /// Reads record `index` as a library. For the agent.
+    /// Reads record `index` as a library.
     pub fn library(&self, index: usize) -> Library {
         let at = RECORDS + index * 4;
         Library {
@@ -402,22 +400,22 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Stores an address as record `index`. For tiptoe.
+    /// Stores an address as record `index`.
     pub fn put_address(&self, index: usize, address: u64) {
         self.put_pair(index, address, 0);
     }
 
-    /// Stores how often [`Request::Toggle`] patches and restores. For tiptoe.
+    /// Stores how often [`Request::Toggle`] patches and restores.
     pub fn put_times(&self, times: u64) {
         self.0.store(RECORDS + 1, times);
     }
 
-    /// Returns how often [`Request::Toggle`] patches and restores. For the agent.
+    /// Returns how often [`Request::Toggle`] patches and restores.
     pub fn times(&self) -> u64 {
         self.0.load(RECORDS + 1)
     }
 
-    /// Reads record `index` as an address. For the agent.
+    /// Reads record `index` as an address.
     pub fn address(&self, index: usize) -> u64 {
         self.0.load(RECORDS + index * 2)
     }

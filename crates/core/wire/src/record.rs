@@ -111,7 +111,7 @@ impl Site {
     }
 
     /// Returns whether the site is a hook without any trap byte. The hooks that keep threads from
-    /// blocking SIGTRAP and SIGILL must be such, because a thread that blocks SIGTRAP dies of a
+    /// blocking SIGTRAP and SIGILL must have none, because a thread that blocks SIGTRAP dies of a
     /// trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
@@ -157,7 +157,7 @@ impl Site {
         self.heads.get(..self.head_count as usize).unwrap_or(&[])
     }
 
-    /// Encodes it for the wire.
+    /// Encodes the site for the wire.
     pub fn encode(&self) -> [u64; SITE_WORDS] {
         let mut words = [0; SITE_WORDS];
         words[0] = self.address;
@@ -183,7 +183,7 @@ impl Site {
         words
     }
 
-    /// Decodes it; `None` if a length or a head is impossible.
+    /// Decodes a site; `None` if a length or a head is impossible.
     pub fn decode(words: [u64; SITE_WORDS]) -> Option<Site> {
         let mut site = Site {
             address: words[0],

@@ -101,7 +101,7 @@ impl<'a> Ring<'a> {
         fits.then_some(Ring { slab, cells })
     }
 
-    /// Adds a call. Returns `false` if the ring is full. For the agent; trampolines do the same.
+    /// Adds a call. Returns `false` if the ring is full. Called by the agent; trampolines do the same.
     pub fn push(&self, record: &Record) -> bool {
         self.write([
             record.at,
@@ -111,7 +111,8 @@ impl<'a> Ring<'a> {
         ])
     }
 
-    /// Announces the next records' thread. Returns `false` if the ring is full. For the agent.
+    /// Announces the next records' thread. Returns `false` if the ring is full. Called by the
+    /// agent.
     pub fn announce(&self, tid: u32, comm: [u64; 2]) -> bool {
         self.write([tid.into(), 0, comm[0], comm[1]])
     }
@@ -150,7 +151,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns whether a dead thread's ring was read to its end. For the agent.
+    /// Returns whether a dead thread's ring was read to its end. Called by the agent.
     pub fn is_read(&self) -> bool {
         self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
     }
@@ -159,7 +160,7 @@ impl<'a> Ring<'a> {
         self.slab.load(slab::HEAD)
     }
 
-    /// Returns the entry at a position; `None` while it is incomplete. For tiptoe.
+    /// Returns the entry at a position; `None` while it is incomplete. Called by tiptoe.
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
         // Acquire: pairs with the Release in `push` (edge F).
@@ -207,7 +208,7 @@ fn name(first: u64, second: u64) -> [u8; 16] {
 
 const BITS: usize = u64::BITS as usize;
 
-/// The position of the reader, which trusts only its own memory. For tiptoe.
+/// The position of tiptoe, the reader, which trusts only its own memory.
 #[derive(Clone, Debug)]
 pub struct Reader {
     tail: u64,

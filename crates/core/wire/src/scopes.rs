@@ -1,12 +1,13 @@
 //! The layout of scope data in the slabs, from the session's scope slot on.
 //!
-//! A scope inside another is a *node* of a tree: its label, below the node that its thread was in.
-//! Nodes are numbered in the order of their first entry; 0 is outside of all.
+//! A scope inside another is a *node* of a tree: its label, with the node that its thread was in as
+//! parent. Nodes are numbered in the order of their first entry; 0 is outside of all scopes.
 //!
-//! A thread's slab has its current node in [`Geometry::SCOPE`](crate::Geometry::SCOPE), [`SINCE`],
-//! [`RESUMED`], and from [`NODES_AT`] on for each node how often it was entered, and the ticks in
-//! it alone. Slab 0 has [`STAMP`], [`COUNT`], from [`KEYS`] on the table of nodes by label and
-//! parent (key and number in one word), and from [`RECORDS`] on a [`record`] for each.
+//! - A thread's slab: its current node in [`Geometry::SCOPE`](crate::Geometry::SCOPE); in its scope
+//!   words [`SINCE`], [`RESUMED`], and from [`NODES_AT`] on two words for each node: how often it was
+//!   entered, and the ticks in it alone.
+//! - Slab 0's scope words: [`STAMP`], [`COUNT`]; from [`KEYS`] on the nodes by label and parent (key
+//!   and number in one word); from [`RECORDS`] on a [`record`] for each node.
 //!
 //! Only a thread and its signal handlers write its words. A record must be written before its
 //! number is published, and never changes afterwards.
@@ -60,17 +61,18 @@ const fn max(a: u32, b: u32) -> u32 {
 pub mod record {
     /// Words of a record.
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
-    /// Its parent in the low half; above it the name's length. Written last; 0 while incomplete.
+    /// Its parent in the low half, the name's length in the high half. Written last; 0 while
+    /// incomplete.
     pub const PARENT: u32 = 0;
     /// Set in that word once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
     /// The name, cut to its room.
     pub const NAME: u32 = 1;
-    /// Most bytes of the name.
+    /// The most bytes of the name.
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// A label's address and a parent's number; the node's number is stored above.
+/// A label's address and a parent's number; the node's number is in the bits above.
 pub mod key {
     /// Labels are at multiples of eight, below 2^47.
     pub const LABEL_BITS: u32 = 44;
@@ -82,13 +84,13 @@ pub mod key {
     const _: () = assert!(NUMBER_SHIFT + NODE_BITS == u64::BITS);
     const _: () = assert!(super::NODES <= 1 << NODE_BITS);
 
-    /// Returns the key of a label below a parent, if the address is possible.
+    /// Returns the key of a label within a parent; `None` if no label can have this address.
     pub fn of(label: u64, parent: u32) -> Option<u64> {
         let sound = label != 0 && label.is_multiple_of(8) && label >> (LABEL_BITS + 3) == 0;
         sound.then_some(label >> 3 | u64::from(parent & ((1 << NODE_BITS) - 1)) << LABEL_BITS)
     }
 
-    /// Returns a word's number, if it has this key.
+    /// Returns the node's number in a word, if the word has this key.
     pub fn number(word: u64, key: u64) -> Option<u32> {
         let own = word & ((1 << NUMBER_SHIFT) - 1);
         (word != 0 && own == key).then_some((word >> NUMBER_SHIFT) as u32)

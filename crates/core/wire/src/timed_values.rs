@@ -1,8 +1,8 @@
 //! The layout of followed and timed calls grouped by the value of an argument: words of a thread's
 //! slab, from the probe's slot on.
 //!
-//! A *set* is [`words::ALL`] words: [`OTHERS`], [`ZERO`], and [`ROOM`] of one value each. From
-//! [`KEYS`] on are these values; 0 while they are free.
+//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] of one value
+//! each. From [`KEYS`] on are these values; 0 for a free set.
 //!
 //! A call counts entry, end and time in one set, whose number is in its frame. A value is searched
 //! from its hash on, to the end of the keys. Only the thread, and the agent on it, write keys. They
@@ -38,8 +38,7 @@ fn key(slot: u32, number: u8) -> Option<u32> {
     Some(slot.saturating_add(KEYS + u32::from(index)))
 }
 
-/// Returns the sets with counts and their values (`None` in the set without one); the target's
-/// claim.
+/// Returns the sets with counts and their values (`None` for [`OTHERS`]); the target's claim.
 pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     let sets = all.chunks_exact(words::ALL as usize);
     let value = |number: u8| match number {
@@ -55,8 +54,8 @@ pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     counted.map(move |(number, set)| (value(number), set))
 }
 
-/// Returns the thread's set in slab `to` for the value of a set in slab `from`. For the agent's
-/// cold path.
+/// Returns the thread's set in slab `to` for the value of a set in slab `from`. Called by the
+/// agent's cold path.
 pub fn same_value(data: &Data, slot: u32, [from, to]: [u32; 2], number: u8) -> u8 {
     let Some(known) = key(slot, number) else {
         return number;

@@ -8,9 +8,10 @@
 //! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
 //!
 //! A value is searched in [`RUN`] entries from its hash on. If none of them has it and none is
-//! free, the hit counts only in [`ALL`]. The table has twice as many entries as values are promised
-//! room (256), because in a fuller one some of them would find no free entry in reach. Only the thread's own trampolines write. They must take an
-//! entry by a single instruction, so that a signal handler finds it free or taken.
+//! free, the hit counts only in [`ALL`]. The table has twice as many entries as promised values
+//! (256), because in a fuller table some would find no free entry in reach. Only the thread's own
+//! trampolines write. They must take an entry by a single instruction, so that a signal handler
+//! finds it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;

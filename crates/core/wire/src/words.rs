@@ -65,8 +65,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds to a word that only one thread and its signal handlers write, so one instruction
-    /// without `lock` is enough.
+    /// Adds to an *own* word: only the calling thread and its signal handlers write it, so one
+    /// instruction without `lock` is enough.
     #[inline]
     pub fn add_own(&self, index: usize, count: u64) {
         let Some(word) = self.at(index) else { return };
@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
         word.fetch_add(count, Relaxed);
     }
 
-    /// Adds 1 to such a word, and returns the new value. One instruction, because a load after a
+    /// Adds 1 to an own word, and returns the new value. One instruction, because a load after a
     /// store would wait for both.
     #[inline]
     pub fn count_own(&self, index: usize) -> u64 {
@@ -99,7 +99,7 @@ impl<'a> Words<'a> {
         word.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Stores a value in such a word if it is 0. Returns whether it did.
+    /// Stores a value in an own word if it is 0. Returns whether it did.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
         // Relaxed: orders nothing. Atomic, because a signal may interrupt.
@@ -107,8 +107,7 @@ impl<'a> Words<'a> {
         self.at(index).is_some_and(taken)
     }
 
-    /// Stores a value in such a word if it is `seen`, by one instruction without `lock`. Returns
-    /// whether it did.
+    /// Stores a value in an own word if it is `seen`. Returns whether it did.
     #[inline]
     pub fn exchange_own(&self, index: usize, seen: u64, value: u64) -> bool {
         let Some(word) = self.at(index) else {

@@ -11,8 +11,8 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// The accounting of a machine's debug registers. The state is in the caller's words; each process
-/// that shares them has its own `Accounting`.
+/// The accounting of a machine's debug registers, in the caller's words. Each process that shares
+/// them has its own.
 ///
 /// A signal handler must use only the `try_` methods, because it would deadlock on its shard if it
 /// interrupted a call.
@@ -113,7 +113,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.modify_locked(&old_placed, &new_placed, &hold)
     }
 
-    /// Makes all replacements in one hold of the locks. If one is refused, all stay as they were.
+    /// Makes all replacements in one hold of the locks. If one replacement is refused, every
+    /// request stays as it was.
     pub fn modify_all(&self, all: &[Replacement]) -> Result<(), Error> {
         let hold = self.hold(None, OnContention::Wait)?;
         let modify = |old: &Request, new: &Request| {
@@ -122,7 +123,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
-                // The last one first: each finds the slots that it had under the same hold.
+                // In reverse order, so that each old request finds its slots free: the locks are
+                // still held.
                 let mut replaced = all.iter().take(count).rev();
                 replaced.try_for_each(|back| modify(&back.new, &back.old))?;
                 return Err(error);
@@ -136,8 +138,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_each(requests.iter().copied())
     }
 
-    /// Releases all, in one hold of the locks. Returns an error if one was not reserved, after
-    /// releasing the others.
+    /// Releases all requests, in one hold of the locks. Returns an error if one was not reserved,
+    /// after releasing the others.
     pub fn release_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.release_each(requests.iter().copied())
     }
@@ -147,7 +149,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_each(self.wide(kind, weight, holder))
     }
 
-    /// Returns how many slots a target holds; for a task on a CPU all that it holds there.
+    /// Returns how many slots a target holds. For a task on a CPU this includes its slots on all
+    /// CPUs.
     pub fn held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.placed(&request).map_or(0, |placed| {
@@ -190,7 +193,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // Other shards may have free entries.
+        // The task's shard is full, but other shards may have free entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&placed, &hold, on_contention)
     }
@@ -248,8 +251,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         done.map(|_| ())
     }
 
-    /// Returns whether a request can be granted; if all shards are held, with other shards' free
-    /// entries.
+    /// Checks whether a request can be granted. If all shards are held, its shard may take free
+    /// entries of others.
     #[inline]
     fn check_locked(
         &self,

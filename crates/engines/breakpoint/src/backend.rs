@@ -1,4 +1,4 @@
-//! What takes the granted slots, such as opening events.
+//! What takes the granted slots, for example by opening events.
 
 use crate::request::Request;
 
@@ -6,10 +6,10 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and releases granted slots, while the locks are held. A hook that reserves or releases
-/// would deadlock.
+/// Takes and releases granted slots, while the locks are held. A hook must not call the accounting,
+/// because it would deadlock.
 pub trait Backend {
-    /// Whether hooks may run concurrently. Otherwise a lock of their own excludes them.
+    /// Whether hooks may run concurrently. Otherwise each hook runs under a lock for hooks.
     const PARALLEL: bool;
 
     /// Takes the granted slots, or none.

@@ -1,5 +1,5 @@
-//! The counting rules. A caller of a `_locked` function must hold the request's shard, or all
-//! shards.
+//! The counting rules. A caller of a `_locked` function must hold the shard that
+//! [`PlacedRequest::shard`] returns, or all.
 //!
 //! A task is counted once in its shard's histogram, by the slots that it holds on all CPUs. On each
 //! CPU where it holds more, that CPU's histogram also counts it, by all that it holds there.
@@ -59,7 +59,7 @@ enum Change {
 }
 
 impl PlacedRequest<'_> {
-    /// `None` for all.
+    /// Returns the shard to hold; `None` means all shards.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
         match self.place {
@@ -162,7 +162,7 @@ impl<'a> Constraints<'a> {
         Cpu::new(words, self.layout.levels)
     }
 
-    /// The writers' for `None`.
+    /// Returns the counters of a shard, or the writers' for `None`.
     #[inline]
     pub(crate) fn counters(&self, shard: Option<usize>) -> Counters<'_> {
         match shard.and_then(|index| self.shard(index)) {
@@ -171,8 +171,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks whether a request can be granted, and returns what its task holds. A CPU needs all
-    /// shards held.
+    /// Checks whether a request can be granted, and returns what its task holds.
     #[inline]
     pub(crate) fn check_locked(&self, placed: &PlacedRequest) -> Result<TaskSlots, DenyReason> {
         let RequestPlace::Task { task, .. } = &placed.place else {
@@ -197,7 +196,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks the CPUs where a task holds more than on all.
+    /// Checks each CPU where the task holds slots besides those on all CPUs.
     #[cold]
     fn check_runs_locked(
         &self,
@@ -235,7 +234,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Returns the most that a task holds on a CPU. All shards must be held.
+    /// Returns the largest number of slots that any task holds on a CPU. All shards must be held.
     fn most(&self, cpu: u32, file: usize) -> u32 {
         let on_all = self.shards().map(|shard| shard.histogram(file).max());
         let on_this = self.cpu(cpu, file).tasks().max();
@@ -281,7 +280,7 @@ impl<'a> Constraints<'a> {
         self.add_locked(placed, &held);
     }
 
-    /// Returns `false` if there is none.
+    /// Removes a request. Returns `false` if it was not reserved.
     #[inline]
     pub(crate) fn remove_locked(&self, placed: &PlacedRequest) -> bool {
         match &placed.place {
@@ -310,7 +309,7 @@ impl<'a> Constraints<'a> {
         self.header.store(header::WIDEST + file, u64::from(slots));
     }
 
-    /// Counts a request of a task that holds `held` without it.
+    /// Adds a task's request to the histograms, or removes it. `held` excludes the request.
     #[inline]
     fn count(&self, placed: &PlacedRequest, task: &Task, held: &TaskSlots, change: Change) {
         let with = held.everywhere.saturating_add(placed.request.weight);
@@ -330,7 +329,7 @@ impl<'a> Constraints<'a> {
         self.cpu(cpu, placed.file).tasks().shift(from, to);
     }
 
-    /// Counts on each CPU where the task holds more than on all.
+    /// Changes the histogram of each CPU where the task holds slots besides those on all CPUs.
     #[cold]
     fn count_runs(&self, placed: &PlacedRequest, task: &Task, held: &TaskSlots, change: Change) {
         for run in task.runs(placed.file) {
@@ -342,7 +341,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Moves free entries to a task's shard that has none. All shards must be held.
+    /// Moves other shards' free entries to the task's shard, if it has none. All shards must be
+    /// held.
     #[cold]
     pub(crate) fn gather_locked(&self, placed: &PlacedRequest) {
         let RequestPlace::Task { task, index } = &placed.place else {
@@ -358,7 +358,7 @@ impl<'a> Constraints<'a> {
             .for_each(|(link, _)| task.shard.give(link));
     }
 
-    /// Returns the error with all details. A CPU needs all shards held.
+    /// Returns the error with all details.
     #[cold]
     pub(crate) fn explain_locked(&self, placed: &PlacedRequest, denied: DenyReason) -> Error {
         match denied {
@@ -404,7 +404,7 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// Returns how many slots a target holds, a task those on the request's CPU.
+    /// Returns how many slots a target holds.
     pub(crate) fn held_locked(&self, placed: &PlacedRequest) -> u32 {
         match &placed.place {
             RequestPlace::Task { task, .. } => task_slots(task, placed.file, placed.request.cpu()),

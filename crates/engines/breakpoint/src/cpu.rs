@@ -3,8 +3,8 @@
 use crate::histogram::Histogram;
 use crate::words::Words;
 
-/// `[number of CPU-wide slots | the holder of each | histogram of tasks]`. The histogram has the
-/// tasks that hold slots on this CPU only, counted with all that they hold here.
+/// `[number of CPU-wide slots | the holder of each | histogram of tasks]`. See
+/// [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,

@@ -33,10 +33,10 @@ pub enum Error {
 pub struct Conflict {
     /// The target that found no slot.
     pub target: Target,
-    /// The first CPU without one.
+    /// The first CPU without a free slot.
     pub cpu: u32,
-    /// The task whose holders are named besides CPU-wide ones: the request's, or for a CPU the one
-    /// that holds most there.
+    /// The task whose holders are named besides CPU-wide ones: the request's task, or for a CPU the
+    /// task that holds most slots there.
     pub task: Option<u64>,
     pub(crate) holders: [Option<Holder>; MOST_HOLDERS],
     /// How many more holders there are.
@@ -46,7 +46,7 @@ pub struct Conflict {
 /// The holder of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The number from its request.
+    /// The `holder` of its request.
     pub id: u64,
     /// Whether it is CPU-wide.
     pub is_wide: bool,
@@ -102,7 +102,7 @@ impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Descri
             ..
         } = self.conflict;
         write!(f, "no debug register left on cpu {cpu}")?;
-        // No thread is named while the check runs for a future one.
+        // Task 0 is no thread: the caller checks for threads that do not exist yet.
         if let Target::Task {
             task: task @ 1.., ..
         } = target

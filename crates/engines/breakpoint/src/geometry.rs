@@ -4,8 +4,7 @@
 //! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
 //! ```
 //!
-//! It takes O(reservations of tasks + CPUs) words: a shard's buckets are its share of reservations,
-//! and each CPU has a few shards.
+//! The size is linear in tasks' reservations (buckets, entries) and in CPUs (a few shards each).
 
 use crate::request::Kind;
 use crate::stats;
@@ -57,7 +56,7 @@ pub enum Registers {
     },
 }
 
-/// The size of everything, the same for all that share a state.
+/// The sizes of a state; all processes that share it must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     cpus: u32,
@@ -97,7 +96,7 @@ impl Geometry {
     }
 
     /// Returns the geometry with at least this many shards (four per CPU by default). One CPU
-    /// always has one shard, so that all requests exclude each other.
+    /// always has one shard.
     pub fn with_shards(self, shards: u32) -> Geometry {
         let shards = match self.cpus {
             1 => 1,
@@ -106,7 +105,7 @@ impl Geometry {
         Geometry { shards, ..self }
     }
 
-    /// Returns how many words the state takes, best at a multiple of 128 bytes.
+    /// Returns how many words the state takes. Their address should be a multiple of 128.
     pub fn words(&self) -> usize {
         Layout::new(self).words
     }
@@ -150,17 +149,15 @@ impl Geometry {
 /// Strides, masks and positions in words, computed once from a [`Geometry`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// The number of register files.
     pub(crate) files: usize,
     /// Slots of the larger register file.
     pub(crate) levels: usize,
     pub(crate) shards: usize,
-    /// Buckets per shard.
     pub(crate) buckets: usize,
     /// Distance between the buckets of two shards.
     pub(crate) bucket_stride: usize,
-    /// How many entries a shard takes at once when it has none: a fraction of its share, so that it
-    /// seldom must, and leaves others enough.
+    /// How many unused entries a shard takes when it has none: many, to do so seldom, but a
+    /// fraction of its share.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,

@@ -17,7 +17,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// Does the same atomically, because other threads may change the histogram.
+    /// As [`Histogram::shift_alone`], but atomic, because other threads may change the histogram.
     pub(crate) fn shift(&self, from: u32, to: u32) {
         let word = |level: u32| self.0.get(level.checked_sub(1)? as usize);
         if let Some(word) = word(from) {
@@ -28,7 +28,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// Returns the most that any task holds. Decisions by it need all shards held.
+    /// Returns the largest number of slots that any task holds.
     pub(crate) fn max(&self) -> u32 {
         let most = self.0.iter().rposition(|tasks| tasks != 0);
         most.map_or(0, |at| at as u32 + 1)

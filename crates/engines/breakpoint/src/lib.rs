@@ -1,7 +1,7 @@
 //! Accounting of debug registers without system calls: slots are reserved here before an event is opened.
 //!
-//! The coordination removed: one mutex around all slots of a machine. Requests for tasks run concurrently. Only the
-//! rare request for a CPU excludes all others.
+//! The coordination that this removes: one mutex around all slots of a machine. Requests for tasks run
+//! concurrently. Only the rare request for a CPU excludes all others.
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `slots of CPU-wide events + slots of the task (for a
 //! CPU-wide request: of the task that holds most) + its own <= slots`. A CPU runs one task at a time, so slots of
@@ -26,10 +26,10 @@
 //! 4. `try_` must never wait, neither for a shard nor for the backend's lock.
 //! 5. A machine with one CPU has one shard, so that every request is a writer.
 //!
-//! *Cost*: a reservation for a task on all CPUs reads the task's own and two more words. One for a CPU reads each
-//! shard. `tiptoe-dev bench breakpoint stress` measures both.
+//! *Cost*: a reservation for a task on all CPUs reads the task's reservations and two more words. A reservation
+//! for a CPU reads each shard. `tiptoe-dev bench breakpoint stress` measures both.
 //!
-//! The idea is the kernel's own accounting's since Linux 6.1 ("perf/hw_breakpoint: Optimize for thousands of tasks",
+//! The idea is from the kernel's accounting since Linux 6.1 ("perf/hw_breakpoint: Optimize for thousands of tasks",
 //! 2022).
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
 //! Models of the accounting under loom: a task against a task, against CPUs, and a debugger against
-//! both. In each mutant a thread lost one guarantee.
+//! both.
 //!
-//! The models keep their own count: a thread with a granted slot adds a note, checks the rule, and
-//! removes the note before the release. An addition of 0 reads the last value without ordering
-//! anything.
+//! The models keep their own count: a thread with a granted slot adds 1 to a note, checks the rule,
+//! and subtracts 1 before the release. Notes are read by adding 0, because loom's loads may return
+//! old values.
 
 extern crate std;
 
@@ -18,7 +18,7 @@ use crate::geometry::Layout;
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// In another shard than task 0.
+/// A task whose shard is not task 0's.
 const OTHER: u64 = 3;
 const CPUS: u32 = 2;
 
@@ -140,7 +140,7 @@ fn run(
     })
 }
 
-/// One thread uses `one`, this one `two`, with one slot.
+/// Another thread reserves and releases `one`, this one `two`, with one slot.
 fn pairs(one: Request, two: Request, lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let shared = Shared::new(1);
@@ -206,7 +206,8 @@ mutants! {
         task(0, Some(0)), task(OTHER, Some(0)), [Some(Edge::Exchange), None];
 }
 
-/// No request may take the slot within a `modify`, and a refused one must keep the old request.
+/// No request may take the slot within a `modify`, and a refused `modify` must keep the old
+/// request.
 #[test]
 fn a_slot_is_never_free_during_modify() {
     loom::model(|| {
@@ -229,8 +230,8 @@ fn a_slot_is_never_free_during_modify() {
     });
 }
 
-/// A debugger gets a slot, none, or [`Error::Busy`]. It must never wait, and no other request may
-/// have its slot.
+/// A debugger's `try_reserve` is granted, refused, or [`Error::Busy`]. It must never wait, and its
+/// slot must not be granted to another request.
 #[test]
 fn a_debugger_beside_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));

@@ -23,7 +23,7 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// A request for slots, which its release must repeat.
+/// A request for slots. Its release must pass an equal request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The target.

@@ -5,9 +5,9 @@ use crate::words::Words;
 /// The sides of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Requests for tasks, which exclude the same shard's and every writer.
+    /// Requests for tasks, each under its shard's lock.
     Reader,
-    /// Requests for CPUs, and for several targets at once, which exclude all others.
+    /// Requests for CPUs, and for several targets at once, under all shards' locks.
     Writer,
 }
 

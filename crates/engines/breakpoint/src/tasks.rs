@@ -1,5 +1,5 @@
-//! The tasks' reservations: a multimap from task to entries. Only a shard's holder may touch its
-//! part, free entries included.
+//! The tasks' reservations: a multimap from task to entries. Only the thread that holds a shard may
+//! touch its chains and free entries.
 //!
 //! A task's reservations are in one chain. INVARIANT: those of one CPU and register file are
 //! adjacent, so that [`Runs`] sums them in one pass.
@@ -27,9 +27,7 @@ const HOLDER: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Entries<'a> {
     pub(crate) cells: &'a [Cell],
-    /// How many entries were ever taken.
     pub(crate) fresh: &'a AtomicU64,
-    /// How many a shard takes at once.
     pub(crate) batch: usize,
 }
 
@@ -109,7 +107,7 @@ impl TaskSlots {
         *sum = sum.saturating_add(entry.weight());
     }
 
-    /// On exactly these CPUs.
+    /// Returns whether the task holds slots on this CPU alone, or for `None` on all CPUs.
     #[inline]
     fn has_like(&self, cpu: Option<u32>) -> bool {
         match cpu {
@@ -141,7 +139,6 @@ impl<'a> Entries<'a> {
 }
 
 impl<'a> Shard<'a> {
-    /// Returns the tasks by slots held on all CPUs.
     #[inline]
     pub(crate) fn histogram(&self, file: usize) -> Histogram<'a> {
         let levels = MAX_SLOTS as usize;
@@ -205,7 +202,7 @@ impl<'a> Task<'a> {
         chain.filter(move |entry| entry.task == id && entry.file() == file)
     }
 
-    /// Returns what it holds in a register file, on all CPUs and on this one.
+    /// Returns what the task holds in a register file, on all CPUs and on `cpu`.
     #[inline]
     pub(crate) fn held(&self, file: usize, cpu: Option<u32>) -> TaskSlots {
         let mut held = TaskSlots::default();
@@ -217,8 +214,8 @@ impl<'a> Task<'a> {
         Runs(self.all(file).peekable())
     }
 
-    /// Records a reservation next to its like (the module's invariant). `held` is what the task
-    /// holds without it.
+    /// Records a reservation, keeping the module's invariant. `held` is what the task holds without
+    /// it.
     #[inline]
     pub(crate) fn insert(&self, request: &Request, file: usize, held: &TaskSlots) {
         let class = class(request.cpu(), file, request.weight);
@@ -260,7 +257,7 @@ impl<'a> Task<'a> {
         Some(held)
     }
 
-    /// Returns the word that links the entry after `entry`, or the first.
+    /// Returns the word that links the entry after `entry`; for `None` the chain's first entry.
     #[inline]
     fn link(&self, entry: Option<u64>) -> &'a AtomicU64 {
         let cell = entry.and_then(|link| self.shard.entries.cell(link));
@@ -294,7 +291,7 @@ impl Iterator for Chain<'_> {
     }
 }
 
-/// Sums of adjacent entries.
+/// The slots of each run of adjacent entries with one CPU.
 pub(crate) struct Runs<I: Iterator<Item = Entry>>(Peekable<I>);
 
 impl<I: Iterator<Item = Entry>> Iterator for Runs<I> {

@@ -1,5 +1,5 @@
-//! Words of the state. Others read as 0 and are not written. Nothing here panics, because another
-//! process that shares the memory may have written anything.
+//! Words of the state. A word outside it reads as 0 and is not written. Nothing here panics,
+//! because another process that shares the memory may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
@@ -44,7 +44,7 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// Empty if there is none.
+    /// Returns part of the words; empty if they end before.
     #[inline]
     pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
         let end = from.saturating_add(count);

@@ -317,8 +317,8 @@ fn a_refusal_names_the_holders() {
     assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
 }
 
-/// Regression: each CPU was a call of its own, so that a refusal by one left a watch on some CPUs at its old address and
-/// on others at its new one.
+/// Regression: a watch was moved CPU by CPU, so a refusal left it at the old address on some CPUs and at the new one on
+/// others.
 #[test]
 fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
     let geometry = Geometry::new(3, Registers::Mixed(4), 64).expect("sane");

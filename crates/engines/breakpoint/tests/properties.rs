@@ -71,7 +71,7 @@ fn registers() -> impl Strategy<Value = Registers> {
     ]
 }
 
-/// Holds what was reserved, and refuses every n-th request.
+/// A backend that records what it took, and refuses every n-th request.
 #[derive(Default)]
 struct Hardware {
     held: RefCell<Vec<Request>>,

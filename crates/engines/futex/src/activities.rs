@@ -27,7 +27,7 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// When it began, in ticks, or a substitute if it is not timed: see [`crate::gaps`].
+    /// When it began, in ticks, or a substitute if it was skipped: see [`crate::gaps`].
     pub since: u64,
     /// The futex operation in the low 32 bits; the caller's data above.
     pub operation: u64,
@@ -35,8 +35,8 @@ pub struct Activity {
     pub frame: u64,
     /// The board's checksum for the address when it began: see [`crate::board`].
     pub seen: u64,
-    /// The last futex inside this reported wait, or 0; `seen` is then its checksum. See
-    /// [`crate::reported`].
+    /// The futex of the last wait inside this reported wait, or 0. If it is not 0, `seen` is that
+    /// futex's checksum. See [`crate::reported`].
     pub within: u64,
 }
 
@@ -68,8 +68,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Takes out a wait that its thread has left without a return, if there is one: it is not in progress when the
-    /// stack pointer is `sp`, or is inside such a wait. The innermost comes first.
+    /// Removes and returns the innermost wait that its thread has left without a return, if any: one that cannot
+    /// be in progress when the stack pointer is `sp`, or is inside such a wait.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -126,8 +126,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call at this stack position is inside a reported wait. If so, records its
-    /// futex and checksum there, because the waker of the last futex inside ends the reported wait.
+    /// Returns whether a call at this stack position is inside a reported wait. If so, records the
+    /// call's futex and checksum in that wait, because the last futex's waker ends it.
     #[inline(always)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         match self.sp(0) {
@@ -171,7 +171,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// Returns each wait's beginning. For tiptoe.
+    /// Returns each wait's beginning. Called by tiptoe.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -184,7 +184,7 @@ impl<'a> Activities<'a> {
     }
 
     /// Marks a wait as in progress at `since`, unless its beginning changed. No two waits share a
-    /// beginning, so a later wait is never marked. For tiptoe.
+    /// beginning, so a later wait is never marked. Called by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(on(&waits), [1000], "the inner waits have ended");
     }
 
-    /// A wait that was cancelled, or that a handler jumped out of, was forgotten.
+    /// Regression: waits that were cancelled, or that a handler jumped out of, were not counted.
     #[test]
     fn waits_that_were_left_are_taken_out_innermost_first() {
         let room = room();

@@ -138,7 +138,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Records that another thread was faster: this one took the lock after a sleep, but waits for it again.
+    /// If the thread recorded itself as the lock's holder when it woke up, but waits for the lock
+    /// again, records that another was faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, found: Found, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {

@@ -9,7 +9,7 @@
 //!
 //! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another
 //! thread woke that address in between. So a wake need not read the clock, which would be half of
-//! its cost. Each wake has its own stamp, so that it changes the checksum.
+//! its cost.
 //!
 //! INVARIANT: the checksum of two wakes mixed in one cell matches neither. At one address this
 //! always holds, because stamp and call site change the checksum independently. At two addresses a
@@ -21,7 +21,7 @@ use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
-/// The cells, in the words of slab 0.
+/// The cells, in slab 0's words.
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 
@@ -46,7 +46,7 @@ fn sum(address: u64, site: u64, stamp: u64) -> u64 {
 }
 
 impl<'a> Board<'a> {
-    /// Returns the board in the words of slab 0.
+    /// Returns the board in slab 0's words.
     pub fn new(words: Words<'a>) -> Self {
         Board(words)
     }
@@ -56,7 +56,7 @@ impl<'a> Board<'a> {
     }
 
     /// Records a wake at `address` by call site `site`. The stamp must be unique among all wakes,
-    /// otherwise a waiter would miss it.
+    /// otherwise a waiter would miss the wake.
     #[inline]
     pub fn note(&self, address: u64, site: u64, stamp: u64) {
         let cell = cell(address);
@@ -68,13 +68,14 @@ impl<'a> Board<'a> {
     }
 
     /// Returns when the lock whose hold times are measured was last released, in ticks; 0 if it was
-    /// not. Only the thread that holds the lock may ask, because then no other thread releases it.
+    /// not. Only the thread that holds the lock may call this, because then no other thread
+    /// releases it.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)
     }
 
-    /// Records that the calling thread is about to release that lock.
+    /// Records that the calling thread is about to release the lock whose hold times are measured.
     #[inline]
     pub fn note_release(&self, now: u64) {
         self.0.store(RELEASED as usize, now);

@@ -1,9 +1,9 @@
 //! What the hooks do before and after a futex system call.
 //!
-//! The operation decides whether a call waits or wakes. A woken thread may find the lock taken, and
-//! wait again. Such consecutive waits for one lock, inside one call of the user's, are an
-//! *episode*. It ends when the thread waits for another lock or wakes this one's waiters, because a
-//! thread that has waited for a mutex always makes a wake call when it unlocks.
+//! A woken thread may find the lock taken, and wait again. Such consecutive waits for one lock,
+//! inside one call of the user's, are an *episode*. It ends when the thread waits for another lock
+//! or wakes this one's waiters, because a thread that has waited for a mutex always makes a wake
+//! call when it unlocks.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -51,9 +51,9 @@ pub struct Call {
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
-    /// The hook's site, reported for a caller without a place in libc.
+    /// The hook's site, reported if no return address is in libc.
     pub at: u64,
-    /// Whether a hook runs after the call, which can time the wait.
+    /// Whether a hook runs after the call, without which the wait cannot be timed.
     pub timed: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Thread<'a> {
 }
 
 impl Call {
-    /// Returns the place in libc, with the operation above.
+    /// Returns the return address in libc, with the operation in the upper bits.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -98,7 +98,7 @@ impl<'a> Thread<'a> {
         Thread { own, board, scope }
     }
 
-    /// Returns the same for the thread's scope node.
+    /// Returns the state of a thread in this scope node.
     #[inline(always)]
     #[must_use]
     pub fn within(self, scope: u64) -> Self {
@@ -165,8 +165,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Returns whether the call is inside a wait that a library reported. Counts waits that the thread has left without
-    /// a return: then it could not be here.
+    /// Returns whether the call is inside a wait that a library reported. First counts waits that the thread must have
+    /// left without a return to be here.
     #[cold]
     #[inline(never)]
     fn is_inside(&self, call: &Call) -> bool {
@@ -247,10 +247,10 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned `result`. `clock` returns the time,
-    /// `ns` converts ticks, and `load` reads four bytes of the lock, which the program uses next. A
-    /// call without a recorded beginning is ignored: it did not wait, or began before the hooks were
-    /// installed. Waits that returned at once or were skipped are not timed, because reading the
-    /// clock would dominate their cost.
+    /// `ns` converts ticks, and `load` reads four bytes of the lock. A call without a recorded
+    /// beginning is ignored: it did not wait, or began before the hooks were installed. Waits that
+    /// returned at once or were skipped are not timed, because reading the clock would dominate
+    /// their cost.
     #[inline(always)]
     pub fn ends(
         &self,
@@ -290,8 +290,8 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum, so the last recorded waker is blamed. That is wrong if
-        // no hook saw the real one.
+        // A skipped wait saved no checksum, so the last recorded waker is blamed, wrongly if no
+        // hook saw the real one.
         let address = match wait.within {
             0 => wait.address,
             futex => futex,
@@ -367,13 +367,14 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Returns a stamp that no other wake has, nor this thread's next 2^40: no two living threads share an id.
+/// Returns a stamp that no other living thread's wake has (it contains the id), nor this thread's next
+/// 2^40.
 #[inline(always)]
 fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
 }
 
-/// Marks the branch of timed waits as cold, so that skipped waits run straight.
+/// Marks the branch of waits that read the clock as cold, so that skipped waits take no jump.
 #[cold]
 fn cold_branch() {}
 

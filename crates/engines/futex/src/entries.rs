@@ -21,7 +21,7 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The return address in libc, with the operation above.
+    /// The return address in libc, with the operation in the upper bits.
     pub via: u64,
     /// The scope node that the thread is in.
     pub scope: u64,
@@ -103,7 +103,7 @@ impl Entry<'_> {
         self.0.add_own(word as usize, count);
     }
 
-    /// Records the rwlock's readers when a wait began.
+    /// Records how many readers a wait for a rwlock found.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);
@@ -136,7 +136,7 @@ impl Entry<'_> {
     }
 
     /// Adds `ns` of a wait of weight `stands_for` to the lock's holder, one of
-    /// [`tiptoe_wire::futex::holder`]. Time without room is in no slot.
+    /// [`tiptoe_wire::futex::holder`]. If all slots have other holders, the time is in none.
     pub fn held_by(&self, holder: u64, ns: u64, stands_for: u64) {
         let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
         self.shared(slots, holder, ns, stands_for);

@@ -5,9 +5,8 @@
 //! follow. A timed wait's weight is the number of waits skipped before it, plus one. So weighted sums are unbiased,
 //! also when the gap changes.
 //!
-//! A long wait of large weight would distort the sum. So a wait that tiptoe sees twice has weight 1, and for a
-//! skipped one tiptoe records since when it waits ([`crate::activities::Activities::mark_seen`]). Only waits between
-//! two looks of tiptoe are estimated; longer ones are measured.
+//! A long wait of large weight would distort the sum. So a wait that tiptoe sees twice has weight 1; if it was
+//! skipped, tiptoe records since when it waits ([`crate::activities::Activities::mark_seen`]).
 //!
 //! | word | written by | holds |
 //! |---|---|---|
@@ -15,8 +14,8 @@
 //! | `NEXT`, `STANDS_FOR`, `SEED` | the thread | the number of the next timed wait, its weight, the generator's state |
 //! | a wait's `SINCE` | the thread; tiptoe by an exchange | its beginning: [`Beginning`] |
 //!
-//! A signal handler may run anywhere. It may take the thread's next timed wait for its own, so that both or neither
-//! are timed, which is harmless. These words order nothing.
+//! A signal handler may take the thread's next timed wait for its own, so that both or neither are timed, which is
+//! harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -32,7 +31,7 @@ pub enum Beginning {
     Unknown,
     /// The time in ticks.
     At(u64),
-    /// Likewise, for a wait that tiptoe saw twice.
+    /// The time in ticks of a wait that tiptoe saw twice.
     LongAgo(u64),
 }
 
@@ -58,12 +57,12 @@ impl<'a> Gaps<'a> {
         Gaps(own)
     }
 
-    /// Sets the mean number of skipped waits. For tiptoe.
+    /// Sets the mean number of skipped waits. Called by tiptoe.
     pub fn widen(&self, mean: u64) {
         self.0.store(GAP as usize, mean.min(MOST));
     }
 
-    /// Resets the words for another thread: each wait is timed.
+    /// Resets the words for the slab's next thread, which begins with timing each wait.
     pub fn forget(&self) {
         for word in [NEXT, GAP, STANDS_FOR] {
             self.0.store(word as usize, 0);

@@ -33,7 +33,7 @@ pub enum LockOperation {
     Tries,
     /// Releases it.
     Gives,
-    /// Releases it until a condition holds, then takes it again.
+    /// Releases it, waits for a condition, then takes it again.
     Leaves,
     /// Takes it by spinning: entered again for each try.
     Spins,
@@ -76,9 +76,9 @@ impl<'a> Holds<'a> {
         Holds(words)
     }
 
-    /// Records a call to a function that does `operation` with `lock`, which any thread released
-    /// last at `released` (0 if unknown, or if several threads can hold it). Returns the hold that
-    /// it ends, if any.
+    /// Records a call to a function that does `operation` with `lock`, and returns the hold that
+    /// the call ends, if any. `released` is when any thread last released the lock; 0 if unknown,
+    /// or if several threads can hold it.
     pub fn record(
         &self,
         operation: LockOperation,
@@ -163,7 +163,8 @@ mod tests {
         }
     }
 
-    /// Runs (turn, lock, call site, time), and returns ended holds as (call site, ticks).
+    /// Records calls (operation, lock, call site, time), and returns ended holds as (call site,
+    /// ticks).
     fn holds(operations: &[(LockOperation, u64, u64, u64)]) -> Vec<(u64, u64)> {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(holds(&got), [(1, 50)]);
     }
 
-    /// Each try of a spin lock was taken for a recursion, so that its hold never ended.
+    /// Regression: each try of a spin lock was taken for a recursion, so its hold never ended.
     #[test]
     fn the_last_try_of_a_spin_lock_begins_its_hold() {
         let spun = [
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(holds(&spun), [(1, 15), (1, 1)]);
     }
 
-    /// Spinning inside the call was counted as holding.
+    /// Regression: spinning inside the call was counted as holding.
     #[test]
     fn a_hold_begins_after_the_last_release() {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
@@ -232,7 +233,7 @@ mod tests {
             let held = holds.record(operation, LOCK, &from(2), 100, released);
             assert_eq!(held, Some(EndedHold { site: 1, ticks }));
         }
-        // The inner release of a recursive lock is none.
+        // The inner release of a recursive lock does not free it.
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
         for (operation, is_held) in [(Takes, true), (Takes, true), (Frees, true), (Frees, false)] {
@@ -260,7 +261,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // The condition held at once, so the beginning of the new hold is unknown.
+        // This condition wait did not sleep, so when the new hold began is unknown.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

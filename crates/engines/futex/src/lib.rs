@@ -1,14 +1,14 @@
 //! The hooks that run where a thread is about to wait for a lock in the kernel, or to wake a
 //! waiter.
 //!
-//! The coordination removed: acquisitions that do not wait are not timed, and the lock's fast path
-//! is unchanged. Hooks run only around a futex system call, which itself costs 100 ns or more.
-//! [`calls`] composes the other modules.
+//! Acquisitions that do not wait are not timed, and the lock's fast path is unchanged. Hooks run
+//! only around a futex system call, which itself costs 100 ns or more.
 //!
 //! - [`activities`]: the waits that a thread is in.
 //! - [`entries`]: a thread's sums, by lock and call site.
 //! - [`board`]: the last wake at each address.
-//! - [`history`]: which threads took locks for which others slept. This and the board are all shared data here.
+//! - [`history`]: which threads took locks for which others slept. Only this and the board are shared by
+//!   threads.
 //! - [`owner`]: which thread holds a lock, as the lock records it.
 //! - `blame`: charges a wait to those who held the lock.
 //! - [`gaps`]: which waits are timed when not all can be.

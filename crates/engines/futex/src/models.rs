@@ -46,7 +46,7 @@ fn waker_unchecked(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
 
 type Waker = fn(&Shared, u64, u64) -> Option<u64>;
 
-/// A reader must never see a mix, or half a cell.
+/// A reader must never see a mix of two wakes, or half a cell.
 fn wakes_do_not_mix(find: Waker) {
     loom::model(move || {
         let shared = Shared::new();
@@ -59,7 +59,7 @@ fn wakes_do_not_mix(find: Waker) {
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
-        // Both writers share the cell, so at most one is left.
+        // Both wakes have the same cell, so at most one is left.
         let last = [1, 2].map(|id| find(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
@@ -140,7 +140,7 @@ pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'sta
     assert!(nth > 8, "the thread made only {nth} accesses");
 }
 
-/// A handler waits while its thread pushes or pops a wait. Each must find its own.
+/// A handler waits while its thread pushes or pops a wait. Each must find its own wait.
 #[test]
 fn model_a_handlers_wait_is_inside_of_its_threads() {
     at_each_access(|nth| {
@@ -157,8 +157,8 @@ fn model_a_handlers_wait_is_inside_of_its_threads() {
     });
 }
 
-/// A handler waits and never returns (it jumps out, or is cancelled). The thread's next wait must
-/// be its only one.
+/// A handler's wait never returns. Once the thread waits further up its stack, that wait must be
+/// the only one recorded.
 #[test]
 fn model_a_wait_that_is_left_is_forgotten() {
     at_each_access(|nth| {
@@ -238,9 +238,9 @@ fn any_goes_on(own: Words<'static>, _beginning: u64) {
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe sees a skipped wait twice, while it ends and another begins. The second must never be
-/// marked, and both calls must be counted. The mark is one exchange of one word, so running it
-/// before each access covers all interleavings.
+/// tiptoe sees a skipped wait twice, while that wait ends and another begins. The second wait must
+/// never be marked, and both calls must be counted. The mark is one exchange of one word, so
+/// running it before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -365,7 +365,7 @@ fn mutant_walk_without_acquire() {
     a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
 }
 
-/// Each must find its own result, now and later.
+/// Two threads walk from two places. Each must always find its own result.
 fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
@@ -415,7 +415,7 @@ fn mutant_find_without_acquire() {
     cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// Each must find its own caller, now and later.
+/// A handler walks inside a walk. Each must always find its own caller.
 fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));

@@ -93,7 +93,7 @@ fn mutant_place_in_two_steps() {
     hand_overs_do_not_mix(newest, Some(Edge::Exchange));
 }
 
-/// What has overwritten a place must not be read as an older hand-over.
+/// A hand-over that has overwritten another must not be read in its place.
 #[test]
 fn model_overwritten_hand_overs_are_skipped() {
     loom::model(|| {

@@ -1,17 +1,18 @@
 //! A cache of walks: paths through the runtime's libraries that a thread took before.
 //!
-//! A walk is slow because each step waits for the one before: the rule of a place gives the next
-//! return address, which gives the next rule. But from one place the path is mostly the same. Where
-//! the stack pointer rules all of it, the return addresses are at the same distances. So a path is
-//! kept by its first return address: the others' distances and values. All are read at once, and
-//! the path holds if all but the last are the same. The last is the user's, and may be any address
-//! far from the runtime's libraries. An address among them (perhaps in another library) must be the
-//! same, or is looked up, because it may be a standard library's code.
+//! A walk is slow because its steps wait for each other: a place's rule gives the next return
+//! address, which gives the next rule. But from one place the path is mostly the same. If all its
+//! rules need only the stack pointer, the return addresses are at the same distances. So a path is
+//! cached by its first return address, as the distances and values of the others. All are read at
+//! once, and the path is accepted if all but the last have their cached values. The last is the
+//! user's, and may be any address far from the runtime's libraries. Between them (perhaps in
+//! another library) it must have its cached value, or is looked up, because it may be a standard
+//! library's code.
 //!
 //! Paths are in the thread's own words and never removed. The number of known libraries is part of
-//! the key, because a later library's code was taken for the user's. A signal handler may run
-//! anywhere. So a slot is taken by its first address before the rest, and complete once its last
-//! word is stored.
+//! the key, because before a library is added, its code is taken for the user's. A signal handler
+//! may run anywhere. So a slot is taken by its first address before the rest, and complete once its
+//! last word is stored.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -69,7 +70,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Looks up a path. `load` reads the stack; the last address may be any that `is_users`.
+    /// Looks up a path. `load` reads the stack; the last address may be any that is a user's.
     #[inline(always)]
     pub(crate) fn look(
         &self,
@@ -114,7 +115,8 @@ impl PathSlot<'_> {
         self.words.store(self.at + word as usize, value);
     }
 
-    /// Returns the last return address and its frame; `None` if another address differs.
+    /// Returns the path's last return address on this stack, and its frame; `None` if an earlier
+    /// address is not the cached one.
     #[inline(always)]
     fn follow(&self, begins: &PathBeginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
@@ -133,8 +135,8 @@ impl PathSlot<'_> {
         Some((site, frame))
     }
 
-    /// Records a step from the return address `left` to one below a frame `bytes` from the first.
-    /// Returns `false` if the distance or the number of steps does not fit.
+    /// Records a step from the return address `left` to the one just below the frame `bytes` after
+    /// the first. Returns `false` if the distance or the number of steps does not fit.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -211,7 +213,8 @@ mod tests {
         bp: 0x138,
     };
 
-    /// In each library with each rule; users in one, between them, and far from both.
+    /// Return addresses in each library with each rule; users' in a library, between both, and far
+    /// from both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];
@@ -269,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Its code was taken for the user's until then.
+    /// Until a library is added, its code is taken for the user's.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn a_library_that_is_added_is_walked_out_of() {

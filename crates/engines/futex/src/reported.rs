@@ -2,8 +2,8 @@
 //!
 //! Such a wait begins before whatever the library does to get the lock (spinning, futex calls on
 //! its own words), and ends after that. It counts as one wait, without the futex calls inside. The
-//! last such call's waker ended it. Its position is the end of the caller's frame, because
-//! everything inside the wait is below that.
+//! waker of the last such call ended it. The wait's position is the end of the caller's frame,
+//! because everything inside it is below.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};

@@ -28,8 +28,8 @@ pub fn beginning(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the same, given the word's value when the thread went to wait: readers that let a writer
-/// go first wait at the first word, and mark it.
+/// Returns the same for any waiter, given the value that it expects in the futex: readers that let
+/// a writer go first wait at the first word, and mark it.
 pub fn beginning_of_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => beginning(waited_at),

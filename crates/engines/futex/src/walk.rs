@@ -41,8 +41,9 @@ const MOST: usize = 24;
 pub struct Caller {
     /// The user's call site: its return address.
     pub site: u64,
-    /// The last return address in libc; 0 if the user called the waiting function directly. Above
-    /// it, from `OWNER_SHIFT` on: for which lock its function waits (`frames::owner`).
+    /// The last return address in libc; 0 if the user called the waiting function directly. The
+    /// bits from `OWNER_SHIFT` on have the kind of lock for which that function waits
+    /// (`frames::owner`).
     pub via: u64,
     /// Start of the user's frame: the stack pointer after the return.
     pub frame: u64,
@@ -82,7 +83,7 @@ impl RuntimePart {
     }
 }
 
-/// The tables, in the words of slab 0.
+/// The tables, in slab 0's words.
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(Words<'a>);
 
@@ -112,12 +113,12 @@ impl LeaveRule {
 }
 
 impl<'a> Frames<'a> {
-    /// Returns the tables in the words of slab 0.
+    /// Returns the tables in slab 0's words.
     pub fn new(words: Words<'a>) -> Self {
         Frames(words)
     }
 
-    /// Adds a library with these rows, if there are any and there is room. For tiptoe.
+    /// Adds a library with these rows. Returns `false` without rows or room. Called by tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -149,8 +150,9 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records for which lock (`frames::owner`) these functions of libc wait, unless there is no room.
-    /// Must be called before libc is added, because paths keep the answer. For tiptoe.
+    /// Records for which kind of lock (`frames::owner`) these functions of libc wait, if there is
+    /// room. Must be called before libc is added, because cached paths have the kind. Called by
+    /// tiptoe.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -161,7 +163,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Adds to a return address in libc for which lock its function waits.
+    /// Returns a return address in libc with the kind of lock for which its function waits.
     fn with_owner(&self, via: u64) -> u64 {
         const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
         // A call may be its function's last instruction.
@@ -242,17 +244,16 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns whether an address is outside all libraries. A thread that does not yet see a new
-    /// library takes its code for the user's.
+    /// Returns whether an address is outside all libraries.
     #[inline]
     fn is_far(&self, address: u64) -> bool {
         let [begin, end] = [BEGIN, END].map(|word| self.0.load(word as usize));
         !(begin..end).contains(&address)
     }
 
-    /// Returns the caller from a place that `rule` leaves. `paths` are the thread's; `load` reads a
-    /// word of the stack. Inlined, because the result would otherwise be returned in vector
-    /// registers, which the hook does not save.
+    /// Returns the caller, walking from `frame` in a function that `rule` leaves. `paths` are the
+    /// thread's; `load` reads a word of the stack. Inlined, because the result would otherwise be
+    /// returned in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -284,7 +285,7 @@ impl<'a> Frames<'a> {
         self.walk_slow(rule, frame, &load)
     }
 
-    /// Out of line, so that cached paths stay short.
+    /// Calls the walk out of line, so that the code for cached paths stays short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -293,8 +294,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns two words, which fit registers; a third would be returned through memory, with
-    /// vector registers.
+    /// Returns two words, which fit registers.
     #[cold]
     #[inline(never)]
     fn walk_cold(

@@ -1,10 +1,9 @@
-//! Which scope each thread is in: what runs when a thread enters or leaves one.
+//! Which scope each thread is in: what runs when a thread enters or leaves a scope.
 //!
-//! The coordination removed: a switch makes no system call, takes no lock, and writes only its
-//! thread's words. Threads share the [table of nodes](nodes), written only when a scope is first
-//! entered inside another.
+//! A switch makes no system call, takes no lock, and writes only its thread's words. Threads share
+//! the [table of nodes](nodes), which is written only when a scope is first entered inside another.
 //!
-//! - [`nodes`] numbers each scope within another.
+//! - [`nodes`] numbers each scope by the scope around it.
 //! - [`switch`] charges a thread's time to the node that it leaves, and records the one that it
 //!   enters.
 //!

@@ -1,5 +1,4 @@
-//! Models of two threads that enter new scopes, and of a signal handler that enters a scope before
-//! each access of its thread.
+//! Models of threads and signal handlers that switch scopes.
 
 extern crate std;
 
@@ -105,8 +104,8 @@ fn mutant_torn_count_and_key() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// A handler enters and leaves a scope before each access of a thread that does so. No time may be
-/// charged twice, and each must end where it began.
+/// A signal handler enters and leaves a scope before the nth access of a thread that does the same.
+/// No time may be charged twice, and all scopes must be left.
 #[test]
 fn model_a_handler_switches_in_between() {
     for nth in 0.. {

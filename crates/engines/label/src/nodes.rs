@@ -2,8 +2,8 @@
 //!
 //! The first thread that enters a node takes the next number, writes the record, then publishes key
 //! and number in one word. So a thread that finds the number finds the record. If two enter a new
-//! node at once, both take a number; one finds the other's in the table, and its own record stays
-//! unused.
+//! node at once, both take a number; the slower one finds the other's in the table, and leaves its
+//! own unused.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -17,18 +17,18 @@ use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 /// A factor that makes the upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
-/// The table, in the words of slab 0.
+/// The table, in slab 0's words.
 #[derive(Clone, Copy)]
 pub struct Nodes<'a>(Words<'a>);
 
 impl<'a> Nodes<'a> {
-    /// Returns the table in the words of slab 0.
+    /// Returns the table in slab 0's words.
     pub fn new(words: Words<'a>) -> Self {
         Nodes(words)
     }
 
-    /// Returns the node of a label within `parent`; [`OTHERS`] without room, or within [`OTHERS`].
-    /// `name` is called only for a new node.
+    /// Returns the node of a label within `parent`; [`OTHERS`] if the table is full or `parent` is
+    /// [`OTHERS`]. `name` is called only for a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
@@ -70,8 +70,8 @@ impl<'a> Nodes<'a> {
         let Some(count) = self.0.at(COUNT as usize) else {
             return OTHERS;
         };
-        // Relaxed: the increment alone makes the number unique. The load before it keeps the count
-        // from growing until it would overflow.
+        // Relaxed: the increment alone makes the number unique. The load before it stops the count
+        // near `OTHERS`, so that it cannot overflow.
         if count.load(Relaxed) + 1 >= OTHERS.into() {
             return OTHERS;
         }

@@ -17,7 +17,8 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the state in the thread's slab, its words of scopes, and slab 0's.
+    /// Returns the state of the thread of `slab`. `own` are that slab's scope words, `shared` those
+    /// of slab 0.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
@@ -28,7 +29,7 @@ impl<'a> Thread<'a> {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// Enters or resumes a label's scope at `now`, in ticks. `name` is called only for a new one.
+    /// Enters or resumes a label's scope at `now`, in ticks. `name` is called only for a new node.
     /// Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
@@ -48,8 +49,8 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves this token's scope, and all entered since. Ignores tokens of another session, whose
-    /// node numbers mean nothing here.
+    /// Leaves this token's scope, and all entered after it. Ignores tokens of another session,
+    /// whose node numbers mean nothing here.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
@@ -72,8 +73,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Takes the time up to which all was charged, and sets it to `now`. Returns 0 if there is
-    /// none, or if a signal handler has charged a later time.
+    /// Sets the time up to which all is charged to `now`, and returns its old value. Returns 0 if
+    /// no time was set, or if a signal handler has charged up to `now` or later.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
@@ -87,7 +88,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Resets the words for another thread.
+    /// Resets the words for the slab's next thread.
     pub fn forget(&self) {
         self.slab.store(Geometry::SCOPE as usize, 0);
         self.own.store(SINCE as usize, 0);

@@ -62,7 +62,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns whether several threads may hold it in this mode.
+    /// Returns whether several threads may hold a lock in this mode.
     ///
     /// ```
     /// use tiptoe_lock::Mode;
@@ -144,7 +144,7 @@ impl Outcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// By `lock` and similar methods, even if it was free.
+    /// By `lock` and similar methods, even if the lock was free.
     Wait,
     /// By `try_lock` and similar methods.
     Try,

@@ -28,7 +28,8 @@ pub trait Class: 'static {
     const NAME: &'static str;
 }
 
-/// The class of locks without one. Each is its own class, and reports show its address.
+/// The class of locks that name none. Each such lock is its own class, and reports show its
+/// address.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Unnamed};

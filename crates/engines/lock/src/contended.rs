@@ -209,7 +209,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Other threads wait from here on, so this branch must stay short.
+            // Others may wait for this thread from here on, so this branch must stay short.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }

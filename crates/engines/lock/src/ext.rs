@@ -59,8 +59,8 @@ fn until(
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     /// Locks the mutex while others of its class may be held, at smaller depths. Each depth is
-    /// checked as its own class, so that the order within a class must be stated. A lock without a
-    /// class is one lock at any depth.
+    /// checked as its own class, so that the order within a class must be stated. For a lock
+    /// without a class the depth means nothing.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};

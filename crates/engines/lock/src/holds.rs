@@ -42,7 +42,7 @@ static HOLDS: Table<HOLD_ROWS> = Table::new();
 /// ```
 #[derive(Debug)]
 pub struct Holds<const EVERY: u32 = 64> {
-    /// Acquisitions to skip before the next.
+    /// Acquisitions to skip before the next timed one.
     left: AtomicU32,
     holder: AtomicUsize,
     /// The holder's recursive reads.
@@ -226,7 +226,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| drop(lock.read()));
         });
-        assert_eq!(sum(lock, Mode::Shared), 0, "the place is the first one's");
+        assert_eq!(sum(lock, Mode::Shared), 0, "the first reader has the slot");
         drop(first);
         assert_eq!(sum(lock, Mode::Shared), 1);
     }

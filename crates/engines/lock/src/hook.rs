@@ -158,8 +158,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// Called when a wait has ended, with ticks: a hook without conversion gets the lock's critical
-    /// section sooner.
+    /// Called when a wait has ended, with ticks, because a hook that need not convert them delays
+    /// the critical section less.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -185,7 +185,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Called when a thread has taken the lock; after an upgrade exclusively.
+    /// Called when a thread has taken the lock, which an upgraded thread holds exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -227,7 +227,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a thread releases a lock, with its mode, [`Mode::Shared`] for all readers.
+    /// Called before a thread releases a lock, with its mode; all readers' is [`Mode::Shared`].
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -261,7 +261,7 @@ impl Hook for Nothing {
     const INIT: Self = Nothing;
 }
 
-/// Also during a panic.
+/// Calls a function when dropped, also by a panic.
 pub(crate) struct OnDrop<F: FnOnce()>(ManuallyDrop<F>);
 
 impl<F: FnOnce()> OnDrop<F> {

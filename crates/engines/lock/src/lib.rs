@@ -28,10 +28,8 @@
 //!
 //! **What holds.**
 //!
-//! - Each begin has one end in its thread: acquired, timed out, cancelled, or panicked ([the
-//!   rules](Hook)).
+//! - Each begin has one end in its thread ([the rules](Hook)).
 //! - A hook that panics affects neither the lock nor other hooks.
-//! - A lock's class is a type, so a name takes no memory.
 //!
 //! **What a caller must not do.** A hook must not take a lock that has the same hook.
 //!
@@ -48,10 +46,10 @@
 //! | `(A, B)` | both |
 //!
 //! While `tiptoe lock` is attached, it receives every wait that a hook receives, with the name of
-//! the lock's class. Otherwise that costs a load and a branch for each wait.
+//! the lock's class. While none is attached, each wait costs one more load and branch.
 //!
 //! With the feature `validate` the order of every lock is checked, whatever its hook, for tests and
-//! for runs that search for deadlocks.
+//! searches for deadlocks.
 //!
 //! Hooks of only the contended path are the idea of the kernel's `contention_begin` and
 //! `contention_end` tracepoints. The order's rules are lockdep's

@@ -1,5 +1,5 @@
-//! Models of the wrapper and its table under loom, and mutants, for the wrapper versions that one
-//! might write at first.
+//! Models of the wrapper and its table under loom. The mutants are wrappers as one might first
+//! write them.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
-/// A thread that waits panics.
+/// A thread that waits for the lock panics.
 const BROKEN: u64 = 2;
 
 // SAFETY: an exchange takes it, so one thread holds it at a time.
@@ -159,7 +159,7 @@ enum Holder {
     CallsOff,
 }
 
-/// Hooks panic at `panics`.
+/// A thread takes a held lock by `take`. Hooks panic at `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
         *RECORDED.panics.lock().expect("never poisoned") = panics;

@@ -1,15 +1,15 @@
-//! The lock-order validator: finds possible deadlocks from the order in which threads take locks, before one happens.
+//! The lock-order validator: finds possible deadlocks from the order in which threads take locks.
 //!
 //! Each thread keeps a list of its locks. A thread that would wait for a lock, even a free one, adds edges to a
 //! graph, from each held lock's class to the wanted one's. An edge that closes a ring is reported once, with call
 //! sites and stack of each edge. Rules:
 //!
-//! 1. Only a method that may wait makes edges. `try_lock` makes none to its lock; but that is then held, and makes
-//!    edges to the next.
+//! 1. Only a method that may wait makes edges. `try_lock` makes no edge to its lock. But that lock is then held,
+//!    and makes edges to later ones.
 //! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]): readers do not
 //!    block a recursive reader.
-//! 3. A thread that wants a lock that it holds is reported at once, unless it reads recursively. So is one that wants
-//!    two locks of one class at one depth.
+//! 3. A thread that wants a lock that it holds is reported at once, unless it reads recursively. So is a thread that
+//!    wants a second lock of one class and depth.
 //! 4. An upgrade waits only for readers. A downgrade never waits, and changes the mode that is held.
 //! 5. A lock without a class is its own class, forgotten when dropped.
 //!

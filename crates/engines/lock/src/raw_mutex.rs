@@ -31,7 +31,7 @@ unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     unsafe fn unlock(&self) {
-        // SAFETY: the caller holds the lock, as the trait demands.
+        // SAFETY: the caller holds the lock.
         self.release(Mode::Exclusive, |raw| unsafe { raw.unlock() });
     }
 
@@ -46,7 +46,7 @@ unsafe impl<R: RawMutexFair, H: Hook, C: Class> RawMutexFair for Contended<R, H,
     #[inline]
     #[track_caller]
     unsafe fn unlock_fair(&self) {
-        // SAFETY: the caller holds the lock, as the trait demands.
+        // SAFETY: the caller holds the lock.
         self.release(Mode::Exclusive, |raw| unsafe { raw.unlock_fair() });
     }
 

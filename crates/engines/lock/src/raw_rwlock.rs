@@ -34,7 +34,7 @@ unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     unsafe fn unlock_shared(&self) {
-        // SAFETY: the caller holds the lock to read, as the trait demands.
+        // SAFETY: the caller holds the lock to read.
         self.release(Mode::Shared, |raw| unsafe { raw.unlock_shared() });
     }
 
@@ -55,7 +55,7 @@ unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: the caller holds the lock to write, as the trait demands.
+        // SAFETY: the caller holds the lock to write.
         self.release(Mode::Exclusive, |raw| unsafe { raw.unlock_exclusive() });
     }
 

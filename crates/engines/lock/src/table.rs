@@ -1,9 +1,8 @@
 //! Times by lock and call site, in static memory, without allocation or lock.
 //!
 //! An entry belongs for ever to the thread that claimed it, which alone adds to it. So an addition
-//! is a load and a store, and no thread waits for another's cache line. Readers merge threads'
-//! entries. Without the feature `std` two threads may share a number, so an addition must be an
-//! exchange.
+//! is a load and a store, and no thread waits for another's cache line. Without the feature `std`
+//! two threads may share a number, so an addition must be an exchange.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -190,15 +189,16 @@ impl Entry {
         true
     }
 
-    /// Adds a time. Only for the owner.
+    /// Adds a time. Only the owner may call this.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
     }
 
-    /// Stores the time of a wait whose thread now holds the lock, unless one is stored; its next
-    /// wait adds it. Adding it now would prolong a short critical section.
+    /// Stores the time of a wait that got the lock, until the thread's next wait adds it, because
+    /// adding it now would prolong a short critical section. Returns `false` if an earlier time is
+    /// still stored.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -319,7 +319,7 @@ new!();
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time. For hooks.
+    /// Adds a time. Called by hooks.
     ///
     /// ```
     /// use std::time::Duration;
@@ -480,7 +480,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// Numbers as of threads with small stacks and guard pages.
+    /// Numbers like those of threads with small stacks and guard pages.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

@@ -11,7 +11,7 @@ use crate::hook::Hook;
 /// each wait. Fields are the lock's `name` and `address`, the `mode` and the call `site`; at the
 /// end also `outcome` and `waited_ns`.
 ///
-/// At the end the lock is held, so a subscriber that takes it would deadlock.
+/// A subscriber must not take the lock, which is held at the end.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};
@@ -65,7 +65,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Only the names of fields that vary.
+    /// Keeps events as text; of fields that vary only the names.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

@@ -24,8 +24,6 @@ static WAITS: Table<WAIT_ROWS> = Table::new();
 
 /// Keeps a histogram of waits for each lock, mode and call site: see [`waits`].
 ///
-/// A free lock takes one more load and branch than the bare one.
-///
 /// ```
 /// use tiptoe_lock::{Mutex, Waits, waits};
 ///

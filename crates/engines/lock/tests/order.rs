@@ -94,7 +94,7 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
     reports.into_iter().map(|report| report.fault).collect()
 }
 
-/// Bare, tried, contended.
+/// Runs an order bare, with a try first, and contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
     /// A class for each run, because the graph never forgets one.
     struct Way<const AT: usize, const WAY: usize>;
@@ -262,7 +262,6 @@ fn a_report_names_both_call_sites_and_both_stacks() {
     }
 }
 
-/// A sent guard is released by another thread.
 #[test]
 fn a_lock_released_by_another_thread_is_not_held() {
     let _alone = ALONE
@@ -301,8 +300,8 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// A lock without a class is one lock at any depth. A second ring through a reported order is its
-/// own.
+/// For a lock without a class the depth means nothing. A ring that shares a step with a reported
+/// one is reported, too.
 #[test]
 fn each_ring_is_reported() {
     let _alone = ALONE
@@ -327,7 +326,7 @@ fn each_ring_is_reported() {
     assert_eq!(second[0].steps.len(), 3);
 }
 
-/// Under the feature `validate` all locks are checked, and those that name the hook once.
+/// Under the feature `validate` all locks are checked, and locks that name the hook only once.
 #[cfg(feature = "validate")]
 #[test]
 fn every_lock_is_checked() {

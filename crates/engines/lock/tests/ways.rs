@@ -200,7 +200,6 @@ fn waits_for_rwlocks_are_reported() {
     waits_are_reported(&RwLock::<Waiting>::new(0), of_upgrades());
 }
 
-/// Whichever panics.
 #[test]
 fn of_two_hooks_each_begins_and_ends() {
     let lock = Mutex::<(Waiting, Waiting)>::new(0);
@@ -244,7 +243,7 @@ fn each_acquisition_is_reported() {
     holds_are_reported(&Mutex::<Holding>::new(0), of_mutexes());
     holds_are_reported(&RwLock::<Holding>::new(0), of_rwlocks());
     holds_are_reported(&RwLock::<Holding>::new(0), of_upgrades());
-    // Also with a lock that is tried first.
+    // A hook of waits makes the lock be tried first.
     holds_are_reported(
         &Mutex::<(Holding, tiptoe_lock::Waits)>::new(0),
         of_mutexes(),
@@ -353,7 +352,6 @@ fn call_sites_are_the_program_s() {
     assert_eq!(sites, [file!()].repeat(27));
 }
 
-/// Whatever the hook.
 #[test]
 fn a_free_lock_is_taken_without_asking_to_cancel() {
     fn check<H: Hook>() {

@@ -9,8 +9,7 @@ use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Targ
 
 /// The events of a CPU or thread, and what runs there now.
 ///
-/// On a CPU a label is a cgroup, and tasks change; in a thread it is a scope. Times are in ns of
-/// any clock that never goes back.
+/// Times are in ns of any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Context<P> {
     units: Vec<Unit<P>>,
@@ -20,20 +19,21 @@ pub struct Context<P> {
     policy: Policy,
 }
 
-/// What a switch of labels moves.
+/// Which events a switch of labels deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Events of the labels left and entered, and groups that lose or gain a slot by that.
+    /// Events of the labels left and entered, and of groups that lose or gain a slot because of
+    /// these.
     #[default]
     Changed,
-    /// All events of each PMU with events of labels. For comparison.
+    /// All events of each PMU with events of labels; only for comparison.
     Everything,
 }
 
 /// A task's events, held while it does not run.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// One set per PMU, up to the last on which it had events.
+    /// A set for each PMU, up to the last PMU with events of this task.
     sets: Vec<Set>,
 }
 
@@ -76,7 +76,7 @@ impl Task {
 }
 
 impl<P: Pmu> Context<P> {
-    /// Returns a context in the root's label, without events of tasks.
+    /// Returns a context that runs the root label, and a task without events.
     pub fn new(pmus: impl IntoIterator<Item = P>, now_ns: u64) -> Context<P> {
         let units = pmus.into_iter().map(|pmu| Unit::new(pmu, now_ns));
         Context {
@@ -107,8 +107,7 @@ impl<P: Pmu> Context<P> {
         Some(&mut self.units.get_mut(pmu)?.pmu)
     }
 
-    /// Switches to another label: a cgroup on a CPU, a scope in a thread. Does not allocate, and
-    /// skips PMUs without events of labels.
+    /// Switches to another label. Does not allocate, and skips PMUs without events of labels.
     pub fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if label == self.label {
             return;
@@ -123,9 +122,9 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Switches to another task under this label, and returns the one that leaves.
+    /// Switches to another task and its label, and returns the task that leaves.
     ///
-    /// If neither has events, this is a switch of labels, or nothing.
+    /// If neither task has events, this is a switch of labels, if they differ.
     pub fn switch(&mut self, tree: &Tree, next: Task, label: Label, now_ns: u64) -> Task {
         if self.task.sets.is_empty() && next.sets.is_empty() {
             self.enter(tree, label, now_ns);
@@ -234,7 +233,7 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Switches a group on that is off or in error, if it exists.
+    /// Enables a group that is off or in error, if it exists.
     pub fn enable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, _) = unit.set_mut(id.target)?;
@@ -243,8 +242,8 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Forgets the groups of a label that will be deleted. If it runs, its parent runs from here
-    /// on.
+    /// Forgets the groups of a label that will be deleted. If that label runs, switches to its
+    /// parent first.
     pub fn forget(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if let Some(parent) = tree.parent(label).filter(|_| self.label == label) {
             self.enter(tree, parent, now_ns);

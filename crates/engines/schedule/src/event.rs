@@ -22,7 +22,7 @@ pub enum Target {
     System,
     /// What runs under this label or below.
     Label(Label),
-    /// The task that runs now. Its events leave with it.
+    /// The task that runs now. It takes its events along.
     Task,
 }
 
@@ -40,7 +40,7 @@ pub enum Priority {
 pub struct Request<'a> {
     /// The index of the context's PMU.
     pub pmu: usize,
-    /// What for.
+    /// What the group counts.
     pub target: Target,
     /// Whether the group may lose its slots.
     pub priority: Priority,
@@ -106,22 +106,22 @@ pub enum State {
     Error,
 }
 
-/// How long a group was enabled and counted, in its target's running time here.
+/// How long a group was enabled and counted, while its target ran in this context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
-    /// While its target ran, and it was neither off nor in error.
+    /// While its target ran and the group was neither off nor in error.
     pub enabled_ns: u64,
-    /// While it counted.
+    /// While the group counted.
     pub running_ns: u64,
 }
 
 impl Times {
-    /// Returns how long it was enabled but did not count.
+    /// Returns how long the group was enabled but did not count.
     pub fn missed_ns(self) -> u64 {
         self.enabled_ns.saturating_sub(self.running_ns)
     }
 
-    /// Scales a count to the whole enabled time; `None` if it never counted.
+    /// Scales a count to the whole enabled time; `None` if the group never counted.
     pub fn scaled(self, count: u64) -> Option<u64> {
         if self.missed_ns() == 0 {
             return Some(count);

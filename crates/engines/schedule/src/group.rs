@@ -4,11 +4,12 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The memory of a flexible group's share, in its target's running time: earlier times weigh half.
+/// How much of its target's running time a flexible group's share remembers. Beyond that, half is
+/// forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// How long, in that time, a new group is taken to have had an even share. Otherwise a new group,
-/// which has missed nothing, would go before those that have run for long.
+/// How long, in its target's running time, a new group is taken to have had an even share.
+/// Otherwise it would begin with a share of 0, before all others.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -79,7 +80,7 @@ impl Group {
         }
     }
 
-    /// All events, or none if the PMU refuses one.
+    /// Adds all events to the PMU, or none if it refuses one.
     pub(crate) fn put_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         let refused = self
             .events
@@ -105,7 +106,7 @@ impl Group {
         }
     }
 
-    /// Switches a group off or puts it in error. It must not run.
+    /// Switches the group off or puts it in error. The group must not run.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);
@@ -119,7 +120,7 @@ impl Group {
         }
     }
 
-    /// Competes again. Returns whether it did not before.
+    /// Lets the group compete for slots. Returns whether it was off or in error.
     pub(crate) fn wake(&mut self, own_ns: u64) -> bool {
         let rested = !self.is_wanted();
         if rested {
@@ -140,7 +141,8 @@ impl Group {
         times
     }
 
-    /// Returns the recent share of enabled time in which it counted. `even` is fair now.
+    /// Returns the part of its recent enabled time in which the group counted. `even` is the fair
+    /// part now.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

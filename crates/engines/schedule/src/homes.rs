@@ -12,8 +12,8 @@ pub(crate) struct Homes {
     homes: Vec<Home>,
     /// Each label's own home, or the nearest one above.
     nearest: Vec<Option<u32>>,
-    /// Homes on the longest path, and groups of the largest set: their product is room for any
-    /// switch.
+    /// The homes on the longest path. Times `largest`, it bounds the label groups that a switch
+    /// sorts.
     longest: usize,
     largest: usize,
 }
@@ -26,7 +26,7 @@ struct Home {
     set: Set,
 }
 
-/// The index of a home, if any.
+/// The index of a home; `None` above the outermost one.
 pub(crate) type At = Option<u32>;
 
 impl Homes {
@@ -69,13 +69,13 @@ impl Homes {
         &mut self.homes[at as usize].set
     }
 
-    /// Returns the homes from `from` outwards, before `end`.
+    /// Returns the homes from `from` outwards, without `end`.
     pub(crate) fn way(&self, from: At, end: At) -> impl Iterator<Item = u32> + '_ {
         let end_at = move |at: &u32| Some(*at) != end;
         core::iter::successors(from, |at| self.up(*at)).take_while(end_at)
     }
 
-    /// Returns the innermost home above or equal to both.
+    /// Returns the innermost home that contains both, or is one of them.
     pub(crate) fn common(&self, mut one: At, mut other: At) -> At {
         while one != other {
             let (a, b) = (one?, other?);
@@ -98,7 +98,7 @@ impl Homes {
         self.largest = self.largest.max(groups);
     }
 
-    /// Adds one if needed.
+    /// Returns the label's own home, and adds it if needed.
     pub(crate) fn make(&mut self, tree: &Tree, label: Label) -> u32 {
         if let Some(at) = self.of(label) {
             return at;
@@ -113,7 +113,7 @@ impl Homes {
         self.homes.len() as u32 - 1
     }
 
-    /// Removes the home of a label that does not run. Others' indices change.
+    /// Removes the home of a label that does not run. Other homes' indices change.
     pub(crate) fn close(&mut self, tree: &Tree, label: Label) {
         self.homes.retain(|home| home.label != label);
         self.connect(tree);

@@ -1,13 +1,13 @@
-//! Event scheduling: which events count when more are requested than a *PMU* has slots. Without system calls, so that
-//! switches can be simulated.
+//! Event scheduling: which events count when more are requested than a *PMU* has slots. It makes no system calls, so
+//! that switches can be simulated.
 //!
-//! The coordination removed: other schedulers take out and put in all events of a CPU at a switch of cgroups, so that
-//! events of the whole system miss what happens in between. Here a switch touches only events of the cgroups left and
-//! entered.
+//! The coordination that this removes: other schedulers delete and add again all events of a CPU at a switch of
+//! cgroups, so events of the whole system miss what happens in between. Here a switch touches only events of the
+//! cgroups left and entered.
 //!
 //! A [`Context`] is a CPU or a thread. It holds groups of events, each for a [`Target`]: the system, a *label* (a
-//! cgroup on a CPU, a scope in a thread: see [`Tree`]) with all below it, or the current task. A group counts whole
-//! or not at all, while its target runs, if there are slots. Groups are *pinned* or *flexible* ([`Priority`]).
+//! cgroup on a CPU, a scope in a thread: see [`Tree`]) with all below it, or the current task. While its target
+//! runs, a group counts if there are slots for all its events. Groups are *pinned* or *flexible* ([`Priority`]).
 //!
 //! | switch | what it looks at | allocates |
 //! |---|---|---|
@@ -23,14 +23,13 @@
 //! 3. All flexible groups take turns in one order, whatever their targets (see `order.rs`).
 //! 4. What a group missed is known: [`Times`].
 //!
-//! A switch of labels skips PMUs without events of labels. All contexts share a tree. Its owner must call
-//! [`Context::forget`] before it deletes a label, otherwise its groups would stay. A label without events costs 8
-//! bytes for each PMU with events of labels.
+//! All contexts share a tree. Its owner must call [`Context::forget`] before it deletes a label, otherwise
+//! that label's groups would stay. A label without events costs 8 bytes for each PMU with events of labels.
 //!
 //! [`Rotation`] is a smaller scheduler, for open events that take turns at addresses.
 //!
-//! The idea is of Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), which were refused because
-//! rotation was unfair with them.
+//! The idea is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), which were refused
+//! because rotation was unfair with them.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -5,14 +5,13 @@
 //! first: the time in which a group counted, divided by the time in which it could have.
 //!
 //! So time passes for a group only while its target runs: a cgroup that runs for 0.1 ms in each 100
-//! missed nothing in the other 99.9. One that runs for the first time is taken to have had an even
-//! share. Ordered by the time since their last turn, such cgroups would always be first, and many
-//! would starve the system's events. Giving cgroups only what the system's events leave is unfair
-//! the other way round.
+//! ms missed nothing in the other 99.9. An order by the time since the last turn would put such
+//! cgroups first always, and many of them would starve the system's events; giving them only the
+//! slots that the system's events leave would starve the cgroups.
 //!
 //! Slots are given out in this order, touching only groups that lose or gain some. At a *change* (a
 //! switch, or a group added or removed) running groups keep their slots until they are ahead by
-//! [`LEAD`], because switches may come every few microseconds. At a *turn* they do not.
+//! [`LEAD`], because switches may come every few microseconds. At a *turn* they lead by nothing.
 
 use alloc::vec::Vec;
 
@@ -47,13 +46,13 @@ pub(crate) struct Candidate {
     is_chosen: bool,
 }
 
-/// Smaller is earlier.
+/// The smallest rank is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_flexible: bool,
     /// A flexible group's share.
     share: u32,
-    /// Sorted after others of an equal share.
+    /// Whether the group is after others of an equal share.
     gives_way: bool,
     /// The target's level: the system, labels from the outermost inwards, the task.
     level: u32,
@@ -94,7 +93,7 @@ impl<P: Pmu> Unit<P> {
         order
     }
 
-    /// Returns the share of each flexible group if all had the same.
+    /// Returns the share that each flexible group would have if all were equal.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);
@@ -103,8 +102,7 @@ impl<P: Pmu> Unit<P> {
         share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
-    /// Gives out slots in order, touching only groups that lose or gain some. All pinned groups
-    /// must fit.
+    /// Gives out slots in order. All pinned groups must fit.
     pub(crate) fn place_by_order(&mut self, now_ns: u64, why: Settle) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();
@@ -134,8 +132,8 @@ impl<P: Pmu> Unit<P> {
         set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
     }
 
-    /// Makes room for the first group, which has slots but whose combination the PMU refuses, by
-    /// removing flexible groups after it, from the last on. They are tried again in order.
+    /// Removes flexible groups after the first one, from the last on, until the PMU, which refused
+    /// the combination, accepts the first. The caller tries the removed ones again in order.
     #[cold]
     fn put_in_for_others(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {

@@ -9,7 +9,7 @@ pub trait Slots {
     /// Why a slot could not be changed.
     type Error;
 
-    /// Makes a slot run another event. On failure it must still run the same one.
+    /// Makes a slot run another event. On failure the slot must still run its old event.
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
@@ -46,15 +46,15 @@ pub struct Rotation {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RotatedEvent {
-    /// When it last got its slot, while it has one.
+    /// When the event last got its slot; `None` while it has none.
     since_ns: Option<u64>,
-    /// How long it ran before.
+    /// How long it ran before that.
     ran_ns: u64,
 }
 
 impl Rotation {
     /// Returns a rotation of events, some `pinned`. Flexible ones begin with number `first`, so
-    /// that not always the same ones see a program's start. Nothing runs before
+    /// that the caller can vary which ones see a program's start. Nothing runs before
     /// [`Rotation::start`].
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {

@@ -7,7 +7,7 @@ use crate::{AddError, Event, Pmu, Priority, State, Times};
 
 /// Groups that arrive and leave with their target.
 ///
-/// Each sum follows changes of groups, so that a switch skips targets that stay:
+/// Each sum follows changes of groups, so that a switch need not look at targets that stay:
 ///
 /// | sum | of |
 /// |---|---|
@@ -20,9 +20,9 @@ pub(crate) struct Set {
     pub(crate) wanted: u32,
     pub(crate) pinned: u32,
     pub(crate) running: u32,
-    /// How long the target ran until it last left.
+    /// How long the target had run when it last stopped.
     ran_ns: u64,
-    /// When it arrived, while it runs.
+    /// When the target began to run; `None` while it does not run.
     here_since: Option<u64>,
     next: u32,
 }
@@ -45,12 +45,12 @@ impl Set {
         self.ran_ns + here.map_or(0, |since| now_ns.saturating_sub(since))
     }
 
-    /// Records that the target runs. Its groups wait.
+    /// Records that the target runs. Its groups do not count yet.
     pub(crate) fn arrive(&mut self, now_ns: u64) {
         self.here_since.get_or_insert(now_ns);
     }
 
-    /// Records that the target stops, with its groups.
+    /// Records that the target and its groups stop.
     pub(crate) fn leave(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
         self.take_all_out(now_ns, pmu);
         self.ran_ns = self.own_ns(now_ns);
@@ -106,7 +106,7 @@ impl Set {
         Some(group.times(self.own_ns(now_ns), now_ns))
     }
 
-    /// Takes a group out of the competition, off or in error, if it exists.
+    /// Removes a group from the competition, off or in error, if it exists.
     pub(crate) fn rest(
         &mut self,
         number: u32,
@@ -120,7 +120,7 @@ impl Set {
         Some(())
     }
 
-    /// Takes a group out that does not run.
+    /// Removes a group from the competition that does not run.
     pub(crate) fn rest_at(&mut self, at: usize, state: State, now_ns: u64) {
         let own_ns = self.own_ns(now_ns);
         let group = &mut self.groups[at];

@@ -1,12 +1,12 @@
-//! Simulates events before any is opened: the scheduler itself, driven by a trace of switches.
+//! Simulates events before any is opened, driven by a trace of switches.
 //!
 //! The same plan, trace and seed always give the same numbers. CPUs share nothing, so each is run
 //! separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
 //!
-//! - Which group has slots when is exact: it is the scheduler itself.
-//! - A switch costs the events added to the PMU and deleted ([`Outcome::operations`]).
+//! - Which group has slots at what time is exact: the scheduler itself decides.
+//! - A switch costs an operation for each event added or deleted ([`Outcome::operations`]).
 //! - Operations take time one after another, so an event deleted and added in one switch misses
 //!   what happens in between ([`GroupOutcome::blind_ns`]).
 //! - Each time that a label runs, events happen at a random rate between half and one and a half of
@@ -109,7 +109,7 @@ impl Cpu<'_> {
         self.run_each(switches, end_ns, seed, |_| {});
     }
 
-    /// Runs, and calls `leave` before each label is left and at the end.
+    /// Runs switches, and calls `leave` before each switch and at the end.
     fn run_each(
         &mut self,
         switches: impl IntoIterator<Item = Switch>,
@@ -136,7 +136,7 @@ impl Cpu<'_> {
         leave(self);
     }
 
-    /// Lets time pass, with turns.
+    /// Lets time pass, with a rotation at each turn.
     fn pass_to(&mut self, to_ns: u64, rate: u64) {
         while self.next_turn_ns <= to_ns {
             let turn_ns = self.next_turn_ns;

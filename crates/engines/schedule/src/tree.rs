@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups or scopes by parent. Numbers are never reused, so a parent's is below its children's.
+/// Cgroups or scopes by parent. Numbers are never reused, so a parent's number is below its
+/// children's.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
@@ -54,7 +55,7 @@ impl Tree {
         matches!(self.children.get(label.0 as usize), Some(Some(_)))
     }
 
-    /// Returns a label's parent, also if deleted.
+    /// Returns a label's parent, also of a deleted label.
     pub fn parent(&self, label: Label) -> Option<Label> {
         self.parents.get(label.0 as usize).copied().flatten()
     }

@@ -7,8 +7,8 @@ use crate::{Label, Pmu, State, Target, Tree};
 
 /// One PMU with all its groups. INVARIANT between two calls:
 ///
-/// 1. Only groups of the system, of the homes from `here` upwards, and of the task count; never
-///    more than the slots.
+/// 1. Only these groups count, in at most all slots: the system's, those of homes from `here`
+///    upwards, and the task's.
 /// 2. While all of these fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
@@ -17,9 +17,9 @@ pub(crate) struct Unit<P> {
     pub(crate) system: Set,
     pub(crate) task: Set,
     pub(crate) homes: Homes,
-    /// The running label's home, or the nearest above.
+    /// The running label's home, or the nearest home above it.
     pub(crate) here: At,
-    /// Kept capacity for sorting, so that a switch does not allocate.
+    /// Empty between calls. Keeps its capacity, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -37,8 +37,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Switches to another label. While everything fits, only groups of labels left or entered are
-    /// touched.
+    /// Switches to another label.
     pub(crate) fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -47,7 +46,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Switches to another label by taking all groups out and in again. For comparison.
+    /// Switches to another label by deleting and adding all groups; only for comparison.
     pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -89,7 +88,7 @@ impl<P: Pmu> Unit<P> {
         self.place_by_order(now_ns, why);
     }
 
-    /// Restores the invariant after a change of this target's groups, if it runs.
+    /// Restores the invariant after a change of this target's groups, if the target runs.
     pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
         if self.set(target).is_some_and(Set::is_here) {
             self.settle(now_ns, Settle::Change);
@@ -122,7 +121,7 @@ impl<P: Pmu> Unit<P> {
         Some((set, &mut self.pmu))
     }
 
-    /// Adds one if needed.
+    /// Returns the target's set, and adds it if needed.
     pub(crate) fn make_set(
         &mut self,
         tree: &Tree,
@@ -190,7 +189,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups in error that find no slots. Those that count keep theirs.
+    /// Puts pinned groups in error that find no slots. Those that count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

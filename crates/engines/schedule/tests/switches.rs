@@ -382,8 +382,8 @@ fn times_are_of_the_target_s_own_time() {
     assert_eq!([ms("S"), ms("T"), ms("A")], [(6, 6), (6, 3), (3, 3)]);
 }
 
-/// Empty sets of a task with removed events once stayed in the unit, which lost the next task's
-/// events.
+/// Regression: the empty set of a task whose events were removed stayed in the unit, so the next
+/// task's events were lost.
 #[test]
 fn a_task_whose_events_are_all_removed_leaves_no_empty_set() {
     check(

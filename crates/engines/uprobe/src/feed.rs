@@ -1,8 +1,7 @@
 //! Keeps the address space up to date by the program's calls that map or unmap files' code, and by the
 //! kernel's list where these do not suffice.
 //!
-//! The coordination removed: the program's threads map and unmap concurrently, and never wait for the
-//! reader of the list.
+//! The program's threads map and unmap concurrently, and never wait for the reader of the list.
 //!
 //! The space holds files' executable parts. It learns of a change in five ways:
 //!
@@ -57,11 +56,11 @@ pub struct FileId {
 /// Whether an address still has the expected file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has, by a lookup that wrote nothing shared.
+    /// Yes, by a lookup that wrote nothing shared.
     Speculative,
-    /// It has, by a lookup under the lock.
+    /// Yes, by a lookup under the lock.
     Locked,
-    /// It has not, or that is not certain now.
+    /// No, or it is not certain now.
     Missed,
 }
 
@@ -121,8 +120,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Makes a call, and records its effect. `file` names the mapped file. A signal handler that
-    /// calls this, or asks for a place, must not run on this thread in between; it would deadlock
-    /// against the lock held here.
+    /// calls this, or looks up a place, must not interrupt it, because the handler would deadlock
+    /// on the lock held here.
     pub fn perform(
         &self,
         call: &Call,
@@ -240,12 +239,13 @@ impl<'a> Feed<'a> {
         !self.doubt.is_none() || self.doubt.is_lacking()
     }
 
-    /// Returns an address's place in a file. For the patcher.
+    /// Returns an address's place in a file.
     pub fn place_of(&self, address: u64) -> Option<FileOffset> {
         self.space.resolve(address).found()
     }
 
-    /// Returns whether `address` has the file that has `place` at `site`. Safe in a signal handler.
+    /// Returns whether `address` maps the byte that it must map if `site` maps `place`. Safe in a
+    /// signal handler.
     pub fn is_at(&self, address: u64, site: u64, place: FileOffset) -> Answer {
         let expected = place.plus(address.wrapping_sub(site));
         if !self.doubt.is_none() {

@@ -7,12 +7,12 @@
 //! | word of a frame | holds |
 //! |---|---|
 //! | 0 | the stack slot of the return address; 0: no frame, or one being written |
-//! | 1 | the thunk that it returns to; or, for a call that its trampoline follows itself, the first of its probe's words |
+//! | 1 | the thunk that it returns to; for a call that its trampoline follows without a thunk, the slot of its probe's first word |
 //! | 2 | when it was entered, in ticks; for a gate's call the counters in which it is recorded |
 //! | 3 | how long followed callees took, in nanoseconds; in the highest byte the part of its probe's calls |
 //!
-//! Frames serve only timing and counting; no return depends on them, so a wrong frame does not harm the program. One
-//! that was taken for left and returns after all is counted back.
+//! Frames serve only timing and counting; no return depends on them, so a wrong frame does not harm the program. If
+//! a call was counted as left and returns after all, the count is taken back.
 //!
 //! A region's first frame is unused: its word 0 must stay 0; the others belong to the region's owner.
 //!
@@ -41,8 +41,8 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of its return address.
     pub slot: u64,
-    /// The thunk that the call returns to; or, far below any address, the slot of the probe's first
-    /// word, if its trampoline follows the call by itself.
+    /// The thunk that the call returns to. For a call that its trampoline follows without a thunk:
+    /// the slot of the probe's first word, a number below all addresses.
     pub thunk: u64,
     /// When it was entered, in ticks; for a gate's call the address of the counters in which it is
     /// recorded.

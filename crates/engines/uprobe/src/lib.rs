@@ -1,18 +1,15 @@
 //! Everything that runs on a hit, and the protocol that puts probes into live code.
 //!
-//! The coordination removed: no thread is stopped to be patched, and a hit writes only memory of
-//! its own thread.
+//! No thread is stopped to be patched, and a hit writes only memory of its own thread.
 //!
 //! - [`patcher`] turns bytes into a jump while threads run them: a trap byte on every instruction
 //!   head, a core-wide refetch, the tail, a refetch, the first byte. About 2 us a site in batches.
-//! - [`table`]: where a thread that hit such a trap byte continues. Read in a signal handler, so
-//!   without a lock, and retried on a version change.
+//! - [`table`]: where a thread that hit such a trap byte continues.
 //! - [`thunks`] lead followed calls back to their callers.
 //! - [`frames`]: the calls that a thread is inside, for those that are timed.
 //! - [`claim`] gives each thread a slab of counters, once. A hit is then an increment (0.2 to 1 ns
 //!   with the jump there and back).
-//! - [`lookup`]: an address's probe while mappings change. It speculates, validates by a sequence
-//!   count, and writes nothing shared.
+//! - [`lookup`]: an address's probe while mappings change. Writes nothing shared.
 //! - [`feed`] keeps the address space of `lookup` up to date.
 //! - [`window`]: whether a site is still ours, by its bytes.
 //!

@@ -1,8 +1,8 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! The coordination removed: other tracers lock the address space at each hit, and readers share the
-//! lock's word. Here a reader looks first and validates afterwards, and writes nothing that others
-//! read.
+//! The coordination that this removes: other tracers lock the address space at each hit, and readers
+//! share the lock's word. Here a reader looks first and validates afterwards, and writes nothing
+//! that others read.
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside: fall back.
 //! 2. Find the place in a file ([`crate::mapping`]). It may be garbage.
@@ -138,7 +138,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Returns whether something may be mapped in a range; `true` beside a writer.
+    /// Returns whether something may be mapped in a range; `true` while a writer is inside.
     #[inline]
     pub fn may_meet(&self, range: &Range<u64>) -> bool {
         let Some(begun) = self.sequence.try_begin() else {
@@ -182,7 +182,7 @@ impl<'a> Space<'a> {
         (!self.sequence.retry(begun)).then_some(found)
     }
 
-    /// Looks up under the lock, or by speculation again while it is held, perhaps for long.
+    /// Looks up under the lock, or by speculation again while a writer holds it, perhaps for long.
     #[cold]
     fn look_slow<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Lookup<T> {
         for _ in 0..LOOKS {
@@ -207,7 +207,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Changes a space; the only one.
+/// Changes a space; the only writer.
 #[derive(Debug)]
 pub struct Writer<'s, 'a> {
     space: &'s Space<'a>,
@@ -249,9 +249,9 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Records mremap from the old to the new range. Equal starts mean that it grew or shrank. An
-    /// empty old range is a copy. With MREMAP_DONTUNMAP the caller must insert the old mapping
-    /// again.
+    /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or
+    /// shrank; an empty old range, that it was copied. With MREMAP_DONTUNMAP the caller must insert
+    /// the old mapping again.
     pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {

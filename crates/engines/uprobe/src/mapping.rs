@@ -48,7 +48,7 @@ const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
 };
 const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
 pub(crate) const WIDTH: usize = 1 << BITS;
-/// File code is only below this.
+/// Files' code is mapped only below this.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
 /// Tag bits, clear in a page's place.
@@ -102,7 +102,7 @@ const fn span(level: u32) -> u64 {
     1 << (PAGE_BITS + level * BITS)
 }
 
-/// Below [`END`].
+/// Returns a range's pages below [`END`].
 pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
     let end = range.end.min(END).next_multiple_of(PAGE);
     range.start.min(END) / PAGE * PAGE..end
@@ -133,8 +133,7 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns the level and the entry that covers an address. Speculative: must be discarded
-    /// unless the sequence or the lock shows that nothing changed.
+    /// Returns the level and the entry that covers an address. Speculative: see [`crate::lookup`].
     #[inline]
     fn walk(&self, address: u64) -> (u32, Entry) {
         let mut table = (address < END).then_some(self.root);

@@ -1,5 +1,4 @@
-//! Models of the shipped code under loom, and mutants in which a thread has lost one guarantee, so
-//! that the model must fail.
+//! Models of the shipped code under loom, and mutants, each without one guarantee, that must fail.
 //!
 //! Storage is leaked, because a model's threads need references that outlive them.
 

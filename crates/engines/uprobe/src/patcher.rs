@@ -30,8 +30,8 @@
 //!
 //! A byte that guards the site (see `tiptoe_patch`) counts as a head here.
 //!
-//! A window of 6 bytes ends with two bytes that trap only together, the first at a head. While only one is written,
-//! that head has its own trap byte, which takes one more phase.
+//! A window of 6 bytes ends with two bytes that trap only together, the first at a head. While only one of them is
+//! written, that head has its own trap byte, which takes one more phase.
 //!
 //! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the
 //! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
@@ -85,16 +85,17 @@ pub enum Outcome {
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
-    /// Disarmed, except the first byte, a foreign trap.
+    /// Disarmed, except the first byte, which is a foreign trap.
     ForeignOnTop = 3,
-    /// Disarmed, except a later byte, which is or was a foreign trap.
+    /// Disarmed, except an inner byte that is a foreign trap, or was one until the kernel removed
+    /// it.
     ForeignInside = 4,
 }
 
 /// What the caller guarantees about the other threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Manner {
-    /// They run. While trap bytes are needed, none blocks SIGTRAP or SIGILL.
+    /// They run. No thread blocks SIGTRAP or SIGILL while trap bytes are needed.
     #[default]
     Running,
     /// Each is stopped, outside all windows, until the patcher returns.
@@ -109,7 +110,7 @@ impl Manner {
 
 const WORD: u64 = Site::WORD;
 
-/// Most sites patched between refetches, which bounds how long a site traps.
+/// The most sites patched between refetches. It bounds how long a site traps.
 pub const BATCH: usize = 64;
 
 /// Sites that go through the phases together.
@@ -193,8 +194,8 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH
     batch.outcomes
 }
 
-/// Arms a site again whose first byte a foreign trap had replaced and restored from the file, if it
-/// is in that state. A patch that begins as the file (a call's, a jump's) has lost nothing.
+/// Arms a site again if its first byte is the file's, because a foreign trap there was removed. A
+/// patch that begins with the file's byte (a call's, a jump's) has lost nothing.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -273,8 +274,8 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site holds the file's bytes, or our jump already, and writes the island, padding
-/// that no thread runs, which needs no phases.
+/// Checks that the site has the file's bytes, or our jump already. Writes the island without
+/// phases, because no thread runs that padding.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -304,8 +305,8 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. A foreign probe on top is a first byte that is
-/// a trap not ours; one inside is, or was, at an inner head that holds a trap or the file's byte.
+/// Checks whether the site holds what [`arm`] wrote. If the first byte is another trap than ours, a
+/// foreign probe is on top. If an inner head has a trap or the file's byte, one is or was inside.
 fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -361,7 +362,7 @@ fn is_head(site: &Site, offset: usize) -> bool {
 
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
     let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
-        // If the patch is already there, a jump runs over it.
+        // If the patch's byte is there, it is part of a jump that threads may run, and must stay.
         true => holds_at(text, site, head, &site.patched) || shut(text, site),
         false => put_byte(text, site, head, &site.patched),
     });

@@ -55,8 +55,7 @@ impl<'a> Registry<'a> {
         hash.wrapping_shr(self.shift) as usize
     }
 
-    /// Returns a place's probe. Speculative: must be discarded unless the sequence or the lock
-    /// shows that nothing changed.
+    /// Returns a place's probe. Speculative: see [`crate::lookup`].
     #[inline]
     pub(crate) fn get_speculative(&self, place: FileOffset) -> Option<u32> {
         let bucket = self.buckets.get(self.bucket(place))?;
@@ -106,7 +105,7 @@ impl<'a> Registry<'a> {
         None
     }
 
-    /// Replaces any other, if there is room.
+    /// Puts a probe at a place, replacing any other, if there is room.
     pub(crate) fn insert(&self, place: FileOffset, probe: u32) -> bool {
         let Some((slot, before)) = self.search(place) else {
             return false;

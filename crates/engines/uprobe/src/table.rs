@@ -5,7 +5,7 @@
 //! unused one and then raises the version, whose lowest bit selects the buffer in use.
 //!
 //! All is in one array of slots, so that a small table takes few neighbouring pages: a fork copies each page, and
-//! allocates a page table for each 2 MiB with one (2 us).
+//! allocates a page table for each 2 MiB that has pages (2 us).
 //!
 //! | words of slot `n` | content |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
 //!
 //! A reader overtaken by two insertions may read a buffer that is being refilled. So it must re-read the version
-//! after the search, and retry if it changed. The writer never waits for readers.
+//! after the search, and retry if it changed.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
@@ -312,8 +312,8 @@ mod tests {
             .collect()
     }
 
-    /// Windows before and after a call: the second begins within the eight known bytes of the
-    /// first.
+    /// Windows before and after a call: the second begins within the eight bytes that the first
+    /// site's record has.
     #[test]
     fn the_windows_of_neighbours_are_distinguished() {
         let slots = slots(2);

@@ -25,9 +25,9 @@ pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
 /// Entries after the table's last hash, so that a run of them never wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 const SLOT: u64 = GATE - 1;
-/// The bit there that marks a gate's thunk.
+/// The bit above the slot that marks a gate's thunk.
 const GATE: u64 = 1 << 31;
-/// A difference of eight bytes, above the slot.
+/// A difference of eight bytes, in the word's upper half.
 const CFA_GAP: u64 = 8 << 32;
 /// The return address's bits in a key.
 const ADDRESS: u64 = (1 << 47) - 1;
@@ -119,8 +119,8 @@ impl<'a> Thunks<'a> {
     }
 
     /// Returns the thunk for `probe` that returns to `thunk.to`, adding one if needed; `None`
-    /// without room, or if `thunk.to` is no user address. `is_ours` must be set if that is another
-    /// thunk.
+    /// without room, or if `thunk.to` is no user address. `is_ours` must be set if `thunk.to` is in
+    /// another thunk.
     pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {

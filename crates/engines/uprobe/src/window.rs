@@ -9,7 +9,7 @@ use tiptoe_wire::Site;
 const TRAP: u8 = 0xcc;
 
 /// Returns whether a site's bytes may be ours: the window in any state between original and
-/// patched, and after it the original. `byte` reads one; unreadable ones are ignored.
+/// patched, and after it the original. `byte` reads a byte; unreadable ones are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
     // Zeroes at the record's end are unknown bytes after a short function.

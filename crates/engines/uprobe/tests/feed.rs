@@ -124,7 +124,7 @@ fn threads_that_map_beside_each_other() {
         assert_eq!(place.offset(), 8 * PAGE);
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // Otherwise a thread's stack could be mapped into another's holes.
+        // Threads begin together, otherwise one's stack could be mapped into another's holes.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();

@@ -119,7 +119,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// Returns the jumps for which so changed phases run a mix.
+/// Returns the jumps that run a mix if `change` is made to their phases.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -223,8 +223,8 @@ fn bytes_that_are_not_the_files_are_left_alone() {
     }
 }
 
-/// A kernel's uprobe on an armed jump holds the first byte, and runs the file's first instruction
-/// itself, so threads arrive at the second head.
+/// The kernel's uprobe on an armed jump replaces the first byte, and runs the file's first
+/// instruction itself, so threads arrive at the second head.
 fn with_foreign_trap(shape: Shape) -> (Memory, Cores) {
     let (memory, mut cores) = armed(shape);
     let at = shape.site.address;
@@ -301,7 +301,7 @@ fn a_foreign_trap_may_go_at_any_moment() {
     }
 }
 
-/// The guard is restored together with the bytes that are no heads. Then a core may run the first
+/// Mutant: the guard is restored with the bytes that are no heads, so a core may run the first
 /// instruction with the jump's displacement as operand.
 #[test]
 fn a_guard_that_goes_early_uncovers_a_mix() {
@@ -323,8 +323,8 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// A guard that is a call must change only one byte of its displacement; otherwise a core may see a
-/// mix.
+/// Mutant: a guard that is a call changes more than one byte of its displacement, so a core may see
+/// a mix.
 #[test]
 fn a_call_to_anywhere_uncovers_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
@@ -336,8 +336,7 @@ fn a_call_to_anywhere_uncovers_a_mix() {
     }
 }
 
-/// A kernel's uprobe on an inner instruction writes its trap, or later the file's byte, in the
-/// displacement. Threads that jump are lost, but the site can still be disarmed.
+/// A uprobe on an inner instruction breaks the jump, but the site can still be disarmed.
 #[test]
 fn a_foreign_trap_inside_is_left_where_it_is() {
     for shape in jumps() {
@@ -358,8 +357,9 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel restores the first byte before our tail. Until [`rearm`] or [`disarm`], no thread may
-/// run a mix if the first instruction has one byte or the site a guard.
+/// The kernel has restored the file's first byte, but our tail is still after it. Until [`rearm`]
+/// or [`disarm`], no thread may run a mix if the first instruction has one byte or the site a
+/// guard.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;
@@ -371,7 +371,7 @@ fn a_removed_foreign_trap_is_followed_by_rearming() {
     }
 }
 
-/// With two writes a foreign trap in between would be lost.
+/// Rearming would take two writes, and lose a foreign trap written in between.
 #[test]
 fn a_patch_that_begins_as_its_file_is_let_be() {
     for mut shape in jumps() {

@@ -24,7 +24,6 @@ fn in_a_word() -> impl Iterator<Item = Shape> {
     all.filter(|shape| shape.site.fits_word())
 }
 
-/// A thread that blocks SIGTRAP would die of one.
 #[test]
 fn a_patch_within_a_word_needs_no_trap_byte() {
     assert_eq!(
@@ -47,8 +46,8 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// Two writes instead of one, in either order, with or without a refetch, or a write of the patch
-/// alone: each runs a mix, or traps.
+/// Mutants: two writes instead of one, in either order, also with a refetch in between; or one
+/// write that is not the whole word. Each runs a mix or traps.
 #[test]
 fn mutants_of_words_run_a_mix() {
     // After a one-byte instruction the other bytes do not matter.

@@ -13,7 +13,7 @@ use cells::{Cells, Change};
 
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// Most changes in a sequence; miri is several hundred times slower.
+/// The most changes in a sequence; miri is several hundred times slower.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,
@@ -184,7 +184,7 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(space.find_locked(PAGE + 5), Lookup::Locked(Some(7)));
 }
 
-/// Once this left empty mappings.
+/// Regression: such a copy left empty mappings.
 #[test]
 fn a_copy_out_of_the_middle_is_one_mapping() {
     let words = storage(SHAPE);

@@ -68,7 +68,7 @@ impl Modifiers {
         }
     }
 
-    /// Returns whether the event counts where `named` is the modifier.
+    /// Returns whether the event counts in a space, whose modifier was given if `named`.
     fn counts_in(&self, named: bool) -> bool {
         named || !(self.user || self.kernel || self.hypervisor)
     }

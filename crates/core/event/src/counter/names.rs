@@ -130,8 +130,8 @@ fn tracepoint(name: &str) -> Option<CounterKind<'_>> {
     (is_word(group) && is_word(name)).then_some(CounterKind::Tracepoint { group, name })
 }
 
-/// Returns whether the text is a plain name. It must not contain a path, because it becomes one in
-/// /sys.
+/// Returns whether the text is a plain name. A name must not contain `/`, because it becomes a path
+/// in /sys.
 fn is_word(text: &str) -> bool {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     !text.is_empty() && text.chars().all(is_of_word)

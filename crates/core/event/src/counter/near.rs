@@ -5,7 +5,7 @@ use super::counter_names;
 /// How many names are suggested.
 pub const NEAR: usize = 3;
 const FURTHEST: usize = 4;
-/// Longest name that is compared, because its row of distances is on the stack.
+/// The longest name that is compared, because its row of distances is on the stack.
 const LONGEST: usize = 64;
 
 /// Returns the nearest names, nearest first, by wrong, missing, extra or swapped letters.

@@ -42,7 +42,7 @@ fn item_end(text: &str) -> Result<usize, CounterFault> {
 pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     let fault = |fault| CounterError { text: item, fault };
     let Some(inner) = item.strip_prefix('{') else {
-        // Parsed here only so that errors come in order.
+        // Parsed here only so that errors come in the list's order.
         event(item)?;
         return Ok(CounterGroup {
             events: item,

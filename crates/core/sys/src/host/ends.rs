@@ -13,7 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The pipe to which the handlers of signals write, because signals belong to the process. Its writer stays open,
-/// because a pipe without one is readable for ever.
+/// because a pipe without a writer is readable for ever.
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
 /// Lets signals end [`Ends::wait`]. Returns the end of a pipe to which their handlers must write, after they have
@@ -27,7 +27,8 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Processes whose ends wake a run. Each wakes it once, so that an ended one does not end all later waits.
+/// Processes whose ends wake a run. Each wakes it once, otherwise one that has ended would end all later
+/// waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
@@ -48,7 +49,7 @@ impl Ends {
         let all = self.0.iter().chain(signals);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&limit)) {
-            // A signal that interrupts it leaves none readable.
+            // If a signal interrupts the poll, no descriptor is readable.
             Ok(_) | Err(Errno::INTR) => {}
             // Otherwise a caller that waits in a loop would never rest.
             Err(_) => std::thread::sleep(time),
@@ -63,7 +64,7 @@ impl Ends {
     }
 }
 
-/// Waits until one is readable or its writer has closed. Returns which are.
+/// Waits until a descriptor is readable or its writer has closed. Returns which are.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
     // A signal leaves none readable.

@@ -26,7 +26,7 @@ pub struct SymbolPlace<'a> {
 }
 
 impl KernelSymbols {
-    /// Reads all symbols, in 100 ms; none if the kernel hides addresses.
+    /// Reads all symbols, which takes 100 ms; none if the kernel hides addresses.
     pub fn read() -> Result<Self> {
         let path = Path::new(KALLSYMS);
         let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;

@@ -104,8 +104,8 @@ pub fn address_space(process: Process) -> Option<u64> {
     soft_limit(&text, "Max address space")
 }
 
-/// Returns how many more threads a process may create within its user's limit; `None` if unlimited,
-/// or far below it. Counts only processes that we see.
+/// Returns how many more threads a process may create within its user's limit; `None` without a
+/// limit, or if the machine's threads are far below it. Counts only processes that we see.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE
@@ -130,7 +130,7 @@ pub fn threads_left(process: Process) -> Option<u64> {
     Some(limit.saturating_sub(used))
 }
 
-/// The number after the slash in /proc/loadavg.
+/// Returns the machine's threads: the number after the slash in /proc/loadavg.
 fn tasks() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(['/', ' ']).nth(4)?.parse().ok()

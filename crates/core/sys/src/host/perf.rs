@@ -1,6 +1,6 @@
 //! perf_event_open(2): one event, one descriptor.
 //!
-//! Events only count, until closed, also after their task has ended.
+//! An event counts until closed, and can be read after its task has ended.
 
 use std::prelude::rust_2024::*;
 

@@ -139,7 +139,7 @@ impl Process {
     }
 }
 
-/// A NUL ends each.
+/// Splits words that end with a NUL.
 fn words(bytes: &[u8]) -> Vec<OsString> {
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
         return Vec::new();

@@ -49,7 +49,7 @@ pub fn foreign_tracers() -> Vec<ForeignTracer> {
     scan().tracers
 }
 
-/// Returns them, and what could not be searched.
+/// Returns the same, and what could not be searched.
 pub fn scan() -> Scan {
     let mut scan = Scan::default();
     let mut seen = HashSet::new();

@@ -12,7 +12,8 @@
 //! | looks | the loading thread | odd while the list of libraries changes |
 //! | fresh | the loading thread | the number of unserved libraries, and their addresses |
 //!
-//! One thread loads at a time, because it holds the loader's lock.
+//! A method that stores is called by the word's writer, one that loads by the other side. One
+//! thread loads at a time, because it holds the loader's lock.
 
 use core::sync::atomic::AtomicU32;
 
@@ -32,7 +33,7 @@ const FRESH: usize = 64;
 const MOST_FRESH: usize = 512 - FRESH - 1;
 
 impl<'a> Data<'a> {
-    /// Adds a library to the next report. For the loading thread.
+    /// Adds a library to the next report.
     pub fn put_fresh(&self, base: u64) {
         let next = self.reported() + 1;
         if self.served() + 1 == next && self.words.load(FRESH_FROM) != next {
@@ -47,7 +48,7 @@ impl<'a> Data<'a> {
     }
 
     /// Returns the addresses of unserved libraries; `None` if there are too many. Must be called
-    /// after [`Data::reported`], whose Acquire makes the list visible. For tiptoe.
+    /// after [`Data::reported`], whose Acquire makes the list visible.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;
@@ -56,7 +57,7 @@ impl<'a> Data<'a> {
     }
 
     /// Reports a change at `now`, in ns of CLOCK_MONOTONIC; returns its number. The caller must
-    /// wake the futex. For the loading thread.
+    /// wake the futex.
     pub fn report(&self, now: u64) -> u64 {
         let reported = self.reported();
         if self.served() == reported {
@@ -69,13 +70,13 @@ impl<'a> Data<'a> {
         reported + 1
     }
 
-    /// Returns how many changes were reported. For tiptoe.
+    /// Returns how many changes were reported.
     pub fn reported(&self) -> u64 {
         // Acquire: pairs with the Release in `report` (edge D).
         self.words.at(REPORTED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Marks all changes up to this one as done. For tiptoe.
+    /// Marks all changes up to this one as done.
     pub fn serve(&self, change: u64) {
         if let Some(word) = self.words.at(SERVED) {
             // Release: pairs with the Acquire in `served` (edge E).
@@ -83,7 +84,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the last change that is done. For the loading thread.
+    /// Returns the last change that is done.
     pub fn served(&self) -> u64 {
         // Acquire: pairs with the Release in `serve` (edge E).
         self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
@@ -99,18 +100,18 @@ impl<'a> Data<'a> {
         self.words.futex(TURN)
     }
 
-    /// Stops waiting for a change. For the loading thread.
+    /// Stops waiting for a change.
     pub fn give_up(&self, change: u64) {
         self.words.store(GIVEN_UP, change);
         self.miss();
     }
 
-    /// Counts a library that runs on without probes. For the loading thread.
+    /// Counts a library that runs on without probes.
     pub fn miss(&self) {
         self.words.store(MISSED, self.missed().wrapping_add(1));
     }
 
-    /// Returns how many libraries ran on without probes. For tiptoe.
+    /// Returns how many libraries ran on without probes.
     pub fn missed(&self) -> u64 {
         self.words.load(MISSED)
     }
@@ -120,18 +121,17 @@ impl<'a> Data<'a> {
         self.words.load(GIVEN_UP)
     }
 
-    /// Returns when the oldest unserved change was reported. For tiptoe.
+    /// Returns when the oldest unserved change was reported.
     pub fn since(&self) -> u64 {
         self.words.load(SINCE)
     }
 
     /// Returns a number that is odd while the list of libraries changes, and new after each change.
-    /// For tiptoe.
     pub fn looks(&self) -> u64 {
         self.words.load(LOOKS)
     }
 
-    /// Marks the beginning or end of such a change. For the loading thread.
+    /// Marks the begin or end of a change of the list.
     pub fn set_changing(&self, changing: bool) {
         let looks = self.looks();
         let next = if changing { looks | 1 } else { (looks | 1) + 1 };

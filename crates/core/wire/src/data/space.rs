@@ -40,7 +40,7 @@ pub struct Readings {
 }
 
 impl Data<'_> {
-    /// Publishes the results. For the agent's thread.
+    /// Publishes the results.
     pub fn set_readings(&self, readings: &Readings) {
         self.words.store(MAPPINGS, readings.mappings);
         self.words.store(BYTES, readings.bytes);
@@ -48,18 +48,18 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes the range of the agent's tables, which a fork copies. For the agent.
+    /// Publishes the range of the agent's tables, which a fork copies.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
     }
 
-    /// Returns that range, as the agent claims. For tiptoe.
+    /// Returns the range of the agent's tables, as it claims.
     pub fn kept(&self) -> (u64, u64) {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Returns the last results; fields may be of different readings. For tiptoe.
+    /// Returns the last results; fields may be of different readings.
     pub fn readings(&self) -> Readings {
         Readings {
             readings: self.words.load(READINGS),

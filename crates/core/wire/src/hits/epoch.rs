@@ -44,7 +44,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Begins an epoch, because a store may have been missed. For the agent.
+    /// Begins an epoch, because a store may have been missed.
     pub fn next_epoch(&self) {
         if let Some(word) = self.0.at(head::EPOCH) {
             // AcqRel: pairs with the Acquire in `epoch` (edge E).
@@ -52,7 +52,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Marks events as being enabled, or as all enabled, which begins an epoch. For the agent.
+    /// Marks events as being enabled, or as all enabled, which begins an epoch.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

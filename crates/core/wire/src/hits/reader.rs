@@ -3,7 +3,7 @@
 use super::{CELLS, Epoch, Hit, Hits, STACK, cell, head};
 use crate::words::Words;
 
-/// The position of the reader, which trusts only its own memory. For tiptoe.
+/// The position of tiptoe, the reader, which trusts only its own memory.
 #[derive(Clone, Debug, Default)]
 pub struct HitReader {
     tail: u64,
@@ -58,7 +58,6 @@ impl<'a> RecordedHit<'a> {
         }
     }
 
-    /// Returns the readable bytes of value and stack.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(cell::BYTES)
     }

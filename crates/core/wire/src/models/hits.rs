@@ -1,7 +1,7 @@
 //! A ring of hits that two threads share: hits must be read whole, once, and in their thread's
 //! order.
 //!
-//! Edge I has no mutant, because loom never lets a load see a store that is still to come.
+//! Edge I has no mutant, like edge G in the model of records.
 
 use std::vec::Vec;
 

@@ -69,8 +69,8 @@ impl Model {
         })
     }
 
-    /// Returns the slots there of CPU-wide reservations, and of the request's task or the one that
-    /// holds most.
+    /// Returns the CPU's slots held by CPU-wide reservations, and by the request's task, or for a
+    /// CPU by the task with most.
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));

@@ -30,19 +30,18 @@ fn no_clock() -> u64 {
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
 
-/// Waits for a mutex whose holder is read as `holder`, and wakes with the lock free.
+/// Returns what a wait finds in a mutex whose holder is `holder`.
 fn mutex(holder: u32) -> Found {
     OwnedLock::Mutex.find(0x1000, |_| holder)
 }
 
-/// A thread's words; its id is `id`.
 fn slab_of(id: u64) -> Vec<AtomicU64> {
     let slab = slab();
     Words::new(&slab).store(head::THREAD as usize, id);
     slab
 }
 
-/// Returns to whom the waits of a thread from call site 5 are charged.
+/// Returns the holders charged for the thread's waits from call site 5, and their ns.
 fn charges(slab: &[AtomicU64]) -> Vec<(u64, u64)> {
     let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
     let each = slots.map(|slot| words(slab, 5, &[slot, slot + 2]));
@@ -58,7 +57,8 @@ const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
 const NOBODY: u64 = tiptoe_wire::futex::holder::NOBODY;
 const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
 
-/// The thread that woke a waiter was blamed for all that the waiter slept, also for other threads' holds.
+/// Regression: the thread that woke a waiter was blamed for the whole sleep, also for other threads'
+/// holds.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_wait_is_charged_to_each_holder_for_its_hold() {
@@ -76,7 +76,7 @@ fn a_wait_is_charged_to_each_holder_for_its_hold() {
     assert_eq!(charges(&second), [(61, 810), (62, 40), (NOBODY, 30)]);
 }
 
-/// A thread that takes the lock before the one that was woken holds it from then on.
+/// A thread that takes the lock before the woken one is charged from then on.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_thread_that_was_faster_is_charged() {
@@ -86,7 +86,7 @@ fn a_thread_that_was_faster_is_charged() {
     one.begins(&call(WAIT, 5), || mutex(1), || 100);
     two.begins(&call(WAIT, 5), || mutex(1), || 100);
     slow.begins(&call(WAKE, 61), || 0, no_clock);
-    // Thread 9 has it when thread 2 wakes up, and then again.
+    // Thread 9 has the lock when thread 2 wakes up, and still when thread 2 waits again.
     one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
     one.begins(&call(WAIT, 5), || mutex(9), || 210);
     two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
@@ -105,7 +105,7 @@ fn a_thread_that_was_faster_is_charged() {
 fn a_holder_that_was_not_seen_is_unknown() {
     let (own, shared) = (slab_of(2), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    // The lock was changing hands, and nobody says who released it.
+    // The lock was changing hands, and no wake was recorded.
     thread.begins(&call(WAIT, 5), || mutex(0), || 100);
     thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
@@ -137,7 +137,7 @@ fn a_wait_is_counted_timed_and_blamed() {
     waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10, |_| 0);
     let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-    // The hook after a call that did not wait, or began before the hooks.
+    // A call without a recorded beginning is ignored.
     waiting.ends(0x7000, 0, || 300, |ticks| ticks, |_| 0);
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
 }

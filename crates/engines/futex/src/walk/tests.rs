@@ -81,7 +81,6 @@ fn a_standard_library_in_the_program_is_stepped_over() {
         assert_eq!(caller(&frames, &through)[..2], [0x4151, 0x1101]);
         assert_eq!(caller(&frames, &[0x4151, 0x4101])[0], 0x4151);
         assert_eq!(caller(&frames, &[0x1101, 0x9001])[0], 0x9001);
-        // No other function is on the stack.
         let alone = [0x1101, 0x4101, 0x4111, 0x1111, 0x1181];
         assert_eq!(caller(&frames, &alone), [0x4101, 0x1101, 0x128]);
     }

@@ -23,10 +23,10 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Numbered locks released by another thread than the one that took them (guards may be sent). An
-/// entry records the last number when its lock is taken. One with a smaller number than its lock's
-/// is stale and dropped; a newer holder's never is, because the release precedes the next
-/// acquisition. For a shared lock it may be another reader's.
+/// Numbered locks that another thread than their holder released (guards may be sent). A thread's
+/// entry for a lock has the last number at its acquisition. If that is smaller than the lock's
+/// number here, the entry is stale and dropped. A newer holder's never is, because the release
+/// precedes its acquisition. For a shared lock another reader's may be dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint whether to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -138,7 +138,8 @@ pub(super) fn check(wanted: &HeldLock, wants: Wants) {
     });
 }
 
-/// Returns whether the thread holds the lock, so that no order needs a check.
+/// Returns whether the thread holds the lock, so that no order needs a check. Reports a wait for
+/// itself.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: Wants) -> bool {
     let mut same = held
         .iter()
@@ -180,7 +181,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: Wants) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Once per pair of call sites.
+/// Reports a fault of one thread, once per pair of call sites.
 fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_news(wanted.node, places) {

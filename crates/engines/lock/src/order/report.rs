@@ -109,7 +109,7 @@ fn on_stderr(report: &Report) {
 }
 
 /// Sets the function that receives reports, in the thread that wants the lock. The default prints
-/// to stderr. Its own locks are not checked.
+/// to stderr. The reporter's own locks are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

@@ -1,11 +1,11 @@
-//! Which holders a waiter must wait for.
+//! Whether a request waits for another thread that holds the lock.
 //!
-//! | wants, held by another thread | reads | may write | writes |
+//! | request | the other reads | may upgrade | writes |
 //! |---|---|---|---|
 //! | to read again | does not wait | does not wait | waits |
-//! | to read | waits, after a waiting writer | waits, likewise | waits |
+//! | to read | waits if a writer waits | waits if a writer waits | waits |
 //! | to read and maybe write, or to write | waits | waits | waits |
-//! | to upgrade | waits | impossible: the thread holds it so itself | impossible |
+//! | to upgrade | waits | impossible: only this thread may upgrade | impossible |
 
 use crate::acquisition::Mode;
 

@@ -61,7 +61,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Called before it is left.
+/// Reads and charges all groups. Called before a switch.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

@@ -28,7 +28,7 @@ pub struct GroupOutcome {
     /// How long its first event was deleted within switches that added it again. Not in `times`,
     /// because a real scheduler does not know it.
     pub blind_ns: u64,
-    /// Whether it was pinned without a slot, on some CPU.
+    /// Whether the group was pinned and without a slot on some CPU.
     pub in_error: bool,
     /// The events that the group counted.
     pub count: u64,
@@ -54,7 +54,7 @@ impl GroupOutcome {
     }
 }
 
-/// Adds another CPU of the same machine.
+/// Adds the outcome of another CPU of the same machine.
 impl AddAssign<&Outcome> for Outcome {
     fn add_assign(&mut self, other: &Outcome) {
         if self.groups.is_empty() {

@@ -18,7 +18,7 @@ pub(crate) struct SimulatedPmu {
 #[derive(Clone, Copy, Debug, Default)]
 struct EventCount {
     count: u64,
-    /// `work` when it began to count.
+    /// `work` when the event began to count.
     base: u64,
     is_on: bool,
     /// The operation that last deleted it.
@@ -86,8 +86,8 @@ impl Pmu for SimulatedPmu {
         let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
         let now = self.added + self.deleted;
         let seen = self.seen_mut(event);
-        // Deleted and added in one switch. If it was deleted earlier, it waited, and its times say
-        // so.
+        // The event was deleted in this switch. One that was deleted earlier waited, which its
+        // times show.
         if seen.out_at > before {
             seen.blind_ns += (now - seen.out_at) * operation_ns;
         }

@@ -50,7 +50,7 @@ fn while_all_fits_only_the_cgroups_own_events_move() {
     for (group, of_whole) in ours.groups.iter().zip(&whole.groups) {
         assert_eq!((group.times.missed_ns(), group.blind_ns), (0, 0));
         assert_eq!((group.count, group.error()), (group.work, Some(0)));
-        assert_eq!(of_whole.times.missed_ns(), 0, "not in its own times");
+        assert_eq!(of_whole.times.missed_ns(), 0, "own times show no miss");
     }
     assert!(whole.groups[0].blind_ns > whole.switches * 80);
 }
@@ -139,14 +139,14 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // a is added; a and the system's are deleted, b's two and the software event added; these are
+    // a is added; a and the system's deleted, b's two and the software event added; these three
     // deleted, the system's added.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }
 
-/// If everything fits, no label misses anything; all labels' charges always add up to the set's
-/// counts.
+/// The charges of all labels add up to the system's counts. If everything fits, no label misses
+/// anything.
 #[test]
 fn charges_add_up_to_the_counts() {
     let (tree, labels, _) = machine(6);

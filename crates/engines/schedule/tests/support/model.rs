@@ -3,7 +3,7 @@
 //! Time passes for each group separately. After each change the running groups are computed from
 //! all.
 
-/// A share's memory, initial credit, and the lead of running groups.
+/// The scheduler's constants: a share's memory, its initial credit, and the lead of running groups.
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    /// Ranks the system's first, then labels' from the outermost inwards, then the task's.
+    /// As the scheduler's `Rank::level`.
     fn level(&self, at: usize) -> usize {
         match self.groups[at].target {
             For::System => 0,

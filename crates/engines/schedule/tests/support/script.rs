@@ -1,4 +1,4 @@
-//! Cases as text: a line has a change, the groups that count afterwards, and those touched.
+//! Cases as text, a line for each change.
 //!
 //! `enter a -> S A | -T +A`: S and A count (`!P` is in error), T was deleted and A added. Nothing
 //! after `|` means that no group was touched; without `|` any may have been. Each line takes 1 ms.

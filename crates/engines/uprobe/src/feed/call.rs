@@ -28,7 +28,7 @@ pub enum Call {
         fixed: Option<u64>,
         /// Bytes.
         len: u64,
-        /// Whether it is executable and may be a file's, as shared anonymous memory is, too.
+        /// Whether it is executable and may be a file's; shared anonymous memory is a file's, too.
         code: bool,
         /// The offset in the file.
         offset: u64,

@@ -90,7 +90,7 @@ impl Doubt {
     pub fn is_none(&self) -> bool {
         // Acquire: pairs with the Release of `settled` (edge I). `settled` must be loaded before
         // `begun`. Otherwise there is a race: a change begun and settled between the loads would
-        // hide one in doubt.
+        // hide another in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
     }
@@ -117,8 +117,8 @@ impl Doubt {
         }
     }
 
-    /// Records that the space equals the list. Returns whether it should have before: nothing was
-    /// in doubt, and no change came in between. The caller must hold the lock.
+    /// Records that the space equals the list. Returns whether they should have been equal before:
+    /// nothing was in doubt, and no change came in between. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
         if start.quiet {

@@ -28,7 +28,7 @@ impl<'a> Files<'a> {
         known.then_some(slot)
     }
 
-    /// Assigns one if needed and possible.
+    /// Returns a file's number, assigned if needed and possible.
     pub(super) fn enter(&self, file: FileId) -> Option<u32> {
         let (number, known) = self.search(file)?;
         if !known {
@@ -39,7 +39,8 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// Returns its slot, or the free slot that it would get, plus one; and whether it is there.
+    /// Returns a file's slot, or the free slot that it would get, plus one; and whether the file is
+    /// in the table.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

@@ -28,8 +28,8 @@ impl Mappings<'_> {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Returns how many tables that takes: one for each span that an edge of the range divides and
-    /// that has no table yet.
+    /// Returns how many tables a fill takes: one for each span that an edge of the range divides
+    /// and that has no table yet.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
@@ -111,7 +111,7 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Frees all tables below.
+    /// Stores an entry, and frees the tables below its old value.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);
@@ -124,7 +124,7 @@ impl Mappings<'_> {
     }
 
     /// Moves the mappings in `from` to `to`, as mremap does. `to` must start where `from` does, or
-    /// not overlap it. If it is longer, the last mapping grows.
+    /// not overlap it. If `to` is longer, the last mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);
         let next = match len {

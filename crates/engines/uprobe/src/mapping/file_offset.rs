@@ -4,7 +4,8 @@ use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file, as one number: the caller's number of the file above, the offset below.
+/// A byte of a file, as one number: the caller's file number in the upper bits, the offset in the
+/// lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 

@@ -1,5 +1,4 @@
-//! Checks the numbered rules after every change, with tables so small that they are taken and freed
-//! all the time.
+//! Checks the numbered rules after every change.
 
 extern crate std;
 use std::vec::Vec;

@@ -1,5 +1,5 @@
 //! A dead thread's calls must be counted as left once, by its heir or the agent; the heir's own
-//! must not.
+//! calls must not.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

@@ -16,7 +16,7 @@ const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// A feed with one mapping, and the kernel's word for it.
+/// A feed with one mapping, and the word that is 1 while the kernel has it.
 fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
@@ -66,7 +66,7 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     });
 }
 
-/// A change that the space lacks is in doubt. A thread asks while the agent's thread reads the
+/// A change that no hook saw is in doubt. A thread looks up while the agent's thread reads the
 /// list.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {

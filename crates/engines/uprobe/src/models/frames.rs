@@ -99,8 +99,8 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// A trampoline's exit; the slow exit if another frame is uppermost. With `Some`, the frame
-    /// must be the one entered then; with `None` it must have been taken.
+    /// A trampoline's exit; the slow exit if another frame is uppermost. `entered` is when the
+    /// frame must have been entered; `None` if another thread must have taken it.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
@@ -218,7 +218,8 @@ struct Jump;
 
 impl Thread {
     /// Runs a program that handlers may jump out of. A call that is left before its frame is
-    /// written, or after it is taken, stays inside for good. Returns the most such calls.
+    /// written, or after it is taken, stays inside for good. Returns how many such calls there can
+    /// be.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
         let jumped = catch_unwind(AssertUnwindSafe(program));
@@ -269,7 +270,7 @@ fn a_handler_may_jump_out_of_a_call() {
     at_each_step(handler_that_jumps, out_of_g, None);
 }
 
-/// The frame is written before its position is reserved: a handler overwrites it.
+/// Mutant: the frame is written before its position is reserved, so a handler overwrites it.
 #[test]
 #[should_panic(expected = "a return finds its own frame")]
 fn mutant_write_before_reserve() {
@@ -285,7 +286,7 @@ fn mutant_write_before_reserve() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// The position is freed before its frame is taken: a handler's frame is lost there.
+/// Mutant: the position is freed before its frame is taken, so a handler overwrites the frame.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_end_before_take() {
@@ -301,8 +302,8 @@ fn mutant_end_before_take() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// The call is counted before its frame is taken: a handler jumps out in between, and it ends
-/// twice.
+/// Mutant: the call is counted before its frame is taken. If a handler jumps out in between, the
+/// call ends twice.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_count_before_take() {
@@ -320,8 +321,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine called on one thread returns on another. The first goes on so near that it takes the
-/// coroutine's frame for left.
+/// A coroutine called on one thread returns on another. The first thread goes on so near in the
+/// stack that it takes the coroutine's frame for left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

@@ -84,7 +84,7 @@ fn reused(lost: [Option<Edge>; 2]) {
     find_against(2..3, change, &[Some(1), Some(2)], lost);
 }
 
-/// One entry covers the mapping until its last page is unmapped; then two tables do.
+/// One entry covers the mapping. When the last page is unmapped, two tables replace that entry.
 fn split(lost: [Option<Edge>; 2]) {
     find_against(4..8, |space| unmap(space, 7), &[Some(1)], lost);
 }

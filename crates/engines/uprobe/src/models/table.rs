@@ -1,6 +1,5 @@
-//! Models of the table of sites. A trapped thread must find its own site, or none before its
-//! insertion. It must never miss one inserted before its lookup, however many insertions run beside
-//! it.
+//! A trapped thread must find its own site, or none before its insertion. It must never miss one
+//! inserted before its lookup, however many insertions run beside it.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

@@ -1,5 +1,5 @@
-//! Models of the table of thunks. Threads that add a thunk for one return address at once must all
-//! return there. A trampoline that finds an entry must see it whole.
+//! Threads that add a thunk for one return address at once must all return there. A trampoline that
+//! finds an entry must see it whole.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -10,7 +10,7 @@ use crate::thunks::{RECORD_WORDS, Thunk, Thunks};
 
 const CODE: u64 = 0x10_0000;
 const ROOM: usize = 2;
-/// One entry by hash: a thread that finds it taken goes on.
+/// All keys have one hash, so a thread that finds its entry taken goes on to the next.
 const BITS: u8 = 1;
 const SAME: u64 = 0;
 

@@ -39,7 +39,8 @@ impl Cells {
         let mut moved: Vec<_> = (from.start..from.start + len)
             .map(|at| self.get(at))
             .collect();
-        // A longer new range continues the last cell; an empty old range is a copy.
+        // If the new range is longer, the last cell grows. If the old one is empty, its cell is
+        // copied.
         let source = self.get(from.start);
         while (moved.len() as u64) < to.end - to.start {
             let next = match moved.last() {

@@ -3,7 +3,7 @@
 //! The patcher's steps are recorded as writes and refetches. A core that has not refetched may see
 //! each byte as at any time since its last refetch, independently of others. Only an aligned word
 //! that one write changed is seen whole. A thread may fetch at any instruction head, where it may
-//! have been preempted. That covers every interleaving without listing them.
+//! have been preempted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,8 @@ const CALL: u8 = 0xe8;
 pub enum Guard {
     /// No guard, or none is needed.
     None,
-    /// The second byte makes the first instruction invalid, or traps after the first as a prefix.
+    /// After the file's first byte, the patch's second byte traps: both are an invalid instruction,
+    /// or the first is a prefix of a trap.
     Invalid,
     /// The first instruction's other bytes are unchanged.
     Keep,
@@ -235,7 +236,6 @@ pub struct Mix {
     pub after_step: usize,
 }
 
-/// The eight bytes of an aligned word.
 type Word = [u8; 8];
 
 /// Each word's possible contents.

@@ -49,8 +49,7 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word; 0 past the end. Words that a program is writing are old or new, each by
-    /// itself.
+    /// Returns a word; 0 past the end. A word that a program is writing is old or new.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;

@@ -4,8 +4,8 @@
 //! current CPU. The addition must be atomic, because a thread may be preempted in the program and another hit the
 //! place on the same CPU. The kernel checks the process before it runs the program.
 //!
-//! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic if one
-//! at a uprobe uses more. A test reads the use from the instructions.
+//! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic if a
+//! program at a uprobe uses more. A test reads the use from the instructions.
 
 use std::prelude::rust_2024::*;
 

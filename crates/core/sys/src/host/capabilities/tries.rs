@@ -44,7 +44,7 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
-/// Returns whether this kernel is of this version of Linux or a later one; also if it does not say its version.
+/// Returns whether the kernel is of this version of Linux or later, or of an unknown one.
 pub fn is_linux(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     is_release(&release, (major, minor))
@@ -114,8 +114,8 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, On::Thread(0)))
 }
 
-/// Tries a breakpoint on writes to a word that is never written. It would raise a signal, which needs Linux 5.13, and
-/// watching needs a kernel that is no older.
+/// Tries a breakpoint on writes to a word that is never written. It would raise a signal, which needs Linux 5.13, as
+/// watching does.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
@@ -170,7 +170,6 @@ fn known(call: &'static str, result: i64) -> Check {
     }
 }
 
-/// Tries to read our own word.
 pub(super) fn process_vm_readv() -> Check {
     let (from, mut to) = (7u64, 0u64);
     let remote = libc::iovec {

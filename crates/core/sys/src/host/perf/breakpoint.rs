@@ -72,7 +72,7 @@ impl PerfEvent {
         Self::open(attr, on)
     }
 
-    /// Opens an enabled one for a thread and the threads that it creates, until an exec.
+    /// Opens an enabled breakpoint for a thread and the threads that it creates, until an exec.
     pub fn open_inherited_breakpoint(
         at: &Breakpoint,
         tid: u32,
@@ -81,7 +81,7 @@ impl PerfEvent {
         Self::open(at.sampled(in_kernel, true), On::Thread(tid))
     }
 
-    /// Moves one of these, with all copies, to another address, and disables it.
+    /// Moves a breakpoint, with its inherited copies, to another address, and disables it.
     pub fn move_breakpoint(
         &self,
         at: &Breakpoint,
@@ -111,19 +111,19 @@ impl PerfEvent {
         answer(unsafe { ioctls::SET_BPF(self.0.as_raw_fd(), program) })
     }
 
-    /// Enables it, with its inherited copies.
+    /// Enables the event, with its inherited copies.
     pub fn enable(&self) -> io::Result<()> {
         // SAFETY: an open descriptor and a number.
         answer(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Disables it, with its inherited copies.
+    /// Disables the event, with its inherited copies.
     pub fn disable(&self) -> io::Result<()> {
         // SAFETY: an open descriptor and a number.
         answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Enables it until its program has passed `samples` more samples.
+    /// Enables the event until its program has let `samples` more samples through.
     ///
     /// Its period must be set again. Otherwise a breakpoint disabled by the limit would stop the
     /// program at each access without a sample (seen on Linux 6.18).

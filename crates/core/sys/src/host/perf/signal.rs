@@ -7,8 +7,8 @@ use std::io;
 use super::{Breakpoint, On, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
-/// Installs, while it lives, a SIGTRAP handler that does what an agent's does, and discards the
-/// result.
+/// A SIGTRAP handler that does the work of an agent's and discards the hits, installed until this
+/// is dropped.
 #[derive(Debug)]
 pub struct SigtrapHandler(libc::sigaction);
 

@@ -61,12 +61,10 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     charged(&own.ok()?)
 }
 
-/// The last word but one.
 fn stack_pointer(syscall: &str) -> Option<u64> {
     number(syscall.split_whitespace().rev().nth(1)?)
 }
 
-/// The last word.
 fn instruction_pointer(syscall: &str) -> Option<u64> {
     let mut words = syscall.split_whitespace().rev();
     let (last, _) = (words.next()?, words.next()?);

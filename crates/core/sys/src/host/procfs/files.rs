@@ -107,7 +107,7 @@ impl Process {
     }
 }
 
-/// Returns a path of this open file, which no mount namespace or rename can change. For uprobes.
+/// Returns a path of this open file for uprobes, which no mount namespace or rename can change.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -119,7 +119,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// `root` is its root for every `/` and `..`.
+/// Opens a path inside `root`, also for `/` and `..` in its links.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: open_how has only integers, for which 0 is valid.

@@ -39,7 +39,7 @@ impl<'t> Mount<'t> {
 }
 
 /// Returns whether a process's held file is on another user's file system, or on an unmounted one
-/// that may be.
+/// that may have been.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
     // SAFETY: geteuid cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -64,7 +64,7 @@ struct FileLocation {
 }
 
 impl FileLocation {
-    /// Returns a file's, without asking the file system.
+    /// Returns a file's location, without asking the file system.
     fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;

@@ -4,13 +4,13 @@
 //! folder that only this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same
 //! CPUs until the next boot.
 //!
-//! What is read is checked. A file is ignored unless it is exactly what would be written for this
-//! key, with numbers that a measurement may give. A price may also be outdated, because the host of
-//! a virtual machine or clock rates change, or other threads share the core. So each file has the
-//! [`yardstick`] beside its price: a short loop's time for each call. If the loop's time now
-//! differs by more than [`FAMILY`], the price is measured again. A busy machine changes between a
-//! few such states from run to run, and each measurement takes 0.1 s of a CPU, so there is one file
-//! for each state. A cache that cannot be used is no error.
+//! A file is ignored unless it is exactly what would be written for this key, with numbers that a
+//! measurement may give. A price may also be outdated, because the host of a virtual machine or
+//! clock rates change, or other threads share the core. So each file has the [`yardstick`] beside
+//! its price: a short loop's time for each call. If the loop's time now differs by more than
+//! [`FAMILY`], the price is measured again. A busy machine changes between a few such states from
+//! run to run, and each measurement takes 0.1 s of a CPU, so there is one file for each state. A
+//! cache that cannot be used is no error.
 //!
 //! The state may also change while a price is measured. So the yardstick is measured before and after; if its two times
 //! differ by more than [`FAMILY`], the price is measured once more, at most [`TRIES`] times. A price of a state that
@@ -29,14 +29,14 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// The factor within which the yardstick must be for a price to hold.
+/// The largest ratio between two yardsticks of one state of the CPUs.
 const FAMILY: f64 = 1.25;
-/// How often a price is measured until the CPUs stay in one state meanwhile.
+/// The most measurements of a price whose state of the CPUs did not last.
 const TRIES: usize = 3;
-/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: from 0.1
-/// ps to 7.5 us.
+/// States are numbered from minus this to this, by the yardstick's logarithm: from 0.1 ps to 7.5
+/// us.
 const LAST_STATE: f64 = 40.0;
-/// 46 numbers of 24 characters, and the key.
+/// The longest file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -45,7 +45,6 @@ pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
     yardstick: OnceCell<Option<f64>>,
-    /// Measures the yardstick.
     measure_yardstick: fn() -> Option<f64>,
     calibrated: Cell<Option<Calibration>>,
 }
@@ -81,13 +80,13 @@ impl PriceCache {
         }
     }
 
-    /// Returns how the prices that were taken are known.
+    /// Returns whether any price was measured, or all were cached; `None` before the first.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// Returns the kept price, or else the measured one, which is kept from now on. `None` if it
-    /// cannot be measured.
+    /// Returns the kept price, or measures one, which is kept if the CPUs' state lasted. `None` if
+    /// it cannot be measured.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
@@ -102,7 +101,7 @@ impl PriceCache {
         Some(price)
     }
 
-    /// Measures a price until the CPUs stay in one state meanwhile. Returns the last one, and whether they did.
+    /// Measures a price until the CPUs' state lasts. Returns it, and whether the state lasted.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
@@ -110,7 +109,7 @@ impl PriceCache {
             let after = (self.measure_yardstick)();
             let is_steady = match (before, after) {
                 (Some(before), Some(after)) => is_in_family(before, after),
-                // Nothing is known of the state, and nothing is kept.
+                // Without a yardstick the state is unknown, and `keep` keeps nothing.
                 _ => true,
             };
             if is_steady || turn == TRIES {
@@ -126,7 +125,7 @@ impl PriceCache {
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // It may be just across the border of the next state.
+        // The kept yardstick may be just across the border of a neighbouring state.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -169,8 +168,7 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Returns the runs for which a price holds: lines of the boot, the CPUs' model, and this very
-/// tiptoe.
+/// Returns what a kept price is valid for: the boot, the CPUs' model and this tiptoe, a line each.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
@@ -207,7 +205,7 @@ fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the state of the CPUs. All times in a family are in this state or its neighbours.
+/// Returns the number of the CPUs' state. Times in a family are in this state or its neighbours.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32

@@ -60,7 +60,8 @@ impl Drop for Child {
     }
 }
 
-/// `parents` must be closed, so that the child sees the end of the parent.
+/// Answers questions until the parent ends. Its end of the line, `parents`, must be closed,
+/// otherwise the child could not see that.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: descriptors of this process, buffers of the lengths given.
     unsafe {
@@ -82,7 +83,7 @@ pub(super) fn now_ns() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is there to be written.
+    // SAFETY: `time` outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// The first and the longest time over which the clocks are compared.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
-/// The two readings must take less than this part of it, so that the error is below 0.01%.
+/// The clocks' two readings must take less than 1/`PART` of the time between them, so that the
+/// error is below 0.01%.
 const PART: u32 = 10_000;
 
 /// Returns the nanoseconds of a tick, times 2^32. Measured once, mostly in 1 to 2 ms; in 20 ms if
@@ -95,7 +96,8 @@ impl Moment {
         }
     }
 
-    /// Returns how many nanoseconds after `start` the counter was `ticks`; 0 if before.
+    /// Returns how many nanoseconds after `start` the counter had the value `ticks`; 0 if that was
+    /// before `start`.
     pub fn ns_from(&self, start: Instant, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
         let passed = (passed * i128::from(self.ns_per_tick)) >> 32;
@@ -123,7 +125,7 @@ mod tests {
         let ticks = |s: u64| {
             u64::try_from((u128::from(s) << 32) * 1_000_000_000 / u128::from(ns_per_tick()))
         };
-        let [second, ten] = [1, 10].map(|s| ticks(s).expect("not so many"));
+        let [second, ten] = [1, 10].map(|s| ticks(s).expect("ten seconds fit in a word"));
         let early = now.at - Duration::from_secs(5);
         let near = |ns: u64, s: f64| (ns as f64 / 1e9 - s).abs() < 1e-6;
         assert!(near(now.ns_from(early, now.ticks), 5.0));

@@ -10,7 +10,7 @@ const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
 /// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's
 /// displacement.
 const RESERVED: usize = 1 << 30;
-/// The end of the reservation is for functions.
+/// The bytes for functions, at the end of the reservation.
 const FUNCTIONS: u64 = 1 << 20;
 
 /// The distance of each layout below the one before it.
@@ -23,8 +23,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, not memory. Branch predictors use addresses, so that equal code in
-    /// another layout has another speed.
+    /// Reserves addresses, not memory. Branch predictors use addresses, so equal code in another
+    /// layout has another speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -99,7 +99,7 @@ impl Drop for Draft {
     }
 }
 
-/// Executable code that lives as long as this.
+/// Executable code, unmapped when this is dropped.
 pub(super) struct Code {
     draft: Draft,
 }

@@ -1,7 +1,8 @@
 //! The cost of a hit, by the time since the last hit of the same function.
 //!
-//! The detour is cheap while caches and branch predictors still hold it, and dearer the more code
-//! ran in between. How much is estimated by the target's CPU time, divided by the function's hits.
+//! The detour is cheap while caches and branch predictors still have it, and dearer the more code
+//! ran since the last hit. That time is estimated as the target's CPU time divided by the
+//! function's hits.
 
 use tiptoe_event::Cost;
 
@@ -10,14 +11,14 @@ use super::median;
 
 /// The lowest cost of a hit: a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
-/// A program's cost may be this part of the hottest loop's,
+/// The low end of the interval, as a part of the hottest loop's cost.
 const CHEAPER: f64 = 0.7;
-/// or this multiple of the dearest one's.
+/// The high end, as a multiple of the dearest surrounding's cost.
 const DEARER: f64 = 2.0;
 /// The most that a hit costs with all its code and data outside the caches.
 const COLD_NS: f64 = 300.0;
 
-/// A call's duration on other machines.
+/// A call's duration on other machines, for [`Curve::elsewhere`].
 const CALL_NS: f64 = 2.0;
 
 /// The measurement of one loop in one surrounding.
@@ -39,7 +40,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Makes a curve for all surroundings, from the time that each loop added.
+    /// Makes a curve that is the same in all surroundings, from what a hit added in each loop.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -68,8 +69,8 @@ impl Curve {
     }
 
     /// Returns the cost of a hit if the same function is hit every `gap_ns` on average: the median
-    /// of the surroundings. The interval is between nothing that runs in between, as in the hottest
-    /// loop, and code that empties all caches.
+    /// of the surroundings. The interval reaches from the hottest loop to code between hits that
+    /// empties all caches.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -85,8 +86,8 @@ impl Curve {
     }
 }
 
-/// Returns the price at a gap: linear over the gap's logarithm between points; before the first the
-/// same share of the time; after the last constant.
+/// Returns the price at a gap. Between two points it is linear in the gap's logarithm; below the
+/// first it is the same share of the gap; above the last it is constant.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -100,8 +101,8 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price: after the last point it stays the same share of the time, until
-/// nothing is cached.
+/// Returns the highest price: above the last point it stays the same share of the gap, up to the
+/// price with nothing cached.
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {

@@ -4,17 +4,16 @@
 //! the result and dead at entry as in most programs, so that saving it is not on the critical path.
 
 pub(super) const FUNCTIONS: usize = 1024;
-/// How many functions each loop calls in turn.
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
 /// The memory of [`Surrounding::Memory`] in words: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surrounding {
-    /// Are long and branch, so that code and branch targets overflow the first caches.
+    /// Long functions with branches: code and branch targets overflow the first caches.
     Code,
     Compute,
-    /// Also read and write memory at random.
+    /// Functions that also read and write memory at random.
     Memory,
 }
 
@@ -41,7 +40,6 @@ const FRAMES: [(&[u8], &[u8]); 5] = [
     ),
 ];
 
-/// Returns the position-independent bytes of function `index`.
 pub(super) fn function(index: usize, surrounding: Surrounding) -> Vec<u8> {
     let mut choice = mix(index as u64);
     let (head, tail) = FRAMES[choice as usize % FRAMES.len()];
@@ -86,7 +84,7 @@ fn skip(code: &mut Vec<u8>, len: u8) {
     code.extend(std::iter::repeat_n(0x90, len.into()));
 }
 
-/// Appends a new random state, which selects a word to read and write.
+/// Appends code for a new random state, which selects a word to increment.
 fn touch(code: &mut Vec<u8>, seed: u32) {
     let multiplier = (seed & 0x3fff_ffff) | 5;
     code.extend([0x48, 0x69, 0xff]); // imul $multiplier,%rdi,%rdi

@@ -19,7 +19,7 @@ use super::program::{Program, VERSIONS, Version};
 const REPEATS: usize = 3;
 /// The number of layouts: costs differed by a tenth between two.
 const LAYOUTS: u8 = 3;
-/// One timing, in nanoseconds.
+/// About how long one timing takes.
 const BLOCK_NS: f64 = 80_000.0;
 /// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
@@ -28,15 +28,15 @@ const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible nanoseconds of an unpatched call, and of what is added to it: this may be negative,
-/// because other load disturbs both.
+/// The possible nanoseconds of an unpatched call, and of what a patch adds. The latter may be
+/// negative, because other load disturbs both measurements.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// Nanoseconds of one loop.
+/// Nanoseconds of a call in one loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoopTimes {
-    /// An unpatched call.
+    /// Unpatched.
     pub(super) plain: f64,
     /// What counting added.
     pub(super) count: f64,
@@ -68,8 +68,8 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop, in 1 ms: it shows whether earlier measurements
-/// still hold.
+/// Measures a counted call in one loop, which takes 1 ms. The result shows whether earlier
+/// measurements still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new((Surrounding::Compute, 0), LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -78,7 +78,7 @@ pub(super) fn yardstick() -> io::Result<f64> {
     Ok(median(times.collect()))
 }
 
-/// By loop, then by surrounding.
+/// The numbers are by loop, then by surrounding.
 impl Price for InProcess {
     const KIND: &'static str = "counts";
     const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
@@ -122,7 +122,7 @@ thread_local! {
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// Must stay on the thread that made it.
+/// Must stay on its thread, because trampolines read that thread's [`DESCRIPTOR`].
 struct Bench {
     program: Program,
     counters: Box<[AtomicU64]>,
@@ -159,7 +159,6 @@ impl Bench {
         (now_ns() - start) / calls as f64
     }
 
-    /// Returns how many calls fill a timing.
     fn calls(&self, index: usize) -> u64 {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }

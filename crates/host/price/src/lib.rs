@@ -68,9 +68,9 @@ pub use lock_waits::{Calls as FutexCosts, futex_calls};
 pub use scope_visits::scope_visit;
 use trap::Trap;
 
-/// Elsewhere traps cost as little as this part of the cost here,
+/// The low end of a cost, as a part of the measured one.
 const CHEAPER: f64 = 0.7;
-/// and as much as this multiple.
+/// The high end, as a multiple.
 const DEARER: f64 = 1.5;
 
 /// Costs to measure besides a counting hit's.
@@ -106,7 +106,7 @@ pub struct KernelCosts {
 }
 
 impl KernelCosts {
-    /// Returns the cost on an instruction that is executed so.
+    /// Returns the cost at an instruction that the kernel executes in this way.
     pub fn of(&self, step: Step) -> Cost {
         match step {
             Step::Nop => self.nop,
@@ -139,8 +139,8 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// Returns the cost of a hit, kept or measured: about 100 ms, and tens of ms more for each kind
-/// wanted.
+/// Returns the cost of a hit, cached or measured. Measuring takes about 100 ms, and tens of ms more
+/// for each requested kind.
 pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
@@ -159,7 +159,7 @@ pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     costs
 }
 
-/// Returns the cost of a kernel uprobe's hit alone: tens of ms.
+/// Returns only the cost of a kernel uprobe's hit. Measuring takes tens of ms.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     match prices.take(|| uprobe::measure().ok()) {
         Some(steps) => KernelCosts {
@@ -178,14 +178,15 @@ pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// Returns that cost with two readings of the clock, which overlap with part of the rest.
+/// Returns the cost of a timed call: a followed one with two readings of the clock, which partly
+/// overlap with the rest.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
 /// Returns the cost of a hit that is counted by value: 0.4 ns more in a hot loop over few values, 5
-/// over more than there is room for.
+/// ns over more values than there is room for.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
@@ -202,7 +203,7 @@ pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// A function of a loop is hit once in each lap.
+/// Makes the curve of what `added` selects. A gap is a lap, which hits each function once.
 fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -222,8 +223,8 @@ fn about(ns: f64) -> Cost {
     Cost::between(low, ns, high)
 }
 
-/// Returns the nanoseconds of one of many turns: the median of several blocks of turns, because other load may
-/// interrupt some blocks for longer than all the others take.
+/// Returns the nanoseconds of a turn: the median over blocks of turns, because an interruption may
+/// take longer than all blocks.
 fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     const BLOCK: u64 = 400;
     const BLOCKS: u64 = 50;
@@ -294,7 +295,7 @@ mod tests {
         assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
     }
 
-    /// One long interruption made a wait for a lock seem to cost 24 us.
+    /// Regression: one long interruption made a wait for a lock seem to cost 24 us.
     #[test]
     fn an_interruption_raised_the_price() {
         let interruption = std::time::Duration::from_millis(200);

@@ -1,8 +1,8 @@
 //! Measures the cost of recording a wait for a lock, and a wake.
 //!
-//! The engine of targets runs here over words of our own: one lock whose waits return at once; then
-//! as many locks as a thread has room for, whose waits end later; and these while they are skipped.
-//! Only the entry to the agent and the return are missing, which overlap with the system call.
+//! The agent's engine runs here over words of our own: one lock whose waits return at once, then
+//! 200 locks whose waits sleep, then both again while sampling skips the waits. The call into the
+//! agent is not included, because it overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -27,14 +27,14 @@ const WAKE: u32 = 0x81;
 const AT_ONCE: i64 = -11;
 /// The thread that holds the locks.
 const HOLDER: u32 = 4242;
-/// The function between the call and the user.
+/// The library whose function is between the futex call and the user's code.
 const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
     end: 0x2000,
     part: RuntimePart::Libc,
 };
-/// How much dearer it may be among the program's own cache misses.
+/// How many times dearer a call is if the program's data fills the caches.
 const COLD: f64 = 2.0;
 
 /// The additional cost of futex calls.
@@ -65,7 +65,7 @@ impl Price for Calls {
     }
 }
 
-/// Returns these costs.
+/// Returns the costs of futex calls, cached or measured.
 pub fn futex_calls(prices: &PriceCache) -> Calls {
     prices.take(|| Some(measure())).unwrap_or_else(measure)
 }
@@ -80,7 +80,7 @@ fn measure() -> Calls {
         paths: Paths::new(own),
     };
     let added = noted.frames.add(&LIBC, &[row(0, rule())]);
-    debug_assert!(added, "it is the only one");
+    debug_assert!(added, "there is room for one library");
     let each = |locks: u64, operation, result| {
         each_turn(|turn| noted.call(0x1000 + 64 * (turn % locks), operation, result))
     };

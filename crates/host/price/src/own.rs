@@ -1,6 +1,6 @@
 //! Measures what tiptoe itself uses: CPU time, and for how long it stops threads of targets.
 //!
-//! Both are counted for the process; a run reports the difference since it began.
+//! Both are counted for the process, since a run began.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,12 +9,11 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 // Relaxed: neither orders other data.
-/// In nanoseconds.
+/// The CPU time of helper processes, in ns.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
-/// The longest stop of a thread, in ns.
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// The use of a run, from here on.
+/// What tiptoe uses from [`OwnUse::begin`] on.
 #[derive(Debug)]
 pub struct OwnUse {
     before: Duration,
@@ -45,8 +44,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Runs `run`, which waits for a helper's end. No other child may be reaped during it: its time
-/// would be counted as the helper's.
+/// Runs `run`, which waits for a helper's end. No other child may be reaped at the same time,
+/// because its CPU time would be counted as the helper's.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -63,7 +62,7 @@ pub fn note_stop(lasted: Duration) {
 /// Returns the CPU time of this process, of a thread, or of the reaped children.
 pub fn used_by(whom: UsageWho) -> Duration {
     let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
-    // It cannot fail with these arguments.
+    // getrusage(2) cannot fail with these arguments.
     getrusage(whom).map_or(Duration::ZERO, |usage| {
         of(usage.user_time()) + of(usage.system_time())
     })

@@ -17,7 +17,6 @@ use std::fmt::Write as _;
 
 use tiptoe_event::Cost;
 
-/// Names the format.
 pub(super) const FORM: &str = "tiptoe prices 1";
 /// A file without it was truncated.
 const END: &str = "end\n";
@@ -26,7 +25,6 @@ const END: &str = "end\n";
 pub(super) trait Price: Sized {
     /// The name of its file.
     const KIND: &'static str;
-    /// How many numbers it has.
     const COUNT: usize;
 
     fn numbers(&self) -> Vec<f64>;
@@ -62,7 +60,7 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns `N` nanoseconds that a hit may take.
+/// Returns `N` times in nanoseconds, if a hit may take each of them.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);

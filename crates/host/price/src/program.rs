@@ -1,8 +1,8 @@
 //! The generated program, and how to patch and unpatch it.
 //!
 //! Its versions take turns at the same addresses, so that only the patches differ: two equal copies
-//! side by side have different speeds. A version must change only while nothing runs, so only the
-//! thread that changes them runs them.
+//! side by side have different speeds. The version must change only while no thread runs the
+//! program, so only the thread that changes it may run it.
 
 use std::io;
 use std::ops::Range;
@@ -39,9 +39,9 @@ const FILLER: u8 = 0xcc;
 
 pub(super) struct Program {
     code: Code,
-    /// By the index of [`LOOPS`].
+    /// The address of each loop of [`LOOPS`].
     entries: [u64; LOOPS.len()],
-    /// The functions' addresses.
+    /// The range of the functions' addresses.
     part: Range<u64>,
     /// The functions' first bytes, by version.
     edits: [Vec<Edit>; VERSIONS.len()],
@@ -185,7 +185,8 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// Writes a version's trampolines as for a target; returns the bytes for the sites.
+    /// Writes each function's counting trampoline, with this filter, as in a target. Returns the
+    /// bytes that patch the functions.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],

@@ -7,7 +7,7 @@ use super::child::{Child, now_ns};
 use super::median;
 use super::price::{self, Price};
 
-/// In each measurement.
+/// The hits of one measurement.
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_trap_is_measured_and_leaves_no_handler() {
         let handler = || {
-            // SAFETY: asks only; all fields may be zero.
+            // SAFETY: only queries the action; all fields may be zero.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut action);

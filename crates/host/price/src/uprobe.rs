@@ -1,7 +1,6 @@
 //! Measures the cost of a hit of the kernel's uprobe, by the instruction at the probe.
 //!
-//! The child runs into the probes and the parent arms them, so that only the child's memory gets
-//! breakpoints.
+//! The parent arms the probes that its child hits, so only the child's memory gets breakpoints.
 
 use std::arch::naked_asm;
 use std::io;
@@ -45,7 +44,7 @@ impl Price for Steps {
     }
 }
 
-/// A place to probe, and its hits in one measurement.
+/// A function to probe, and its hits in one measurement.
 type ProbeCase = (extern "C" fn(), u32);
 
 /// For kernels that optimise the no-operation of five bytes, and for those that optimise that of

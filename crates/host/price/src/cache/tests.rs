@@ -82,7 +82,7 @@ fn a_second_run_does_not_measure() {
     assert_eq!(run.calibrated(), Some(Calibration::Cached));
 }
 
-/// The price of a busy machine was kept, and used until the next boot.
+/// Regression: such a price was kept, and used until the next boot.
 #[test]
 fn a_price_of_a_state_that_did_not_last_was_kept() {
     thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
@@ -149,7 +149,7 @@ fn a_price_of_another_state_or_key_is_measured_again() {
     }
 }
 
-/// Regression: each run measured if a busy machine's CPUs had changed their state.
+/// Regression: after each change of the CPUs' state, a run measured again.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");
@@ -411,7 +411,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // Each loop has 4 or 8 times as many functions, so the times stay sorted.
+        // Each loop has 4 or 8 times the functions of the one before, so the gaps stay sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

@@ -77,9 +77,9 @@ impl Dependencies {
         reached
     }
 
-    /// Returns the ids of a package's dependencies, without those of its tests. Build scripts'
-    /// dependencies and procedural macros are left out unless it `builds`, because their code is
-    /// not in the command.
+    /// Returns the ids of a package's dependencies, without those of its tests. Unless `builds`,
+    /// those of build scripts and procedural macros are left out, because their code is not in the
+    /// command.
     fn edges(&self, id: &str, builds: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes

@@ -59,7 +59,7 @@ fn missing_in(source: &str) -> Vec<String> {
             missing.push(bare.trim_end_matches('{').trim_end().to_owned());
         }
         in_trait = (in_trait || bare.starts_with("pub trait ")) && line != "}";
-        // Attributes may take several lines: what is indented below one belongs to it.
+        // Any other line ends the documentation, also one inside an attribute of several lines.
         (documented, has_example, hidden) = (false, false, false);
     }
     missing

@@ -49,7 +49,8 @@ pub fn unlisted() -> Vec<String> {
         .collect()
 }
 
-/// Returns the links of a line to headings: the page, empty if it is the same one, and the heading's id.
+/// Returns the links of a line to headings: the page, empty if it is this page, and the heading's
+/// id.
 fn links(line: &str) -> Vec<(String, String)> {
     let targets = line.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());

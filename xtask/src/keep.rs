@@ -1,4 +1,5 @@
-//! Runs one test below a keeper: `tests/support/keeper.rs`, which the tests' own library uses, too.
+//! Runs one test under a keeper, which ends all that the test started. The tests' library has the
+//! same keeper (`tests/support/keeper.rs`).
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -11,11 +12,11 @@ mod keeper;
 
 pub use keeper::{adopt, kill_all};
 
-/// Runs a program for at most `seconds`. Returns its exit status as a shell has it, 124 if it ran
-/// out of time.
+/// Runs a program for at most `seconds`. Returns its exit status as a shell reports it; 124 if it
+/// ran out of time.
 #[expect(
     clippy::zombie_processes,
-    reason = "the keeper reaps it, with all else below it"
+    reason = "the keeper reaps it and its descendants"
 )]
 pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let limit = seconds.parse().map(Duration::from_secs);

@@ -2,7 +2,6 @@
 
 use crate::metadata::Package;
 
-/// The line before the table.
 const MARK: &str = "<!-- layers: read by xtask -->";
 
 /// One row: what a crate is, and which crates it may use.

@@ -61,7 +61,7 @@ pub fn broken_links() -> Vec<String> {
         .collect()
 }
 
-/// Returns the targets in a page's text that are not files, relative to the page's folder.
+/// Returns the link targets in a page's text, relative to its folder, that are not files.
 fn broken_in(page: &str, text: &str) -> Vec<String> {
     let folder = root().join(Path::new(page).parent().unwrap_or(Path::new("")));
     let is_file = |target: &str| !target.starts_with('/') && folder.join(target).exists();
@@ -69,8 +69,8 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
     targets.filter(|target| !is_file(target)).collect()
 }
 
-/// Returns the targets in a line, without anchors and without those on other sites or in the same
-/// page.
+/// Returns the files to which a line's links lead, without anchors. Links to other sites and within
+/// the page are left out.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
         // `]: ` is a link only where a line defines a reference.

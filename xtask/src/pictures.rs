@@ -10,7 +10,7 @@ const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BACK: &str = "#1b1f27";
 const FORE: &str = "#d7dae0";
-/// The bars' color; the first bar, with which the others are compared, has the other one.
+/// The color of the bars, and that of the first bar, with which they are compared.
 const BAR: &str = "#4c8dd6";
 const FIRST_BAR: &str = "#8a93a3";
 /// Pixels of the longest bar, of the space for labels, and from one bar to the next.

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use crate::root;
 
-/// The name under which the agent is built.
 const NAME: &str = "libtiptoe_agent.so";
 
 /// Returns the agent as last built: `TIPTOE_AGENT_SO`, or the newest one under the target folder.

@@ -66,11 +66,11 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Texts that write to stderr.
+/// Pieces of code that write to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Texts that open a file by a name of the target. Such a name may lead to a pipe, a device, or out of
-/// the target's root.
+/// Pieces of code that may open a target's file by its name. The name may lead to a pipe, to a
+/// device, or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
 /// Returns the lines of product sources that contain one of `ways`, except comments and the files

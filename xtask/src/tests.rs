@@ -1,4 +1,4 @@
-//! Runs every test of the workspace, each in a process of its own below a keeper ([`crate::keep`]).
+//! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
 //! - Two pools. Tests that need something that a machine has only once (debug registers, system-wide events:
@@ -99,7 +99,7 @@ fn try_again(
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // More failures than this are the fault of the change.
+    // More failures than this are taken for the change's fault: none is tried again.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);

@@ -105,8 +105,8 @@ fn there_is_one_door_to_stderr() {
     ));
 }
 
-/// Files of a target must be opened as `Process::open_mapped` does: by the mapping, or within its
-/// root, regular files only.
+/// A target's files must be opened as `Process::open_mapped` does: by the mapping, or within the
+/// target's root, and only regular files.
 #[test]
 fn files_of_a_target_are_opened_in_one_place() {
     none(sources::lines_with(
@@ -215,7 +215,7 @@ fn the_bill_of_materials_is_whole() {
 
 /// The table must list exactly the current versions, because a new version has not been reviewed.
 #[test]
-fn dependencies_with_unsafe_code_are_listed_with_who_reviewed_them() {
+fn dependencies_with_unsafe_code_are_listed() {
     let page = read("SECURITY.md");
     let (_, table) = page
         .split_once("## Dependencies with unsafe code")

@@ -16,7 +16,6 @@ pub struct Built {
     pub command: PathBuf,
 }
 
-/// A test program.
 #[derive(Debug)]
 struct Program {
     /// Its package, and the target of an integration test: `tiptoe-wire`, `tiptoe-tests::e2e`.

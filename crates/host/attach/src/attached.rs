@@ -98,8 +98,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Lets a held command begin. If its agent cannot serve, the caller must have taken the link:
-    /// the command then runs already, or begins when the link is dropped.
+    /// Lets a held command begin. If its agent cannot serve, the caller must take the link first:
+    /// the command then already runs, or begins when the link is dropped.
     pub fn release(&mut self) -> Result<(), AttachError> {
         match (&self.hold, &self.link) {
             (Some(Hold::AtExec(_)), _) => hold::detach(self.process.pid())?,

@@ -17,8 +17,8 @@ const URLS: &str = "DEBUGINFOD_URLS";
 /// the client's own default is 90, too long for a waiting user.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the client's cache folder, if it exists. Found once, because each mapped file of each
-/// process asks for it.
+/// Returns the client's cache folder, if it exists. Looked up once, because it is needed for each
+/// mapped file of each process.
 pub fn cache() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

@@ -108,7 +108,7 @@ fn until_exec(pid: u32) -> Result<bool, Errno> {
             Err(errno) => return Err(errno),
         };
         match stops::go_on(pid, signal) {
-            // The command was killed while it was stopped. The next look sees its end.
+            // The command was killed while it was stopped. The next wait reports its end.
             Err(Errno::ESRCH) => {}
             gone_on => gone_on?,
         }

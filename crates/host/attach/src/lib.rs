@@ -43,7 +43,8 @@ use tiptoe_sys::host::{Error, Process};
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
-/// Returns a function that returns whether a process has ended. A zombie without other threads has.
+/// Returns a function that checks whether a process has ended, as a zombie without other threads
+/// has.
 pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,

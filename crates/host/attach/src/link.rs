@@ -172,7 +172,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent's own wait ended first, and it settled without this request.
+                // The agent's own wait ended first, and the agent settled without this request.
                 return Ok(());
             }
             if wait.is_over() {
@@ -203,7 +203,7 @@ impl Link {
         self.data().acknowledged() >= sequence
     }
 
-    /// Makes the agent's thread sleep for ever from its next look on.
+    /// Makes the agent's thread sleep for ever once it looks for requests.
     pub fn silence(&self) {
         self.plan().silence();
     }
@@ -358,7 +358,7 @@ impl Link {
         }
     }
 
-    /// Makes the agent count the open calls of ended threads as left.
+    /// Makes the agent count the open calls of ended threads as left without a return.
     pub fn bury(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }

@@ -15,7 +15,7 @@ use crate::stops::{self, Stop};
 pub enum Phase {
     /// It finds what to count, and enters the target.
     Preparing,
-    /// It counts in a part of what it was asked for, and enters the rest.
+    /// It counts a part of what was requested, and enters the rest.
     Attaching,
     /// It counts.
     Counting,

@@ -181,7 +181,7 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
 /// Returns the thread of an agent that serves another tiptoe. It is found by its instruction
 /// pointer, because it sleeps in the agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
-    // Several looks, because the thread may be running, and a list may lack some threads while
+    // Several lists, because the thread may be running, and a list may lack some threads while
     // others start and end.
     const LISTS: usize = 20;
     let maps = process.maps().ok()?;

@@ -1,7 +1,7 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
 //! A thread that is about to get a signal stops, and gets the signal only if its tracer passes it
-//! on. A look must not consume the stop: if the tracer then dies, the kernel still delivers the
+//! on. Reading the stop must not consume it: if the tracer then dies, the kernel still delivers the
 //! signal, which would otherwise be lost. Signals are plain numbers, because the real-time ones, by
 //! which glibc cancels threads, have no names.
 

@@ -20,17 +20,18 @@ use super::unwind::{StackState, Stacks};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// How long threads in calls with time-outs are not interrupted.
+/// How long at most the search spares threads whose calls have time-outs.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the lock was free within this time, holds are assumed to be short, and the borrowed thread
-/// may wait for one. Otherwise a program that opens libraries nearly all the time could never be
-/// entered.
+/// If the lock was seen free within this time, its holds are assumed to be short, and the borrowed
+/// thread may wait for it. Otherwise a program that opens libraries nearly all the time could never
+/// be entered.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// More changes of the loader's state than these within that time also show short holds. A thread
-/// that opens libraries in a loop frees the lock for some ten nanoseconds a round, which looks may
-/// miss for seconds. A long hold, by a slow constructor, changes nothing.
+/// More changes of the loader's state than these within [`SHORT_HOLDS`] also show that holds are
+/// short. A thread that opens libraries in a loop frees the lock for some ten nanoseconds a round,
+/// which polls may miss for seconds. During a long hold, by a slow constructor, the state does not
+/// change.
 const CHANGES: u32 = 4;
 /// The lease in slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the
 /// program by itself.
@@ -97,8 +98,8 @@ pub(super) fn borrow(
         why: "no thread was seen".into(),
     };
     while Instant::now() < deadline && !attaching::is_broken_off() {
-        // Each search needs a new thread of ours, because only its end detaches from a thread of
-        // the target that does not stop.
+        // Each search needs a new thread of ours, because only the end of that thread detaches from
+        // a target's thread that does not stop.
         let hand = std::thread::scope(|scope| scope.spawn(|| search.run()).join());
         if let Some(borrowed) = hand.unwrap_or(Ok(None))? {
             return Ok(borrowed);
@@ -110,7 +111,7 @@ pub(super) fn borrow(
     })
 }
 
-/// Estimates how long threads hold the loader's locks, from its state at each look.
+/// Estimates how long threads hold the loader's locks, from the loader's state at each poll.
 #[derive(Default)]
 struct Holds {
     /// When the locks were last free, or their holds last seen to be short.
@@ -122,8 +123,8 @@ struct Holds {
 }
 
 impl Holds {
-    /// Takes the loader's state at `now`, `None` if no lock was held. Returns whether the hold is
-    /// probably long.
+    /// Records the loader's state at `now`; `None` if no lock is held. Returns whether the present
+    /// hold is probably long.
     fn is_long(&mut self, state: Option<Vec<u8>>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.duration_since(*at) <= SHORT_HOLDS;
         let Some(state) = state else {
@@ -145,7 +146,6 @@ impl Holds {
     }
 }
 
-/// One search for a thread.
 struct Search<'a> {
     process: &'a Process,
     stacks: Stacks<'a>,
@@ -206,8 +206,9 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads worth a try, best first. At first, threads whose time-outs would restart
-    /// are left out, because a polling thread soon leaves its call by itself.
+    /// Returns the threads worth a try, best first. Until [`Search::is_late`], threads whose
+    /// time-outs would restart are left out, because a polling thread soon leaves its call by
+    /// itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -257,7 +258,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.place(&regs) {
-                // Never the first look, which reads a file, because `run` looks before.
+                // Reads no file: only the first call does, which is in `run`.
                 StackState::Free if self.is_loader_locked() => {
                     return Err(StopFailure::Refused("would wait for the loader's lock"));
                 }
@@ -281,7 +282,7 @@ impl Search<'_> {
         Err(StopFailure::Refused("has a stack through too many files"))
     }
 
-    /// Checks the thread without its stack.
+    /// Checks all but the thread's stack.
     fn check_thread(
         &self,
         tid: u32,
@@ -407,7 +408,6 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
-/// Returns the address of a thread's robust list.
 fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut length) = (0u64, 0usize);
     // SAFETY: the kernel writes a pointer and a length to two variables, which outlive the call.
@@ -435,7 +435,7 @@ fn xsave_size() -> u64 {
     u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
 }
 
-/// Returns up to 0.5 ms, at random, so that looks do not run in step with the target.
+/// Returns up to 0.5 ms, at random, so that polls do not run in step with the target.
 fn random_pause() -> Duration {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::collections::hash_map::RandomState::new()
@@ -448,7 +448,7 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Takes these states, one every 3 ms, and returns the last answer.
+    /// Records these states, one every 3 ms, and returns the last result.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     /// Regression: a program that opened libraries in a loop could not be entered on a busy
-    /// machine, because each look found the lock held.
+    /// machine, because each poll found the lock held.
     #[test]
     fn holds_are_short_if_the_loader_goes_on() {
         let same = [Some(1); 40];
@@ -468,7 +468,7 @@ mod tests {
         assert!(!last(&changing));
         // One library with a slow constructor.
         assert!(last(&[&changing[..3], &same].concat()));
-        // Freed, then held at one look, which is not long, and at forty looks, which is.
+        // Freed, then held at one poll, which is not long, or at forty, which is.
         assert!(!last(&[None, Some(1)]));
         assert!(last(&[&[None], &same[..]].concat()));
         assert!(last(&[&changing, &same[..]].concat()));

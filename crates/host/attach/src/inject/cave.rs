@@ -109,7 +109,7 @@ pub(super) enum Guest {
     Unknown,
 }
 
-/// Returns what may still load an agent, a living thread first.
+/// Returns the guest that may still load an agent, a living thread before an unknown one.
 pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
     let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
     let guests = occupied.map(|home| match has_guest(process, home) {

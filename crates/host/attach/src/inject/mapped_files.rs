@@ -17,15 +17,14 @@ use object::{Endianness, ReadRef, SectionIndex, elf};
 /// memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
-/// One mapped file.
 pub(super) struct Image {
     /// What to add to an address in the file to get the address in the target.
     pub bias: u64,
     /// The addresses of all mappings of the file.
     pub span: Range<u64>,
-    /// The unwind tables: their addresses in the file, and their bytes. The file's own index of
-    /// them must not be used, because the unwinder computes unchecked with its numbers, which are
-    /// hostile.
+    /// The unwind tables: their addresses in the file, and their bytes. The file's index of the
+    /// tables must not be used, because the unwinder computes unchecked with the index's hostile
+    /// numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
     /// Dynamic functions, sorted by address in the file: start, end, name. A name that is too long
     /// is empty here.
@@ -39,11 +38,8 @@ pub(super) struct Image {
 /// The role of a file in the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The dynamic loader.
     Loader,
-    /// The C library.
     Libc,
-    /// The program itself.
     Program,
     /// Any other library.
     Library,
@@ -166,7 +162,6 @@ pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
 
 type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
 
-/// Returns the bytes of a string table.
 fn strings<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R, at: SectionIndex) -> Option<&'d [u8]> {
     let section = file.elf_section_table().section(at).ok()?;
     section.data(file.endian(), bytes).ok()

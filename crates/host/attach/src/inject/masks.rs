@@ -26,7 +26,8 @@ use super::process::{self, Process};
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// How often threads may be stopped again because one was between a hook and the end of its call.
+/// How often all threads may be stopped again because one was between a hook and the end of its
+/// call.
 const ROUNDS: u32 = 100;
 
 /// Where a thread records what it believes to block.
@@ -66,7 +67,7 @@ pub type HookedCall = (u64, u64);
 /// Why the threads of a process could not be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unready {
-    /// They could not all be stopped, or a thread did not get past a hooked call.
+    /// The threads could not all be stopped, or one did not get past a hooked call.
     Moving,
     /// A thread has a thread-local block that its C library did not lay out, so the agent has no
     /// words in it.
@@ -197,9 +198,9 @@ impl Words {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes a thread's words if libc has not, because it may have made the thread before it
-    /// loaded the agent. Returns `false` if libc has not laid out the block: nothing may be written
-    /// there.
+    /// Initializes a thread's words unless libc has: libc may have made the thread before it loaded
+    /// the agent. Returns `false` if libc has not laid out the block, in which nothing may be
+    /// written then.
     fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;

@@ -249,7 +249,6 @@ fn explain(process: &Process, error: InjectError) -> InjectError {
     }
 }
 
-/// The functions of libc that the stub calls.
 struct Calls {
     dlopen: u64,
     mode: u64,
@@ -262,8 +261,8 @@ const NOW: u64 = 2;
 const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
-    /// Finds the functions. Before 2.34 glibc had `dlopen` in a library that few programs load;
-    /// libc has another form of it for its own use.
+    /// Finds the functions. Before 2.34 glibc had `dlopen` in a library that few programs load, but
+    /// libc had another form for its own use.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -279,8 +278,9 @@ impl Calls {
 
 /// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)).
 /// `process` holds the lock until it is dropped; the kernel drops it if tiptoe dies. Opening that
-/// file needs the right to trace the target, so no other process can block tiptoe. One with that
-/// right can hold the lock for ever, as it can hold the target by ptrace; the error names it.
+/// file needs the right to trace the target, so no other process can block tiptoe. A process with
+/// that right can hold the lock for ever, as it can stop the target by ptrace; the error names that
+/// process.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -385,8 +385,9 @@ fn check_program(
     loader.ok_or(InjectError::Static { pid })
 }
 
-/// Returns a name of the agent's descriptor that the loader has not seen: it would take another
-/// file of the same name for the same library. Each of 16 random bits is written as `/` or `/./`.
+/// Returns a name of the agent's descriptor that the loader has not seen, because the loader takes
+/// files with the same name for the same library. Each of 16 random bits is written as `/` or
+/// `/./`.
 fn unique_path(fd: i32) -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let nonce = std::collections::hash_map::RandomState::new()

@@ -1,14 +1,14 @@
 //! The pauses of a wait for stopped threads.
 //!
 //! waitid(2) has no deadline and a pidfd does not report stops, so such a wait must poll. A running
-//! thread stops within microseconds, and all others wait for the last one. So the first looks only
-//! yield. A thread without a CPU takes longer: later looks sleep, to leave the CPUs to others.
+//! thread stops within microseconds, and all others wait for the last one. So the first polls only
+//! yield. A thread without a CPU takes longer, so later polls sleep, to leave the CPUs to others.
 
 use std::time::{Duration, Instant};
 
-/// For how long looks only yield.
+/// For how long polls only yield.
 const YIELDING: Duration = Duration::from_micros(100);
-/// The first pause of looks that sleep. Each pause is twice the last one, so that no stop lasts
+/// The first pause of polls that sleep. Each pause is twice the last one, so that no stop lasts
 /// twice as long as necessary.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
@@ -27,7 +27,7 @@ impl PollBackoff {
         }
     }
 
-    /// Waits until the next look.
+    /// Waits until the next poll.
     pub(super) fn pause(&mut self) {
         if Instant::now() < self.yields_until {
             return std::thread::yield_now();

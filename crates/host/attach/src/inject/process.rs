@@ -10,7 +10,6 @@ use tiptoe_sys::host::procfs::{self, RunningProgram};
 
 use super::InjectError;
 
-/// One line of /proc/PID/maps.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     pub start: u64,
@@ -73,9 +72,7 @@ pub(super) struct Status {
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
-    /// Whether the thread still has memory.
     memory: bool,
-    /// The signals that the thread blocks.
     pub blocked: u64,
     /// The signals that are pending for this thread alone.
     pub pending: u64,
@@ -84,12 +81,11 @@ pub(super) struct Status {
 /// The target, seen from outside.
 pub(super) struct Process {
     pub pid: u32,
-    /// The program in `memory`.
     program: RunningProgram,
     memory: File,
 }
 
-/// The most looks, for the case that the thread whose folder is read is just ending.
+/// The most tries. One fails if the thread whose folder is read is just ending.
 const TRIES: u32 = 100;
 
 /// Returns a thread whose /proc folder shows the memory: the first thread if it lives, else any.
@@ -120,8 +116,8 @@ impl Process {
                 .open(format!("/proc/{view}/mem"));
             // An ending thread drops its memory first. Its maps file is then empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only an exec changes the program: if it is the same before and after the opening, the
-            // memory is that program's.
+            // Only an exec changes the program. If the program is the same before and after the
+            // opening, the memory is its own.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -211,7 +207,6 @@ impl Process {
         self.memory.read_exact_at(bytes, address)
     }
 
-    /// Returns up to `len` bytes from `address` on.
     pub(super) fn read_some(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let read = self.memory.read_at(&mut bytes, address).unwrap_or(0);
@@ -275,7 +270,8 @@ impl Process {
             dev: Default::default(),
         };
         process.open_mapped(&known).or_else(|error| {
-            // The inode numbers of an overlay differ. Then the bytes must be equal.
+            // On an overlay, the mapping and the opened file have different inode numbers. Their
+            // first pages must then be equal.
             let file = process.open_in_root(path.as_ref());
             let same = file.ok().filter(|file| self.shows(mapping, file));
             same.ok_or_else(|| io::Error::other(error))
@@ -291,7 +287,6 @@ impl Process {
     }
 }
 
-/// Returns the program that a thread of a process runs.
 fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     let process = procfs::Process::new(pid).ok()?;
     process.program_of_thread(tid).ok()

@@ -25,7 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The action on each stopped thread.
 pub(super) type ThreadAction<'a> =
     &'a (dyn Fn(&StoppedThread, &Process) -> Result<(), StopFailure> + Sync);
 /// Returns whether a thread may be stopped at its current place.
@@ -71,7 +70,6 @@ fn attempt<R: Send, F: FnOnce() -> R + Send>(
     })
 }
 
-/// The threads that are stopped.
 #[derive(Default)]
 struct StoppedThreads {
     held: BTreeMap<u32, StoppedThread>,
@@ -81,7 +79,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Another round is needed while threads start and end. For that, they need a CPU.
+    // Another round is needed while threads start or end, for which they need a CPU.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {

@@ -48,7 +48,7 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// The looks at `go` before the stub naps: 10 to 25 us, depending on the CPU's `pause`.
+/// How often the stub polls `go` before it naps: 10 to 25 us, depending on the CPU's `pause`.
 const LOOKS: u32 = 500;
 
 /// What the stub needs before tiptoe can talk to it. All fields are words, so there is no padding.
@@ -69,7 +69,6 @@ pub(super) struct Params {
     pub lease: u64,
     /// One of `crate::inject::restart::Restart`.
     pub restart: u64,
-    /// The state in which the program continues.
     pub registers: Registers,
     /// The address at which the program continues if a pending handler ends the call with EINTR.
     pub interrupted_rip: u64,
@@ -196,7 +195,6 @@ pub(super) fn image(params: &Params) -> Vec<u8> {
     bytes
 }
 
-/// Returns the length of the image.
 pub(super) fn len() -> usize {
     (&raw const tiptoe_stub_end).addr() - (&raw const tiptoe_stub_begin).addr()
 }

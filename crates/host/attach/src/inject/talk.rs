@@ -9,9 +9,9 @@ use super::borrow::BorrowedThread;
 use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, left, state};
 
-/// The interval of looks at the mailbox.
+/// The interval of polls of the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
-/// For how long looks do not pause, because the borrowed thread waits.
+/// For how long polls do not pause, because the borrowed thread waits.
 const STARE: Duration = Duration::from_micros(200);
 /// The interval of tiptoe's heartbeat.
 const BEAT: Duration = Duration::from_millis(20);
@@ -93,7 +93,7 @@ impl<'a> Talk<'a> {
         self.put(offset_of!(Mailbox, go), &step.to_le_bytes())
     }
 
-    /// Asks the stub to give up at its next look.
+    /// Asks the stub to give up when it next polls.
     pub(super) fn abandon(&self) {
         // A failure means that the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
@@ -115,14 +115,12 @@ impl<'a> Talk<'a> {
             .map_err(|_| self.died())
     }
 
-    /// Reads a field of four bytes.
     pub(super) fn u32(&self, field: usize) -> Result<u32, InjectError> {
         self.process
             .read_u32(self.at(field))
             .map_err(|_| self.died())
     }
 
-    /// Reads a field of eight bytes.
     pub(super) fn u64(&self, field: usize) -> Result<u64, InjectError> {
         self.process
             .read_u64(self.at(field))

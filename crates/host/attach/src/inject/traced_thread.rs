@@ -40,7 +40,6 @@ impl From<Errno> for StopFailure {
     }
 }
 
-/// A thread that was asked to stop.
 pub(super) struct Stopping {
     pid: u32,
     tid: Pid,
@@ -242,7 +241,8 @@ impl Drop for StoppedThread {
 mod tests {
     use super::*;
 
-    /// Regression: the kernel refuses such a thread with the error for another user's thread.
+    /// Regression: such a thread was taken for another user's, because the kernel returns the same
+    /// error.
     #[test]
     fn a_thread_that_has_just_ended_is_gone() {
         let mut child = std::process::Command::new("true").spawn().expect("true");

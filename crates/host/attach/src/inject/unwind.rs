@@ -32,7 +32,7 @@ pub(super) enum StackState {
     Inside,
     /// The thread runs a signal handler over frames that cannot be unwound.
     Unknown,
-    /// The stack leads into a file that is not read yet; the thread must continue until then.
+    /// The stack leads into a file that is not read yet; the thread must run until it is.
     Unread,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
     loader: u64,
-    /// By the start of the text mapping; `None` if the file cannot be read.
+    /// Files by the start of their text mapping; `None` if one cannot be read.
     images: HashMap<u64, Option<Image>>,
     /// The file that `read_on` must read, because the last stack led into it.
     unread: Option<Mapping>,
@@ -104,8 +104,8 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file into which the last stack led. No thread should be held, because this may
-    /// take milliseconds.
+    /// Reads the file without which [`Stacks::place`] could not judge the last stack. The target's
+    /// threads should run, because this may take milliseconds.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);

@@ -1,4 +1,5 @@
-//! Memory for trampolines: the code after the plan, which tiptoe writes and the agent maps.
+//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent
+//! maps it.
 //!
 //! The program can only read and execute this code, and its forked children share it. So a fork
 //! copies none of it, and a child, which may have fewer rights, cannot change what its parent
@@ -46,8 +47,8 @@ impl CodeSpace {
 }
 
 impl Link {
-    /// Maps code at these ranges, which must be whole arenas. Returns whether each is mapped: too
-    /// little of the code may be left, or something else may be at the address.
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped: the
+    /// segment may be full, or something else may be at the address.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code.with(|code| code.next);
         let mut planned = Vec::new();

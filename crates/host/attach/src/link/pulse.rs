@@ -20,7 +20,6 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// The longest time without a run of the agent's thread; after it no answer is expected.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// The process that contains an agent.
 pub(super) struct Pulse {
     process: Process,
     /// The program that the agent is in.
@@ -43,7 +42,7 @@ impl Pulse {
     /// until the reason is visible: an ending process drops its memory shortly before `is_gone`
     /// returns `true`, and exec drops the old memory before the new one is listed.
     pub(super) fn is_over(&self, is_gone: &dyn Fn() -> bool) -> bool {
-        // The program must be compared, too, because another process may keep its memory in use.
+        // The program must be compared, too, because a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
@@ -68,7 +67,6 @@ impl Pulse {
     }
 }
 
-/// A wait for an agent's answer.
 pub(super) struct Wait<'l> {
     link: &'l Link,
     until: Instant,
@@ -132,7 +130,6 @@ mod tests {
         let sequence = link.plan().sequence();
         assert!(link.ask(Request::Detach, 0).is_err());
         assert_eq!(link.plan().sequence(), sequence);
-        // The agent answers late.
         link.data().answer(sequence, 0);
         assert!(link.ask(Request::Detach, 0).is_err());
         assert_eq!(link.plan().sequence(), sequence + 1);

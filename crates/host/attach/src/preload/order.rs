@@ -13,7 +13,7 @@ use super::interpreter;
 const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
 /// Returns the runtime that must precede the agent in LD_PRELOAD: one that the user preloads, or a
-/// library that the program needs. The bare name of the second suffices, because the loader
+/// library that the program needs. The bare name of a needed library suffices, because the loader
 /// searches the same paths for both lists.
 pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
     preloaded().or_else(|| {

@@ -1,6 +1,6 @@
-// Two threads that make one kind of library call in a loop and check its results.
-// argv: the control page's file, the kind. Words of the page: stop, rounds, errors, ready,
-// the first thread is to end (or, of "keeps", the thread that calls exec).
+// Two threads that make one kind of library call in a loop and check its results. argv: the control
+// page's file, the kind. Words of the page: stop, rounds, errors, ready, end the first thread (of
+// "keeps": the id of the thread that calls exec).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -74,8 +74,8 @@ static int becomes_at_a_byte(void *argv) {
     return 5;
 }
 
-// The first thread waits in vfork for a process that keeps this memory when another thread calls
-// exec. The other one was not made by libc, so that neither may be borrowed.
+// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls
+// exec. libc did not make the other thread, so neither may be borrowed.
 static int keep(char **argv) {
     static char stack[1 << 16] __attribute__((aligned(16)));
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
@@ -91,7 +91,7 @@ static int keep(char **argv) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    // It never ends by itself, and a test that is killed cannot end it.
+    // This program never ends by itself, and a test that is killed cannot end it.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

@@ -1,11 +1,11 @@
-//! What is refused, and with which reason.
+//! Refused injections, and targets that end or call exec during one.
 
 use super::waits::signal;
 use super::*;
 
 #[test]
-fn a_process_whose_first_thread_has_ended_is_reached() {
-    // If the thread is just ending, the kernel refuses it with EPERM, as it refuses another user's.
+fn a_process_whose_first_thread_has_ended_can_be_injected() {
+    // PTRACE_SEIZE refuses an ending thread with EPERM, like another user's.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -13,7 +13,8 @@ fn a_process_whose_first_thread_has_ended_is_reached() {
     }
 }
 
-/// Regression: the first thread, which showed the memory until it ended, was taken for the process.
+/// Regression: tiptoe read through the first thread's /proc folder, and took that thread's end for
+/// the process's.
 #[test]
 fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
     let target = Target::start("loops", &["leaves"], 3);
@@ -26,7 +27,7 @@ fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
         });
         Ok(())
     });
-    assert_eq!(injected.expect("the others run").entry_result, 1);
+    assert_eq!(injected.expect("it is injected").entry_result, 1);
     target.finish();
 }
 
@@ -42,8 +43,8 @@ fn a_target_that_dies_is_reported_as_died() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: tiptoe retried until the deadline in the old program's memory, in which nothing can
-/// run.
+/// Regression: after an exec, tiptoe kept trying in the old memory, which no thread uses, until the
+/// deadline.
 #[test]
 fn a_target_that_calls_exec_is_reported_as_died() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -66,7 +67,6 @@ fn a_target_that_calls_exec_is_reported_as_died() {
     target.finish();
 }
 
-/// Returns the number of a thread's context switches.
 fn switches(pid: u32, tid: i64) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -74,11 +74,11 @@ fn switches(pid: u32, tid: i64) -> u64 {
     counts.sum()
 }
 
-/// Regression: another process kept the old program's memory in use, so the stub was written there,
-/// and a thread of the next program was sent to its address. A program that may exec one with more
-/// rights could choose where that one continues.
+/// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there,
+/// and sent a thread of the new program to the stub's address. So a program could choose where a
+/// setuid program continues.
 #[test]
-fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
+fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let mut target = Target::start("loops", &["keeps"], 3);
     let (pid, thread) = (target.pid(), target.control.get(4));
     let mut go = target.child.stdin.take().expect("it is piped");
@@ -86,11 +86,11 @@ fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each look for a thread to borrow stops the thread once.
+            // Each search stops this thread once, which is a context switch.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);
-            go.write_all(b"!").expect("it reads");
+            go.write_all(b"!").expect("the target reads");
         });
         inject(Inject {
             resident: &|| Resident::Entry(4096),
@@ -104,10 +104,10 @@ fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: registers, masks and words of the next program were changed, at addresses that the
-/// previous program had chosen.
+/// Regression: after an exec, tiptoe changed the new program's registers, masks and memory, at
+/// addresses of the old one.
 #[test]
-fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
+fn masks_refuse_a_process_that_has_called_exec() {
     let target = Target::start("loops", &["becomes"], 3);
     let process = Process::new(target.pid()).expect("it lives");
     let masks = Masks {
@@ -132,9 +132,10 @@ fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
     target.finish();
 }
 
-/// Regression: any process that may read the list of mappings could lock it and so block tiptoe.
+/// Regression: tiptoe took the lock of /proc/PID/maps (flock(2)), so any process that may read that
+/// file could block tiptoe.
 #[test]
-fn a_lock_of_the_list_of_mappings_does_not_block_an_injection() {
+fn a_lock_of_proc_maps_does_not_block_an_injection() {
     let target = Target::start("loops", &["spin"], 3);
     let maps = File::open(format!("/proc/{}/maps", target.pid())).expect("maps");
     maps.lock().expect("nobody else has it");
@@ -143,7 +144,7 @@ fn a_lock_of_the_list_of_mappings_does_not_block_an_injection() {
 }
 
 #[test]
-fn the_holder_of_the_lock_is_named() {
+fn the_holder_of_the_lock_of_proc_mem_is_named() {
     let target = Target::start("loops", &["spin"], 3);
     let memory = File::open(format!("/proc/{}/mem", target.pid())).expect("mem");
     memory.lock().expect("nobody else has it");
@@ -159,7 +160,7 @@ fn the_holder_of_the_lock_is_named() {
 }
 
 #[test]
-fn a_refused_agent_leaves_the_target_as_it_was() {
+fn a_failed_injection_leaves_the_target_as_it_was() {
     let target = Target::start("loops", &["malloc"], 3);
     let error = inject_with(target.pid(), b"no agent", &mut |_, _| Ok(())).expect_err("refused");
     assert!(matches!(error, InjectError::Refused { .. }), "{error}");
@@ -172,7 +173,7 @@ fn a_refused_agent_leaves_the_target_as_it_was() {
     target.finish();
 }
 
-/// Returns whether all threads are stopped.
+/// Returns whether SIGSTOP has stopped all threads (state T).
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let stats =
@@ -182,7 +183,7 @@ fn is_stopped(pid: u32) -> bool {
 }
 
 #[test]
-fn a_traced_or_stopped_target_is_left_alone() {
+fn a_traced_or_stopped_target_is_refused() {
     let target = Target::start("loops", &["spin"], 3);
     let pid = nix::unistd::Pid::from_raw(target.pid() as i32);
     let options = nix::sys::ptrace::Options::empty();
@@ -210,7 +211,7 @@ fn a_traced_or_stopped_target_is_left_alone() {
 }
 
 #[test]
-fn refusals_name_their_reason() {
+fn an_ended_process_and_a_static_program_are_refused() {
     let gone = {
         Command::new("true")
             .spawn()

@@ -8,7 +8,7 @@
  * have done either (a race), so it spoils the opening: tiptoe closes those events, which also closes the inherited
  * ones.
  *
- * An opening is a number; a thread with events has them from exactly one. Times are those of CLOCK_MONOTONIC.
+ * An opening is a number; a thread with events has them from exactly one opening. Times are those of CLOCK_MONOTONIC.
  *
  * A thread that is not in `threads` existed before the programs were attached, or is about to be reported.
  */
@@ -28,7 +28,7 @@ enum {
 /* Settings, written before the program is loaded. */
 const volatile u32 process = 0;
 
-/* Threads born without events. */
+/* The number of threads born without events. */
 volatile u32 without;
 
 /* The opening of each thread's events; 0 if it was born without. */

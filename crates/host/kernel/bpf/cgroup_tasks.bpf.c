@@ -85,7 +85,7 @@ INLINE void charge_to(u64 *place, u64 *before, u64 now)
 }
 
 /*
- * Returns the task's slot. If that was given away, the cgroup is removed and only the task's end is left: OTHERS.
+ * Returns the task's slot; OTHERS if that was given away, because the cgroup was removed and the task only ends.
  */
 INLINE u32 slot_still(const struct tiptoe_known *own)
 {
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* An earlier task's. Its end was hidden, like all reports in an interrupt of a hidden task. */
+	/* An earlier task's record. That task's end was hidden, as all reports in an interrupt of a hidden task are. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -302,7 +302,7 @@ int attached(u64 *args)
 
 	if (!round || !is_unified(cgroup))
 		return 0;
-	/* As a number, because a function may only take numbers. */
+	/* Passed as a number, because a function may only take numbers. */
 	bpf_probe_read_kernel(&address, sizeof(address), args + 2);
 	if (!is_all)
 		charge_thread(address, id);

@@ -26,7 +26,7 @@
 #define TASKS 65536
 /* One of this many runs is timed. */
 #define TIMED_EACH 128
-/* Not the first runs, because they are slow. */
+/* Not run 0, because the first runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */

@@ -66,7 +66,7 @@ struct tiptoe_cpu {
 	u64 no_slot;
 	/* Events that could not be read. */
 	u64 unread;
-	/* The programs' time, of some runs: their number and time, within a cgroup and between two. */
+	/* The number of timed runs of the programs, and their time: within a cgroup and between two. */
 	u64 timed[2];
 	u64 timed_ns[2];
 	u64 runs[2];

@@ -17,7 +17,7 @@ struct {
 	TYPE(value, struct tiptoe_news);
 } scratch SEC(".maps");
 
-/* Reports without room. */
+/* Reports for which the ring had no room. */
 volatile u32 untold;
 
 /* How often a task was moved, or a cgroup made. */

@@ -103,7 +103,7 @@ struct caller {
 	u64 site;
 	u64 via;
 	u64 frame;
-	/* The agent reports the call. */
+	/* Set if the agent reports the call. */
 	int patched;
 };
 
@@ -308,7 +308,7 @@ INLINE u32 end_of(s64 result)
 	return OTHER;
 }
 
-/* Makes the first row of its kind. */
+/* Makes the first row with this key. */
 NO_INLINE struct tiptoe_futex_row *new_row(struct cpu *cpu, struct tiptoe_futex_key *key)
 {
 	if (!cpu || !key)

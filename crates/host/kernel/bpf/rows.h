@@ -93,7 +93,7 @@ INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 	return rest < FREE_NS ? rest : rest + (s64)wait->own_ns;
 }
 
-/* Makes the first row of its kind, named after its process, or its thread if waits are grouped by thread. */
+/* Makes the first row with this key, named after its process, or its thread if waits are grouped by thread. */
 NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();

@@ -188,7 +188,7 @@ INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *
 		right = condition[4 * i + 2] == OLD ? old : new;
 		if (condition[4 * i + 2] == CONSTANT)
 			right = condition[4 * i + 3];
-		/* The condition may hold. */
+		/* An unknown old value may meet the condition. */
 		if (access->is_old_unknown && (condition[4 * i] == OLD || condition[4 * i + 2] == OLD))
 			continue;
 		if (!holds(condition[4 * i + 1], left, right, variable->is_signed))

@@ -194,7 +194,7 @@ INLINE void keep_registers(struct cpu *cpu, const struct hit *hit, u64 sp, u64 b
 	cpu->own.row.flags = hit->flags;
 }
 
-/* Makes the first row of its kind, with the callers just found. */
+/* Makes the first row with this key, and the callers just found. */
 NO_INLINE struct tiptoe_watch_row *new_row(struct tiptoe_watch_key *key)
 {
 	/* Looked up again: like a key, a map's value may be no argument of a global function. */

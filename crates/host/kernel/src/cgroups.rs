@@ -12,11 +12,11 @@
 //!
 //! For both:
 //!
-//! - [`Cgroups::read`] has all running tasks charged, then reads shared memory.
+//! - [`Cgroups::read`] makes the programs charge all running tasks, then reads shared memory.
 //! - Only a cgroup's own tasks are counted; [`Tree::line`] has the ancestors for sums.
 //! - Later cgroups are counted from their first task on. Removed ones stay readable until [`Cgroups::forget`].
-//! - A task that moves itself is charged exactly. If another moves it while it runs, all tasks are charged at once;
-//!   [`Checks`] counts late charges.
+//! - A task that moves itself is charged exactly. If another task moves it while it runs, all tasks
+//!   are charged at once; [`Checks`] counts late charges.
 //! - No program stays attached after a drop, or when tiptoe dies.
 //!
 //! Cost: by tasks nothing at a switch, 0.2 us per task at each read; at switches 40 to 60 ns a switch, 55 to 60
@@ -57,7 +57,6 @@ use load::{
 };
 use settle::{Settle, over_tasks};
 
-/// The failed action, for errors.
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read the counts of cgroups";
 
@@ -71,7 +70,7 @@ pub struct ExtraCounts {
     pub migrations: bool,
     /// Switches to another cgroup.
     pub cgroup_switches: bool,
-    /// Each count per CPU.
+    /// Whether each count is per CPU.
     pub per_cpu: bool,
 }
 
@@ -97,7 +96,7 @@ pub struct Cgroups {
     lines: MappedArray,
     counted: Option<MappedArray>,
     owners: MappedArray,
-    /// By slot, its nonzero sums when its cgroup's count started, per CPU.
+    /// Each slot's nonzero sums, per CPU, when its cgroup's count started.
     before: BTreeMap<u32, Vec<CpuCounts>>,
     /// Cgroups below no mount point of ours.
     elsewhere: BTreeSet<u64>,

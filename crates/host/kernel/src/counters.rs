@@ -1,8 +1,8 @@
 //! Sets of perf events: on CPUs, on processes with all threads, or on a command from its exec on.
 //!
-//! An event that this machine lacks, or its group has no room for, is omitted, and the others count. Each event has a
-//! descriptor per CPU or thread. Later threads and processes inherit it, and add their counts when they exit.
-//! Dropping the set closes all events.
+//! An event that this machine lacks, or for which its group has no room, is omitted. Each event has
+//! a descriptor per CPU or thread. Later threads and processes inherit it, and add their counts
+//! when they exit. Dropping the set closes all events.
 
 use std::fs::File;
 use std::io;
@@ -60,7 +60,7 @@ struct Event {
     resolved: KernelEvent,
     is_leader: bool,
     only_user: bool,
-    /// By CPU or thread, its index and event.
+    /// The events, each with the index of its CPU or thread.
     open: Vec<(usize, PerfEvent)>,
 }
 
@@ -250,7 +250,7 @@ impl CounterOpening<'_> {
                 continue;
             };
             self.one(leader, place, *on, None, is_pinned)?;
-            // Without their leader they would count differently from the request.
+            // Without their leader, members of a group would count differently from the request.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
@@ -289,7 +289,7 @@ impl CounterOpening<'_> {
         match opened {
             Ok(opened) => event.open.push((place, opened)),
             Err(e) if is_missing(&e) => {}
-            // It ended since it was listed.
+            // The thread ended since it was listed.
             Err(e) if e.raw_os_error() == Some(ESRCH) => {}
             Err(e) if is_denied(&e) => return Err(denied(&event.resolved.name, on)),
             Err(source) => {
@@ -359,7 +359,7 @@ fn cpu_of(on: &On) -> Option<u32> {
     }
 }
 
-/// Returns the places for events now; a cgroup's use its directory.
+/// Returns the CPUs or threads that get events now. Those of a cgroup need its `directory`.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<On>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {

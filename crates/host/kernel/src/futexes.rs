@@ -31,7 +31,6 @@ pub use futex_layout::{FutexDrops, FutexKey, FutexRow, Waker};
 
 use futex_layout::{FutexKeyWords, FutexRowWords, Thread};
 
-/// As clang built them. The macro aligns them as the loader needs.
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 
 const LOAD: &str = "load the BPF programs that time futex calls";
@@ -68,7 +67,7 @@ pub enum Depth {
 /// The calls to count, and how to group them.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
-    /// The process, in the initial PID namespace.
+    /// The process, by its id in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether each thread has its own rows.
     pub by_thread: bool,
@@ -94,7 +93,7 @@ pub struct Calls {
 pub struct Futexes {
     bpf: Ebpf,
     before_exec: bool,
-    /// The begin is attached last and detached first.
+    /// The program at a wait's begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
     stats: Option<OwnedFd>,
@@ -133,8 +132,8 @@ impl Futexes {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over these functions of libc to the user's call site. The addresses are where a thread
-    /// may be or return to. Those without room count as the user's.
+    /// Makes the programs step over these functions of libc to the user's call site. A thread may
+    /// be at these addresses, or return to them. Those without room count as the user's.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -214,7 +213,7 @@ impl Futexes {
         Ok(futex_layout::drops(counts, missed))
     }
 
-    /// Returns the programs' time for the process by their own clock, without entry and exit.
+    /// Returns the programs' time for the process, as they measure it: without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, futex_layout::runs)
     }

@@ -21,7 +21,8 @@ pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
     unprobeable_with(instruction, at_entry, optimised)
 }
 
-/// Does so for a given kernel; `optimised` is slow, so it is called only if the answer depends on it.
+/// As [`unprobeable`], for a given kernel. `optimised` is slow, so it is called only if the answer
+/// depends on it.
 fn unprobeable_with(
     instruction: &[u8],
     at_entry: bool,
@@ -47,7 +48,8 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The kernel takes the byte after the prefix, another map's opcode, for the first map's.
+        // The byte after the prefix is an opcode of another map, which the kernel takes for one of
+        // the first map.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }
@@ -181,9 +183,10 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 /// The no-operation that a kernel replaces with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Optimised {
-    /// Of five bytes; the one of ten is refused for its prefix.
+    /// The one of five bytes. The kernel refuses the one of ten for its prefix.
     Nop5,
-    /// Of ten bytes. The call skips the red zone first, so it is safe inside a function. The one of five is emulated.
+    /// The one of ten bytes. The call skips the red zone first, so it is safe inside a function.
+    /// The kernel emulates the one of five.
     Nop10,
 }
 
@@ -249,7 +252,8 @@ mod tests {
         check(&[0xf2, 0x0f, 0x10, 0x05, 0, 0, 0, 0], false); // movsd 0(%rip),%xmm0
     }
 
-    /// The kernel emulated such an instruction's opcode in glibc's strchr as a jump.
+    /// Regression: the kernel took the opcode of such an instruction, in glibc's strchr, for a
+    /// jump, and emulated that.
     #[test]
     fn prefixes_of_other_maps_are_refused() {
         let check = |bytes: &[u8], bad| {
@@ -282,7 +286,7 @@ mod tests {
         check(&[0x90], false);
     }
 
-    /// Static probes on Linux 7.2 and later were refused for their CS prefix.
+    /// Regression: static probes on Linux 7.2 and later were refused for their CS prefix.
     #[test]
     fn the_no_operation_of_ten_bytes_is_probed_where_the_kernel_takes_it() {
         let refused = |bytes: &[u8], kind| unprobeable_with(bytes, false, || kind).is_some();

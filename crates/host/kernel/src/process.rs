@@ -1,11 +1,12 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
-//! One link arms a list of places in a file, all or none. If the kernel refuses it, its halves are tried, until the
-//! refused places are alone. Arming and disarming takes milliseconds, so lists are short, and one bad place delays
-//! few others.
+//! One link arms a list of places in a file, all or none. If the kernel refuses the list, its
+//! halves are tried, until the refused places are alone. Arming and disarming takes milliseconds,
+//! so lists are short, and one bad place delays few others.
 //!
-//! A list is disarmed as a whole. To disarm one place, its list is closed and the others linked again, in about 15
-//! ms. Up to [`ALONE`] places have a link each, so that none rests because of another.
+//! A list is disarmed as a whole. To disarm one place, its list is closed and the others linked
+//! again, in about 15 ms. Up to [`ALONE`] places have a link each, so that closing one disarms no
+//! other.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -37,7 +38,6 @@ struct OpenLink {
     link: UprobeLink,
 }
 
-/// The state of linking, with the results `refused` and `links`.
 struct Linker<'a> {
     counters: &'a UprobeCounters,
     process: Process,
@@ -67,8 +67,8 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Disarms these places of `probes` at once. Places that share a link are armed again; returns those that did not
-    /// count in between.
+    /// Closes the links of these places of `probes`. Other places of these links are armed again,
+    /// and returned, because they did not count in between.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],

@@ -125,7 +125,7 @@ pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, 
     bpf.map_mut(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns the programs' time by their own clock, over all CPUs.
+/// Returns the programs' time over all CPUs, as they measure it.
 pub(crate) fn times<Cpu: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(&Cpu) -> [u64; 2],
@@ -173,7 +173,7 @@ pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
     Ok(cpus.iter().copied().collect())
 }
 
-/// Returns how often the kernel did not run a program, because one was running on that CPU.
+/// Returns how often the kernel did not run a program, because one was already running on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;

@@ -1,8 +1,8 @@
 //! Counts what happens to a process's threads, by scope.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) read the current scope from memory that the agent keeps, so a change of scope
-//! costs no notification. The agent measures times in scopes; here only times are counted in which threads did not
-//! run.
+//! BPF programs (`bpf/scopes.bpf.c`) read the current scope from memory that the agent keeps, so a
+//! change of scope costs no notification. The agent measures times in scopes; only times in which
+//! threads did not run are counted here.
 //!
 //! The programs time themselves when they run for the process ([`Scopes::times`]). The kernel measures them for all
 //! processes ([`Scopes::times_of_all`]), because all run the program at context switches.
@@ -23,7 +23,6 @@ use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed
 use crate::refusal::bpf_refusal;
 use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
 
-/// As clang built them. The macro aligns them as the loader needs.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
 const LOAD: &str = "load the BPF programs that charge scopes";
 const READ: &str = "read the counts of scopes";
@@ -43,7 +42,7 @@ type Away = [u64; 2];
 /// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopesWanted {
-    /// The process, in this PID namespace.
+    /// The process, by its id in tiptoe's PID namespace.
     pub pid: u32,
     /// Byte offset from a thread's pointer to the word that leads to its descriptor.
     pub thread_offset: i64,
@@ -210,7 +209,7 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// Returns the programs' time for the process by their own clock, without entry and exit.
+    /// Returns the programs' time for the process, as they measure it: without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: &[u64; 2]| *own)
     }

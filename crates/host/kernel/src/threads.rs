@@ -122,7 +122,7 @@ fn arm(pmu: u32, threads: &[u32], probe: &KernelProbe) -> Result<Vec<PerfEvent>,
     for tid in threads {
         match PerfEvent::open_uprobe(&uprobe, On::Thread(*tid)) {
             Ok(event) => events.push(event),
-            // It ended since it was listed, so it hits nothing.
+            // The thread ended since it was listed, so it hits nothing.
             Err(e) if e.raw_os_error() == Some(errno::ESRCH) => {}
             Err(e) => return Err(refusal(e, probe)),
         }

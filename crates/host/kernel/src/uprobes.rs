@@ -8,11 +8,12 @@
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
 //!
-//! The second is used if the first is refused, and for a process whose main thread exited. Perf events cannot follow
-//! new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel reads the probe's path
-//! again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] returns which is used.
+//! Perf events are used if BPF is refused, and for a process whose main thread exited. They cannot
+//! follow new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel
+//! reads the probe's path again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`]
+//! returns which is used.
 //!
-//! A hit costs a microsecond and more, so a probe may have to pause: [`UprobeSet::close`] disarms it within 0.2 ms,
+//! Hits are expensive, so a probe may have to pause: [`UprobeSet::close`] disarms it within 0.2 ms,
 //! [`UprobeSet::open_again`] arms it. A reading has the time that each was armed.
 
 use std::io;
@@ -71,7 +72,6 @@ pub struct UprobeSet {
     closing: Closing,
 }
 
-/// How long a probe was not armed.
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
     /// Until it was last armed.

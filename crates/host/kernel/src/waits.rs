@@ -38,11 +38,9 @@ pub use layout::{Mode, Outcome, RowKey, Traits, WaitCounts, WaitDrops};
 
 use layout::{WaitKeyWords, WaitRowWords};
 
-/// As clang built them. The macro aligns them as the loader needs.
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
 const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 
-/// The failed action, for errors.
 const LOAD: &str = "load the BPF programs that time waits";
 /// The room for chosen processes.
 const PROCESSES: u32 = 1024;
@@ -63,7 +61,7 @@ pub enum WaitSelection {
 pub struct WaitsWanted {
     /// The waits.
     pub watched: WaitSelection,
-    /// Only these processes, in the initial PID namespace, if any.
+    /// Only these processes, by their ids in tiptoe's PID namespace; `None` for all.
     pub pids: Option<Vec<u32>>,
     /// Whether each thread has its own rows.
     pub by_thread: bool,
@@ -87,7 +85,7 @@ pub struct WaitRow {
 pub struct Waits {
     bpf: Ebpf,
     watched: WaitSelection,
-    /// The begin is attached last and detached first.
+    /// The program at a wait's begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
     stats: Option<std::os::fd::OwnedFd>,
@@ -191,7 +189,8 @@ impl Waits {
             .count() as u64)
     }
 
-    /// Returns the programs' time for the counted processes, by their own clock, without entry and exit.
+    /// Returns the programs' time for the counted processes, as they measure it: without entry and
+    /// exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }

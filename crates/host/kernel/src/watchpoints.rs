@@ -79,7 +79,6 @@ pub struct Watchpoints {
     each: HitRing,
     slots: Slots,
     events: Events,
-    /// Each variable's kind of access.
     kinds: Vec<perf::Access>,
     /// Each slot's variable, and its address.
     serving: Vec<(usize, Breakpoint)>,
@@ -112,7 +111,7 @@ impl Events {
 #[derive(Clone, Copy, Debug, Default)]
 struct ThrottleState {
     is_resting: bool,
-    /// Known hits of each slot beyond the allowance.
+    /// Each slot's hits beyond the allowance, as last read.
     beyond: [u64; slots::REGISTERS as usize],
     /// Slots with such hits in this window.
     rested: u64,
@@ -145,8 +144,9 @@ fn prepare(
 }
 
 impl Watchpoints {
-    /// Prepares to count: all events exist, and none counts. Each variable in `serving`, of indices of
-    /// `watchpoints`, gets a slot. Others may be served later ([`Watchpoints::serve`]).
+    /// Prepares to count: all events exist, and none counts. The variables whose indices in
+    /// `watchpoints` are in `serving` get slots. The others may be served later
+    /// ([`Watchpoints::serve`]).
     pub fn open(
         wanted: &WatchWanted,
         watchpoints: &[Watchpoint],
@@ -227,7 +227,7 @@ impl Watchpoints {
         served.map(|(index, at)| (*index as u32, *at)).collect()
     }
 
-    /// Limits a window to the hits that take this long.
+    /// Limits a window to the number of hits that take `ns`; at least one is allowed.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;
@@ -329,8 +329,8 @@ impl Watchpoints {
     /// Begins the next window; returns the last one's result.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.served();
-        // The flag must be read and cleared before the counts of rests. A rest missed here is then in both next
-        // time.
+        // The flag must be read and cleared before `rests` is read. The next call then sees a stop
+        // in between in both.
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
@@ -359,8 +359,8 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Disables the events of threads if the allowance is used up; events of CPUs do so by themselves. Returns
-    /// whether those of threads are disabled.
+    /// Disables threads' events if the allowance is used up; CPUs' events stop by themselves.
+    /// Returns whether threads' events are disabled.
     pub fn rest(&mut self) -> Result<bool, Error> {
         let is_used_up = match (self.allowance, &self.events) {
             (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {

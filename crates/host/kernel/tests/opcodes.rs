@@ -1,9 +1,9 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
-//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each opcode, also as immediates, so that no length
-//! must be known, more than the kernel copies, so that the end of its copy never runs. opcodes.c runs the slots
-//! without probes, twice, and with a probe on each. Instructions that fault without a probe, or whose two runs
-//! differ, are skipped.
+//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each instruction, and are its
+//! immediates, so that its length need not be known. There are more than the kernel copies, so that
+//! the end of its copy never runs. opcodes.c runs the slots without probes, twice, and with a probe
+//! on each. Instructions that fault without a probe, or whose two runs differ, are skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -133,7 +133,8 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // If it faults only in this run, at this address, it may have run any number of times before.
+                // An instruction that faults only in this run, at this address, may have run any
+                // number of times before.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }

@@ -272,7 +272,8 @@ fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // Up to 32 places have a link each. With more, a closed one's neighbours are armed again.
+    // Up to 32 places have a link each. More share links: closing one place re-arms the others of
+    // its link.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();

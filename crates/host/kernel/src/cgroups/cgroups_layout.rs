@@ -2,7 +2,7 @@
 
 use tiptoe_sys::host::perf::Counts;
 
-/// The slots of no cgroup, and the first of one.
+/// The slots that belong to no cgroup, and the first that belongs to one.
 pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
@@ -24,13 +24,13 @@ pub struct CpuCounts {
     pub runtime_ns: u64,
     /// Switches from one of these tasks to any other.
     pub switches: u64,
-    /// Those to a task of another cgroup.
+    /// Switches to a task of another cgroup.
     pub cgroup_switches: u64,
     /// Faults that read nothing from storage.
     pub minor_faults: u64,
     /// Faults that waited for storage.
     pub major_faults: u64,
-    /// Moves of one of them to another CPU.
+    /// Moves of these tasks to another CPU.
     pub migrations: u64,
     /// The counts of each event.
     pub events: Vec<Counts>,
@@ -101,7 +101,8 @@ pub struct Checks {
     /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
     /// events may be in neighbours' counts.
     pub unseen: u64,
-    /// Of these, tasks without kept fields, whose first counts are missing, and tasks without memory.
+    /// Of these, switches from tasks without kept fields, whose first counts are missing. By tasks:
+    /// those without memory.
     pub strangers: u64,
     /// Switches from a task moved to another cgroup while it ran, before its CPU was flushed. Its counts in between
     /// went to the old cgroup.
@@ -110,9 +111,9 @@ pub struct Checks {
     pub no_slot: u64,
     /// Events that a CPU could not read.
     pub unread: u64,
-    /// News without room in the ring.
+    /// Reports for which the ring had no room.
     pub untold: u64,
-    /// Switches without a program, because one was running on that CPU.
+    /// Switches at which no program ran, because one was already running on that CPU.
     pub missed: u64,
     /// By tasks: switches of the system that no task accounts for, because the kernel hides some, whose counts are
     /// missing.
@@ -200,7 +201,7 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut Switc
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// With its path.
+    /// A cgroup was made, with this path.
     Made(u64, String),
     /// Running tasks may have been moved.
     Moved,

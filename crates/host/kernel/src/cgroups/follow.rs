@@ -1,4 +1,5 @@
-//! A thread that receives the programs' reports, and has tasks charged if a running one may have moved.
+//! A thread that receives the programs' reports, and makes them charge all running tasks if one may
+//! have been moved.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -52,7 +53,7 @@ impl Follower {
     fn join(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // Nothing in it panics.
+            // Nothing in the thread panics.
             let _ = thread.join();
         }
     }

@@ -14,7 +14,6 @@ use super::cgroups_layout::{self, FIRST};
 use super::settle::{ALL_TASKS, FLUSH};
 use super::{CountingMode, LOAD, Tree};
 
-/// As clang built them. The macro aligns them as the loader needs.
 const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
 const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
 
@@ -146,7 +145,6 @@ fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
     }
 }
 
-/// Puts each CPU's events into the maps that the programs read.
 pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     for (event, cpu, opened) in events.on_cpus() {
         let map = array_fd(bpf, &format!("event_{event}"))?;

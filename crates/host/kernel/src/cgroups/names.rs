@@ -13,7 +13,7 @@ const ROOT: u64 = 1;
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: BTreeMap<u64, Node>,
-    /// By path.
+    /// The existing cgroups, by path.
     living: HashMap<String, u64>,
     /// The cgroup at the mount point.
     root: u64,
@@ -28,7 +28,7 @@ pub struct Node {
     pub parent: Option<u64>,
     /// Whether it was removed.
     pub is_gone: bool,
-    /// When it became known: for one made while tiptoe counts, when the kernel reported it.
+    /// When tiptoe found it, or the kernel reported that it was made.
     pub since: Instant,
 }
 
@@ -85,7 +85,7 @@ impl Tree {
             _ => self.living.get(above).copied(),
         };
         if let Some(before) = self.living.insert(path.to_owned(), id) {
-            // Its predecessor's removal was not reported.
+            // The removal of the path's former cgroup was not reported.
             self.remove(before);
             self.living.insert(path.to_owned(), id);
         }
@@ -134,12 +134,12 @@ impl Tree {
         line.take(self.nodes.len().max(1))
     }
 
-    /// Returns how many are known.
+    /// Returns the number of known cgroups.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Returns whether none is known.
+    /// Returns whether no cgroup is known.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert!(tree.get(20).unwrap().is_gone && !tree.get(50).unwrap().is_gone);
-        // Its removal was not reported.
+        // The removal of cgroup 50 was not reported.
         tree.add(60, "/a/b");
         assert!(tree.get(50).unwrap().is_gone);
         tree.forget(60);

@@ -19,7 +19,7 @@ use super::cgroups_layout::{self, Checks, Round, Times};
 /// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
 const ENXIO: i32 = 6;
-/// The longest wait for tasks' ends, and the pause between looks.
+/// The longest wait for tasks' ends, and the pause between rounds.
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
@@ -79,8 +79,9 @@ impl Settle {
         }
     }
 
-    /// Charges all tasks at the end, when no more ends begin. A reaped task is invisible until an RCU grace period
-    /// later, when the kernel frees it and its last counts are charged. Returns how many were not charged in time.
+    /// Charges all tasks at the end, when no more tasks begin to end. A reaped task is invisible
+    /// until an RCU grace period later, when the kernel frees it and its last counts are charged.
+    /// Returns how many were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Settle::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -91,7 +92,8 @@ impl Settle {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // A task that was seen and has ended since counts once, as one of before.
+            // A task seen in this round that has ended since must not count twice, so `ended` is
+            // that of before the round.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {

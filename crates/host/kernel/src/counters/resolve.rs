@@ -19,7 +19,7 @@ pub struct KernelEvent {
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Its PMU is named, and no modifier mentions guests.
+    /// Whether its PMU is named, and no modifier mentions guests.
     pub(super) is_of_own_pmu: bool,
     /// The CPUs that count it for others; `None` if each counts for itself.
     pub(super) cpus: Option<Vec<u32>>,

@@ -10,7 +10,6 @@ use super::{Calls, Futexes, FutexesWanted};
 /// Held by each test, because tests of one process would count each other's calls.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Counts this process in `act`, if permitted.
 fn count(wanted: FutexesWanted, act: impl FnOnce()) -> Option<Futexes> {
     let loaded = Futexes::load(wanted);
     let loaded = loaded.and_then(|mut futexes| futexes.start().map(|()| futexes));
@@ -84,7 +83,7 @@ fn each_end_of_a_wait_is_counted_separately() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
-/// Another tiptoe's agent was listed as a lock of the program.
+/// Regression: waits of another tiptoe's agent were listed as a lock of the program.
 #[test]
 fn calls_of_an_agents_thread_are_not_counted() {
     let _alone = ALONE

@@ -136,7 +136,7 @@ pub(super) fn is_waiting(thread: &Thread) -> bool {
 /// What was seen but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FutexDrops {
-    /// Waits of threads without room.
+    /// Waits of threads for which no room was left.
     pub no_room_for_thread: u64,
     /// Waits for a lock, or from a call site, without a row.
     pub no_room_for_row: u64,

@@ -29,7 +29,7 @@ const LOCKING: [&str; 14] = [
     "rwbase_",
     "rwsem_",
 ];
-/// Sections of only locks and the scheduler, by the symbols around them.
+/// Sections that contain only locks and the scheduler, by the symbols around them.
 const SECTIONS: [[&str; 2]; 2] = [
     ["__sched_text_start", "__sched_text_end"],
     ["__lock_text_start", "__lock_text_end"],
@@ -44,7 +44,7 @@ pub struct Callsites {
 }
 
 impl Callsites {
-    /// Returns one with these symbols.
+    /// Makes the finder with the kernel's symbols.
     pub fn new(symbols: KernelSymbols) -> Self {
         let range =
             |[start, end]: [&str; 2]| Some(symbols.address_of(start)?..symbols.address_of(end)?);

@@ -55,7 +55,6 @@ fn run(watched: WaitSelection, reports: &[LockReport]) -> Option<Waits> {
     Some(waits)
 }
 
-/// Checks each row's type, outcome and count; the drops; and the number of waits in progress.
 fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: WaitDrops, waiting: u64) {
     let Some(waits) = run(WaitSelection::Contended, reports) else {
         return;
@@ -106,7 +105,8 @@ fn what_is_no_mmap_lock_by_its_flags_is_left_at_once() {
         return;
     };
     assert_eq!(waits.times().expect("times").runs, 0);
-    // It could be one, and only the lock's address shows that it is not the thread's own.
+    // By its flags it could be an mmap_lock. Only its address shows that it is not the thread's
+    // own.
     let waits = run(
         WaitSelection::ContendedMmap,
         &[Begin(LOCK, READER), Begin(LOCK, WRITER)],

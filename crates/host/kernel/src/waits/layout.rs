@@ -185,7 +185,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
 pub struct WaitDrops {
     /// Waits without room: too many threads waited at once.
     pub no_room_to_wait: u64,
-    /// Waits for whose lock type, process or place no row was left.
+    /// Waits for whose lock type, process or call site no row was left.
     pub no_room_for_row: u64,
     /// Ends of waits that began before the trace.
     pub no_begin: u64,

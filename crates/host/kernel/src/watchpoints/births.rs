@@ -1,7 +1,7 @@
 //! Follows which threads inherited events that are opened thread by thread; the Rust side of `bpf/births.bpf.c`.
 //!
-//! A thread has all events of its *opening*, for it or an ancestor. An opening that overlapped a clone(2) is spoilt,
-//! because the new thread may have inherited all, some or none.
+//! A thread has all events of one *opening*, made for it or for an ancestor. An opening that
+//! overlapped a clone(2) is spoilt, because the new thread may have inherited all, some or none.
 
 use aya::maps::{HashMap, MapError};
 use aya::{Ebpf, Pod};
@@ -27,7 +27,7 @@ pub(super) struct Births {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// Unknown: it existed before, or is being born.
+    /// Unknown: the thread existed before, or is being born.
     Nothing,
     Without,
     With(u32),
@@ -79,7 +79,6 @@ impl Births {
         self.remove::<u32>("spoilt", opening)
     }
 
-    /// Returns the openings that overlapped a clone.
     pub(super) fn spoilt(&self) -> Result<Vec<u32>, Error> {
         let map = map(&self.bpf, "spoilt")?;
         let map = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
@@ -111,7 +110,7 @@ impl Births {
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        // It may be missing: the thread has ended, or nothing was recorded.
+        // The entry may be missing: the thread has ended, or nothing was recorded.
         let _ = map.remove(&key);
         Ok(())
     }

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::programs::no_part;
 use crate::refusal::bpf_refusal;
 
-/// The ring's name, and its least size, because it cannot be empty.
 pub(super) const MAP: &str = "accesses";
+/// The ring's size if single hits are not requested, because the kernel refuses an empty ring.
 pub(super) const LEAST: u32 = 4096;
 
 pub(super) struct HitRing(RingBuf<MapData>);

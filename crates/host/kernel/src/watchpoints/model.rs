@@ -10,7 +10,7 @@ pub const MOST_CONDITIONS: usize = 4;
 /// The accesses to count.
 #[derive(Clone, Debug)]
 pub struct WatchWanted {
-    /// The process, in the initial PID namespace.
+    /// The process, by its id in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether each thread has its own rows.
     pub by_thread: bool,
@@ -138,7 +138,7 @@ pub struct WatchRow {
     pub last: (Option<u64>, u64),
     /// The first distinct values.
     pub values: Vec<StoredValue>,
-    /// Hits with a value without room there.
+    /// Hits whose value found no room in `values`.
     pub other_values: u64,
     /// Return addresses, innermost first.
     pub callers: Vec<u64>,

@@ -1,7 +1,8 @@
 //! Accounts for the debug registers that tiptoe's watches hold. A watch is reserved here before anything is opened,
 //! so that a refusal can name the watches in its way, and leaves nothing open.
 //!
-//! Only the kernel knows what others hold (debuggers, perf, another tiptoe), and refuses when an event is opened.
+//! Only the kernel knows what others hold (debuggers, perf, another tiptoe). It refuses an event
+//! when that is opened.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -49,7 +50,7 @@ pub(super) struct Slots {
     words: Vec<AtomicU64>,
     names: Vec<String>,
     pinned: Vec<bool>,
-    /// None is left to debuggers.
+    /// Whether no register is left to debuggers.
     all: bool,
 }
 
@@ -87,7 +88,7 @@ impl Watch {
 }
 
 impl Slots {
-    /// Returns the accounting for CPUs up to this number, some `threads` (0 if events are of CPUs), and these
+    /// Makes an accounting for `cpus` CPUs, for `threads` (0 if events are of CPUs) and for these
     /// watches. Leaves one register to debuggers, unless `all`.
     pub(super) fn new(
         cpus: u32,
@@ -118,7 +119,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Returns the same accounting, empty, for some `threads`.
+    /// Makes an empty accounting for the same CPUs and watches, and for `threads`.
     pub(super) fn again(&self, threads: u32) -> Result<Slots, Error> {
         let names = self.names.iter().cloned();
         let watches = names.zip(self.pinned.iter().copied());
@@ -129,7 +130,7 @@ impl Slots {
         Accounting::new(self.geometry, &self.words, &Futex).ok_or(Error::NoRoom)
     }
 
-    /// Reserves a register on all CPUs, or none.
+    /// Reserves a register on all CPUs, or on none.
     pub(super) fn reserve_wide(&self, watch: Watch) -> Result<(), Error> {
         let reserved = self
             .accounting()?
@@ -137,7 +138,7 @@ impl Slots {
         reserved.map_err(|error| self.explain(&error))
     }
 
-    /// Moves a watch's registers on all CPUs to another watch, or on none.
+    /// Gives one watch's register to another, on all CPUs or on none.
     pub(super) fn move_wide(&self, from: Watch, to: Watch) -> Result<(), Error> {
         let request =
             |watch: Watch, cpu| Request::new(Target::Cpu(cpu), watch.kind, watch.holder());
@@ -179,7 +180,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of both sides of the lock: single threads, and others.
+    /// Returns the statistics of requests for single threads, and of all others.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,6 +1,6 @@
-//! Handles other processes that hit the addresses of a watch on all CPUs. Their hits cost them as much as the watched
-//! process's own, so they have an allowance of the same size. Once it is used up, the watch can continue on its
-//! process's threads, which others do not hit.
+//! Handles other processes that hit the addresses of a watch on all CPUs. Each hit costs them as
+//! much as the watched process, so they have an allowance of the same size. Once that is used up,
+//! the watch can continue on its process's threads, which others do not hit.
 
 use tiptoe_sys::host::perf::Breakpoint;
 
@@ -18,7 +18,7 @@ impl Watchpoints {
         let served = self.served();
         let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
         before::begin_gap(&mut self.bpf, &variables)?;
-        // They hold the registers that the threads' events need.
+        // The CPUs' events hold the registers that the threads' events need.
         self.events = Events::None;
         let moved = self.at_threads();
         let (events, failure) = match moved {

@@ -1,9 +1,10 @@
-//! Breakpoint events on each thread of a process, inherited by later threads, for users who may not watch whole
-//! CPUs, and for addresses that other processes use. They cost at each switch to and from these threads.
+//! Breakpoint events on each thread of a process, inherited by later threads, for users who may not
+//! watch whole CPUs, and for addresses that other processes use. The events cost time at each
+//! switch to and from these threads.
 //!
-//! Threads are created and exit while events are opened, and a new thread inherits its parent's. So this follows
-//! births ([`Births`]). If a birth races with an opening, that is closed and repeated, until each thread has its
-//! events exactly once.
+//! Threads are created and exit while events are opened, and a new thread inherits its parent's. So
+//! this follows births ([`Births`]). An opening that races with a birth is closed and repeated,
+//! until each thread has its events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +24,7 @@ use crate::Error;
 
 /// More threads are opened by all CPUs in parallel.
 const MANY: usize = 32;
-/// Attaching ends after this many looks that find nothing new, and [`SHORTEST`].
+/// Attaching ends after this many scans in a row that find nothing new, not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A thread without a reported birth for this long existed before.
@@ -37,7 +38,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Tasks {
     openings: Vec<Opening>,
-    /// Each slot's watch.
     served: Vec<(Watch, Breakpoint)>,
     attached: Attached,
 }
@@ -173,7 +173,7 @@ struct ThreadScan {
     openings: Vec<Opening>,
     /// Threads that existed before anything was opened.
     first: HashSet<u32>,
-    /// Threads that were opened. One that the births do not know has ended.
+    /// Threads for which events were opened. One that [`Births`] does not know has ended.
     tried: HashSet<u32>,
     /// Threads without a reported birth, and since when the list is unchanged.
     untold: Vec<u32>,
@@ -232,7 +232,8 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes and opens as needed. Returns whether nothing was, and no birth may still need it.
+    /// Closes spoilt openings, and opens events for threads without. Returns whether nothing was to
+    /// do, and no clone or thread is undecided.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.without();
         let closed = self.close_spoilt(looks)?;
@@ -252,8 +253,8 @@ impl Attach<'_> {
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
         for opening in looks.openings.iter_mut().filter(|o| o.is_accounted) {
             if !threads.contains(&opening.tid) {
-                // Other threads keep what they inherited from it. Its number may be reused, so its reservation must
-                // end now.
+                // The thread has ended; others keep what they inherited from it. Its id may be
+                // reused, so its reservation must end now.
                 self.slots.release_for(opening.tid, &self.watches)?;
                 opening.is_accounted = false;
             }

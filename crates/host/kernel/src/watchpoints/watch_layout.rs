@@ -8,7 +8,6 @@ use crate::programs::name_of;
 
 use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
 
-/// A row's room for values and callers.
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
 /// Words of a row before its values.
@@ -19,7 +18,6 @@ const NONE: u32 = 16;
 
 /// A row's key: instruction, callers, thread (high half) and variable, whether it was the kernel, name.
 pub(super) type WatchKeyWords = [u64; 6];
-/// Words of the first hit's registers and stack.
 const REGISTERS: usize = 16;
 const STACK: usize = 128;
 /// A row: numbers, values, callers, their count, whether there are more; the first hit's registers, flags and

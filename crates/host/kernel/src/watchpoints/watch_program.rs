@@ -12,11 +12,9 @@ use crate::Error;
 use crate::programs::{self, load_program, no_part};
 use crate::refusal::bpf_refusal;
 
-/// As clang built it. The macro aligns it as the loader needs.
 const WATCH: &[u8] = aya::include_bytes_aligned!("../../bpf/watch.bpf.o");
 const PROGRAM: &str = "accessed";
 
-/// Detects exec, at its tracepoint.
 pub(super) const EXEC: [&str; 3] = ["program_exec", "sched", "sched_process_exec"];
 
 const LOAD: &str = "load the BPF program that counts accesses";

@@ -15,7 +15,7 @@ struct CpuEvent {
     event: PerfEvent,
     slot: usize,
     cpu: usize,
-    /// How often it is known to have stopped.
+    /// How often the event had stopped at the last reading.
     rests: u64,
     /// Whether it stopped in this window.
     is_resting: bool,
@@ -61,7 +61,7 @@ impl Wide {
 
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
-            // One that did not stop must not be allowed more hits than the others.
+            // An event that did not stop must not be allowed more hits than the others.
             if std::mem::take(&mut armed.is_resting) {
                 armed.event.refresh(1).map_err(cannot_switch_on)?;
             }
@@ -69,7 +69,7 @@ impl Wide {
         Ok(())
     }
 
-    /// Updates which stopped, from the program's counts by slot and CPU.
+    /// Records which events stopped, by the program's count for each slot and CPU.
     pub(super) fn note_rests(&mut self, noted: impl Fn(usize, usize) -> u64) {
         for armed in &mut self.0 {
             let rests = noted(armed.slot, armed.cpu);

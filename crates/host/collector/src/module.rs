@@ -81,7 +81,6 @@ pub struct Module {
     pub path: PathBuf,
     /// The difference between a run-time and a link-time address.
     pub bias: u64,
-    /// Its executable mappings.
     pub text: Vec<Range<u64>>,
     pub is_program: bool,
 }
@@ -101,7 +100,7 @@ impl Object {
         let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
         let source = TargetFiles::new(Process::current(), path);
-        // Never compared, because no process has it mapped.
+        // The key is never compared, because no process maps this file.
         let key = (0, 0, 0);
         Object::read(file, key, source).map_err(failed)
     }
@@ -177,8 +176,8 @@ impl Object {
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
-    /// Returns the link-time addresses of these bytes in code, if `is_it` says so, which gets a section's bytes and
-    /// their position in it.
+    /// Returns the link-time addresses of these bytes in code. `is_it` gets a section's bytes and a
+    /// position in them, and decides whether that position counts.
     fn addresses_with<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -221,8 +220,8 @@ impl Object {
     }
 
     /// Returns in how many places a function was inlined, according to debug information. A
-    /// library's separate debug file is not read, because users wait for the answer, and that of a
-    /// C library takes longer than many programs run.
+    /// library's separate debug file is not read, because the user waits, and to read a C library's
+    /// takes longer than many programs run.
     pub fn inlined_places(&self, function: &Function, is_program: bool) -> u32 {
         let source: &dyn DebugSource = match is_program {
             true => &self.source,
@@ -255,7 +254,6 @@ impl Object {
         parameters.get(&function.address).copied()
     }
 
-    /// Returns its unwind table.
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));
         self.unwind_table

@@ -43,7 +43,7 @@ pub use wrappers::{is_of_libc, wrappers};
 pub enum HookPlace {
     /// In the C library.
     Libc,
-    /// In other code: the agent can do without it.
+    /// In other code. The agent can do without this hook.
     Elsewhere,
     /// In other code, at a call that may give a thread another thread-local block.
     Storage,
@@ -52,7 +52,8 @@ pub enum HookPlace {
 pub struct PlannedSite {
     pub site: Site,
     pub strategy: Strategy,
-    /// What must be written first, and where; empty if the agent already has it.
+    /// The bytes to write before the site is patched, by address; empty if the agent already has
+    /// them.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has it from an earlier session.
     pub known: bool,
@@ -64,7 +65,7 @@ pub struct PlannedSite {
     pub has_others: bool,
     /// The address of the return addresses that its trampoline keeps, or 0.
     pub callers: u64,
-    /// Why only entries are counted, if calls should be timed.
+    /// Why only entries are counted, although times were requested.
     pub untimed: Option<String>,
 }
 
@@ -81,13 +82,12 @@ pub struct Plan {
     /// The address ranges to map for new arenas.
     pub ranges: Vec<Range<u64>>,
     pub arenas: Vec<Arena>,
-    /// All callers' arenas.
     pub callers: Vec<CallerArena>,
     /// The bases of callers' arenas that must be mapped.
     pub new_callers: Vec<u64>,
     /// The agent's own hooks.
     pub hooks: Vec<PlannedSite>,
-    /// Code that may give a thread another thread-local block, and where no hook has room.
+    /// Code that may give a thread another thread-local block, and has no room for a hook.
     pub unhooked: Option<String>,
     /// The address to which signal handlers return.
     pub restorer: Option<u64>,
@@ -98,7 +98,7 @@ pub struct Plan {
     pub probes: Vec<Result<PlannedSite, String>>,
 }
 
-/// Why a probe is missing that the user did not wait for.
+/// Why a probe is missing if the user broke off the attach.
 pub const BROKEN_OFF: &str = "attaching was broken off";
 
 /// The state of a process that the planner reads.
@@ -206,8 +206,8 @@ impl Plan {
         callers
     }
 
-    /// Returns the code that gets mappings of its own before it is patched, for the sites that
-    /// `will_be`.
+    /// Returns the ranges of code that get their own mappings before their sites are patched, for
+    /// the sites that `will_be` selects.
     pub fn apart(&self, maps: &[Mapping], will_be: impl Fn(&Site) -> bool) -> Vec<Range<u64>> {
         let own = self.hooks.iter().chain(&self.locks.sites);
         let all = own.chain(self.probes.iter().flatten());

@@ -153,7 +153,7 @@ impl Waits {
 pub struct WaitRecords {
     /// By key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
-    /// Waits that were in progress when the trace began, by the same.
+    /// Waits that were in progress when the trace began, by the same keys.
     early: BTreeMap<(Key, String), Early>,
     /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
@@ -172,9 +172,9 @@ pub struct WaitRecords {
 }
 
 impl WaitRecords {
-    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given for a thread that has
-    /// ended: the waits that it was in count as left, and last for the nanoseconds that `last_seen` returns for their
-    /// number.
+    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given
+    /// for a thread that has ended: a wait that it was in counts as left, and lasts for the
+    /// nanoseconds that `last_seen` returns for the wait's index among the thread's nested waits.
     pub fn add_thread(
         &mut self,
         thread: &str,
@@ -284,7 +284,6 @@ impl WaitRecords {
         self.drops.extend(drops);
     }
 
-    /// Returns the waits as rows, grouped by `by`.
     pub fn locks(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
         let sampled = self.waits.iter().filter(|(_, waits)| waits.is_sampled());
@@ -383,7 +382,6 @@ fn reported_name(entry: &[u64]) -> Option<String> {
     (!name.is_empty()).then(|| plain(name))
 }
 
-/// Sorts by the time held, longest first.
 fn longest_first(holds: &mut [Hold]) {
     holds.sort_by_key(|hold| u64::MAX - hold.total_ns);
 }
@@ -416,7 +414,6 @@ pub fn add(all: &mut Locks, more: Locks) {
     }
 }
 
-/// Returns how many of `calls` waits slept.
 impl Waits {
     /// Returns whether some of these waits were not timed.
     fn is_sampled(&self) -> bool {
@@ -424,6 +421,7 @@ impl Waits {
     }
 }
 
+/// Returns how many of `calls` waits slept.
 fn slept(calls: u64, at_once: u64, other: u64) -> u64 {
     calls.saturating_sub(at_once.saturating_add(other))
 }
@@ -447,7 +445,8 @@ struct Rows {
     is_sampled: bool,
 }
 
-/// Returns whether one of these addresses is in the same lock as another: a rwlock has several words to wait for.
+/// Returns whether the address may be in the same lock as one of `sampled`: a rwlock has several
+/// words to wait for.
 fn is_near(sampled: &BTreeSet<u64>, address: u64) -> bool {
     const LONGEST_LOCK: u64 = 64;
     let near = address.saturating_sub(LONGEST_LOCK)..address.saturating_add(LONGEST_LOCK);

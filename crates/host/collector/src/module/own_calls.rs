@@ -4,7 +4,6 @@ use tiptoe_patch::{FunctionCode, may_change_masks, may_replace_block};
 
 use super::Object;
 
-/// The instruction's bytes.
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The number of arch_prctl, which may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;

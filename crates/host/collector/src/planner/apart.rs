@@ -15,7 +15,6 @@ const PAGE: u64 = 4096;
 /// child's end spend about 0.1 us on a resident page's entry, and 3 us on two more mappings.
 const MOST_BETWEEN: u64 = 40;
 
-/// Returns the ranges that get mappings of their own.
 pub(super) fn ranges<'a>(
     maps: &[Mapping],
     sites: impl Iterator<Item = &'a Site>,
@@ -47,7 +46,7 @@ fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
             _ => found.push(range.clone()),
         }
     }
-    // A short rest at either end is joined, as a short gap is.
+    // A short rest at either end is included, as a short gap is.
     if let Some(first) = found.first_mut().filter(|f| f.start - mapping.start <= far) {
         first.start = mapping.start;
     }
@@ -79,7 +78,7 @@ mod tests {
         }
     }
 
-    /// One patched page made a fork copy the entries of all pages of a file's code.
+    /// Regression: one patched page made a fork copy the entries of all pages of a file's code.
     #[test]
     fn patched_pages_that_are_far_from_others_are_a_mapping_of_their_own() {
         let of = |path, pages, at: &[u64]| {
@@ -96,7 +95,7 @@ mod tests {
         };
         let libc = Some("/lib/libc.so.6");
         assert_eq!(of(libc, 100, &[50 * PAGE]), [[50, 51]]);
-        // It crosses a page boundary.
+        // A patch that crosses a page boundary.
         assert_eq!(of(libc, 100, &[51 * PAGE - 2]), [[50, 52]]);
         // Neighbours are together, whatever their order.
         assert_eq!(of(libc, 200, &[90 * PAGE, 50 * PAGE]), [[50, 91]]);
@@ -110,7 +109,7 @@ mod tests {
         assert_eq!(of(libc, 70, &[35 * PAGE]), [[0; 2]; 0]);
         // Memory without a file is copied anyway.
         assert_eq!(of(None, 100, &[50 * PAGE]), [[0; 2]; 0]);
-        // Code elsewhere.
+        // Patched code outside of the mapping.
         assert_eq!(of(libc, 10, &[50 * PAGE]), [[0; 2]; 0]);
     }
 }

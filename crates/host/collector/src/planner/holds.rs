@@ -37,7 +37,7 @@ const FUNCTIONS: [(&str, i32); 22] = [
 
 /// The bytes on the stack at a function's entry.
 const RETURN_ADDRESS: u32 = 8;
-/// A function of at most this many bytes may be only a jump to another one.
+/// A function of at most this many bytes may be only a jump to another function.
 const SMALL: usize = 16;
 
 /// Returns a function's effect on a lock.

@@ -52,8 +52,9 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    /// Plans hooks outside the C library, where a call's number is a constant. A probe keeps its place, except
-    /// where the call is arch_prctl, without whose hook the agent must not be in the program.
+    /// Plans hooks outside the C library, where a call's number is a constant. If a hook may
+    /// overlap a probe, it is left out, unless the call is arch_prctl, without whose hook the agent
+    /// must not be in the program.
     pub(super) fn hooks_elsewhere(&mut self, module: &Module, probes: &[Probe], plan: &mut Plan) {
         let image = &module.object.image;
         let own = module.object.own_calls().functions.iter();
@@ -86,8 +87,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Another library may be at the address of one that is gone, so a known site must have been patched over the
-    /// same code, up to the call.
+    /// Plans a hook. A known site must have been patched over the same code, up to the call,
+    /// because another library may be mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,
@@ -147,7 +148,6 @@ fn may_meet(probe: &Probe, site: &SyscallSite) -> bool {
     at < site.syscall + SYSCALL.len() as u64 && at + LONGEST > site.address
 }
 
-/// Returns a bit for each hooked number.
 fn numbers() -> [u64; 8] {
     let mut numbers = [0; 8];
     for nr in HOOKED {

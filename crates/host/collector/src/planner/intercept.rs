@@ -81,8 +81,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if it
-/// lacks that function.
+/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if the
+/// module lacks that function.
 fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

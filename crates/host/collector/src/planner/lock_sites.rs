@@ -17,7 +17,6 @@ const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
 /// The beginning of libc's cancellable calls, from version 2.41 on: the number is pushed.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
-/// What is planned for locks.
 #[derive(Default)]
 pub struct Locks {
     /// Sites before futex calls and after them.
@@ -30,10 +29,9 @@ pub struct Locks {
     pub in_part: Vec<(String, String)>,
 }
 
-/// The futex calls of one module.
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Where cancellable calls may begin that are none of the sites.
+    /// Where cancellable calls may begin, besides the sites.
     unknown: Vec<u64>,
 }
 
@@ -124,8 +122,9 @@ fn owner_by_name(function: &Function) -> Option<u64> {
     function.names.iter().find_map(|name| named(name))
 }
 
-/// Returns glibc's functions that wait for a lock which records its holder, each with the lock's kind. A function
-/// without a name is what the one that jumps to it is: its compiler has split it off.
+/// Returns glibc's functions that wait for a lock which records its holder, each with the lock's
+/// kind. A function without a name has the kind of the function that jumps to it, because the
+/// compiler has split it off.
 pub fn owners(module: &Module) -> Vec<(Range<u64>, u64)> {
     if !is_libc(module) || module.name.contains("musl") {
         return Vec::new();

@@ -19,7 +19,7 @@ const NEXT_ROOM: u64 = 256 << 20;
 /// vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Returns where arenas may be. Of the existing ones, only this session's can be written.
+/// Returns where arenas may be. Of existing arenas, only this session's can be written.
 pub(super) fn space(ground: &Ground) -> Space {
     let [seed] = random::words();
     let mut arenas = arenas_of(ground.known);

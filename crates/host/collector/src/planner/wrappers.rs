@@ -127,8 +127,8 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// Returns the return addresses of a module's calls that lead to the functions of `level`, if the
-/// callers are `inner` ones, nearest first.
+/// Returns the return addresses of a module's calls that lead to the functions of `level` through
+/// callers that `inner` accepts, nearest first.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
     let mut callers: BTreeMap<usize, Vec<(usize, Option<u64>)>> = BTreeMap::new();

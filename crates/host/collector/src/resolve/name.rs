@@ -1,4 +1,4 @@
-//! Chooses the names under which functions are counted, so that no two have the same.
+//! Chooses the names under which functions are counted, so that no two have the same name.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -66,8 +66,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns whether any function to which a module's calls or jumps lead reads one of these
-    /// levels, by itself or in a function that it jumps to.
+    /// Returns whether any function to which a module's calls or jumps lead reads a return address
+    /// of one of these levels, by itself or in a function that it jumps to.
     fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
         let mut seen = Vec::new();
         for to in first {

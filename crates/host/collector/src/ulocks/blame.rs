@@ -23,7 +23,6 @@ pub(super) struct HeldTime {
 }
 
 impl Holders {
-    /// Reads the holders from an entry.
     pub(super) fn read(words: &[u64]) -> Holders {
         let word = |word: u32| words.get(word as usize).copied().unwrap_or(0);
         let slots = (0..e::HOLDER_COUNT).map(|i| e::HOLDERS + i * e::HOLDER_WORDS);

@@ -21,7 +21,6 @@ const MOST: usize = 1024;
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The early waits of one process.
 #[derive(Default)]
 pub struct EarlyWaits {
     waits: Vec<EarlyWait>,
@@ -126,7 +125,7 @@ impl EarlyWaits {
         }
     }
 
-    /// Adds the early waits to `noted`, by thread or without.
+    /// Adds the early waits to `noted`, by thread if `by_thread` is set.
     pub fn add_to(&self, noted: &mut WaitRecords, by_thread: bool) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if let Some(hold) = &self.hold {

@@ -5,7 +5,6 @@ use tiptoe_port::mode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockKind {
-    /// The kind's name.
     pub name: &'static str,
     /// "read" or "write".
     pub mode: Option<&'static str>,
@@ -39,8 +38,8 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// Returns the kind by the libc function's name and the futex operation. `itself`: the function
-    /// made the system call, and not one that it called.
+    /// Returns the kind by the libc function's name and the futex operation. `itself` is whether
+    /// the function made the system call itself, not through another function.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -118,7 +117,8 @@ impl LockKind {
         }
     }
 
-    /// Returns the offset of the lock in its variable, if a wait is at `offset` in it.
+    /// Returns where the lock begins in its variable, if a thread waits at `offset` in the
+    /// variable.
     pub fn within(&self, offset: u64) -> u64 {
         match (self.name, offset) {
             // The offsets of the groups depend on glibc's version.

@@ -18,7 +18,6 @@ use crate::request::Error;
 /// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
-/// The stacks of threads.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     /// A frame's address in each stack, with its thread.
@@ -90,7 +89,6 @@ pub struct Names {
     /// The files with code.
     pub modules: Vec<Module>,
     pub maps: Vec<Mapping>,
-    /// The patched sites.
     pub sites: Vec<Site>,
     /// By a module's bias: the names of functions that jump to the module's nameless ones. Filled
     /// when needed.
@@ -109,8 +107,8 @@ impl Names {
         })
     }
 
-    /// Returns the kind of lock, by the place in libc that the user's call reached. `itself`: the
-    /// system call is made at that place. This is also true if a trampoline of ours or a syscall
+    /// Returns the kind of lock, by the place in libc that the user's call reached. `itself` is
+    /// whether the system call is made at that place, as it is if our trampoline or a syscall
     /// instruction is there.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
@@ -166,7 +164,6 @@ impl Names {
         Some(jumps.get(&function.address).cloned().unwrap_or(name))
     }
 
-    /// Returns the function at an address, and its module.
     pub(super) fn function(&self, address: u64) -> Option<(&Module, &Function)> {
         let mut modules = self.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
@@ -265,7 +262,6 @@ impl Names {
         here.contains(address) && (of_file(here) || zeroed)
     }
 
-    /// Returns the mapping at an address, and the offset in it.
     fn mapping(&self, address: u64) -> Option<(String, u64)> {
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address))?;
         let name = match mapping.path.as_deref() {

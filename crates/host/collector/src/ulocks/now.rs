@@ -23,7 +23,6 @@ use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
 
-/// The system call number of futex.
 const FUTEX: u64 = 202;
 /// The most functions between a wait and the user's code.
 const MOST: usize = 24;
@@ -155,7 +154,6 @@ impl<'n> WaitReader<'n> {
         Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
     }
 
-    /// Returns what each thread waits for.
     fn waits(&self) -> Result<Vec<Waiting>, Error> {
         let mut asleep = Vec::new();
         for tid in self.process.threads()? {
@@ -267,7 +265,6 @@ impl<'n> WaitReader<'n> {
         (owner != 0).then_some(owner)
     }
 
-    /// Returns the number of readers of a rwlock.
     fn readers(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let word = || self.word(rwlock::beginning(asleep.address));
         let readers = (kind.name == "rwlock").then(word)??;

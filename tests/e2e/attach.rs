@@ -126,8 +126,8 @@ fn duration_ends_the_trace() {
     assert!(process.lives());
 }
 
-/// A signal while tiptoe attached to the second process ended it without a report, and what the first
-/// process had counted was lost.
+/// Regression: a signal while tiptoe attached to the second process ended tiptoe without a report,
+/// so the first process's counts were lost.
 #[test]
 fn a_signal_while_it_attached_lost_the_report() {
     let program = target("hot");
@@ -136,7 +136,7 @@ fn a_signal_while_it_attached_lost_the_report() {
     both.sort_by_key(Process::pid);
     let [mut first, mut second] = both;
     let [site, untouched] = [&first, &second].map(|one| Site::new(one.pid(), &program, "add"));
-    // No thread of a stopped process can be borrowed, so that this attach takes seconds.
+    // No thread of a stopped process can be borrowed, so this attach takes seconds.
     second.signal(libc::SIGSTOP);
     first.go();
     for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {

@@ -1,4 +1,4 @@
-//! Impossible requests are refused with one clear error and status 2.
+//! Requests that are refused, with one error and status 2.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn refused(arguments: &[&str], words: &[&str]) {
     assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
 }
 
-/// Wrong command lines. `HOT` and `OFFSETS` are replaced by programs of the tests.
+/// Lines that are refused. `HOT` and `OFFSETS` stand for test programs.
 const WRONG: &[&str] = &[
     "probe",
     "probe main",
@@ -98,7 +98,8 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the hint's commands, which are the whole hint or a literal with arguments, and the rest of its text.
+/// Returns the commands in a hint (all of it, or text in backquotes with arguments), and the hint's
+/// other text.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -106,7 +107,7 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` alone is a name.
+        // `tiptoe lock` without arguments is a name.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
@@ -115,7 +116,6 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     (commands.collect(), rest.join(" "))
 }
 
-/// Runs a hint's command as printed.
 fn type_in(line: &str) -> Output {
     let mut words = line.split(' ');
     let mut typed = match words.next() {
@@ -134,10 +134,10 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each answer is one error line and at most one hint. A command in the hint works as printed, and the command line
-/// has each option that the hint names.
+/// Each answer is one error line and at most one hint. The hint's commands work as printed, and
+/// `--help` lists the hint's options.
 #[test]
-fn a_wrong_command_line_has_one_error_and_one_hint_that_works() {
+fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);
     let [hot, offsets] = ["hot", "offsets"].map(|name| target(name).display().to_string());
     for line in WRONG {
@@ -189,7 +189,7 @@ fn no_such_command() {
 }
 
 #[test]
-fn no_such_symbol_names_the_nearest() {
+fn the_error_for_an_unknown_symbol_names_the_nearest() {
     refused(
         &[
             "probe",
@@ -203,7 +203,7 @@ fn no_such_symbol_names_the_nearest() {
 
 #[test]
 fn no_such_binary() {
-    // The library might be loaded later, so that the command must run before the refusal.
+    // The command must run first, because it might load the library.
     let run = Probe::new(&["libnothing.so.9:f"]).run(&target("hot"), &[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     let said = "error: `libnothing.so.9:f` matched nothing that was loaded";
@@ -253,7 +253,7 @@ fn a_malformed_filter_is_refused() {
 }
 
 #[test]
-fn the_kernel_has_no_filters() {
+fn a_filter_of_kernel_probes_is_refused() {
     let program = target("hot");
     let arguments = [
         "probe",
@@ -268,9 +268,8 @@ fn the_kernel_has_no_filters() {
     refused(&arguments, &["filter"]);
 }
 
-/// The most frequent mistake: a library's function without the library.
 #[test]
-fn a_function_of_a_library_is_found_there() {
+fn a_library_function_is_found_without_the_librarys_name() {
     let program = target("hot");
     let program = program.to_str().expect("text");
     let output = command().args(["probe", "malloc", "--", program]).output();

@@ -50,7 +50,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -97,7 +97,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // root gains no rights by it.
+    // The setuid bit gives root no rights.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));

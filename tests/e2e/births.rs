@@ -51,7 +51,6 @@ fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     }
 }
 
-/// Asserts that the program ends with status 0.
 fn ends_well(process: Process) {
     let (output, status) = process.finish();
     assert!(
@@ -60,8 +59,8 @@ fn ends_well(process: Process) {
     );
 }
 
-/// A new thread begins with every signal blocked. A trap byte of a hook that was being written or
-/// removed at that moment killed the program.
+/// Regression: a new thread begins with every signal blocked, so a trap byte of a hook that was
+/// being written or removed killed the program.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));
@@ -105,9 +104,9 @@ fn everything_at_once_survives_attach_and_detach() {
     ends_well(process);
 }
 
-/// clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND): a trap byte killed it,
-/// and posix_spawn reported success. This libc has no symbols, and describes clone3 only up to the
-/// system call.
+/// Regression: clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND), so a trap
+/// byte killed the child, and posix_spawn reported success. This libc has no symbols, and describes
+/// clone3 only up to the system call.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -162,8 +161,8 @@ fn threads_of_java_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// The program was killed at a trap byte, because it blocks signals by system calls that no hook
-/// sees.
+/// Regression: the program was killed at a trap byte, because it blocks signals by system calls
+/// that no hook sees.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {

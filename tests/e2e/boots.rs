@@ -1,7 +1,7 @@
 //! Starts Debian's own kernels in an emulated machine, with the released command, musl, busybox and
 //! three programs as the whole system, and runs each instrument there.
 //!
-//! What doctor promises there must be what then works.
+//! What doctor promises there must work, and nothing else.
 
 use std::fmt::Write;
 use std::fs;
@@ -86,7 +86,6 @@ run() {
 }
 "#;
 
-/// Returns what the machine printed.
 fn booted(kernel: &Path) -> String {
     let place = musl_and_busybox();
     let glibc = [
@@ -113,8 +112,9 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // Emulated, because a hypervisor's bugs are not Debian's. By one thread: with a thread for each CPU, one may run an
-    // int3 with which the kernel patched itself after it is gone (`Oops: int3` in __schedule).
+    // Emulated, because a hypervisor's bugs are not Debian's. One thread emulates all CPUs: with a
+    // thread for each, a CPU may run an int3 by which the kernel patched itself and which it has
+    // already removed (`Oops: int3` in __schedule).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -138,8 +138,8 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that on the kernel of a release everything works that doctor promises, and exactly these of what needs a
-/// certain kernel.
+/// Asserts that on the kernel of a release exactly that works which doctor promises, and that of
+/// what needs a newer kernel exactly `newer` works.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -198,22 +198,21 @@ fn works_on(release: &str, newer: &[&str]) {
     }
 }
 
-/// Linux 6.1, whose verifier rejected the programs of `watch` and of cgroups, whose breakpoints on all CPUs stopped after
-/// one hit, and whose uprobes were all refused.
+/// Regression: the verifier of Linux 6.1 rejected the programs of `watch` and of cgroups,
+/// breakpoints on all CPUs stopped after one hit, and all uprobes were refused.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn everything_works_on_the_kernel_of_debian_12() {
     works_on("bookworm", &["watch", "klock"]);
 }
 
-/// Linux 6.12.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn everything_works_on_the_kernel_of_debian_13() {
     works_on("trixie", &["watch", "klock"]);
 }
 
-/// Linux 5.10, which is too old for watching, and where doctor promised that it works.
+/// Regression: on Linux 5.10, which is too old for watching, doctor promised that it works.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn what_doctor_promises_works_on_the_kernel_of_debian_11() {

@@ -90,7 +90,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// A checksum over the file took hours, during which no signal ended tiptoe.
+/// Regression: a checksum over the file took hours, during which no signal ended tiptoe.
 #[test]
 fn a_debug_file_of_terabytes_is_not_summed_up() {
     let folder = Folder::new("terabytes");
@@ -100,7 +100,7 @@ fn a_debug_file_of_terabytes_is_not_summed_up() {
     check(run, "is too large to be read whole", 2);
 }
 
-/// tiptoe allocated as much memory as a section's header claimed.
+/// Regression: tiptoe allocated as much memory as a section's header claimed.
 #[test]
 fn sections_of_gigabytes_cost_no_memory() {
     const CLAIMED: u64 = 3 << 30;
@@ -168,7 +168,7 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Both signals only set a flag, which was not checked before the attach had finished.
+/// Regression: both signals only set a flag, which was not checked before the attach had finished.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
@@ -190,7 +190,7 @@ fn a_signal_ends_tiptoe_while_it_reads() {
     }
 }
 
-/// Files of a target were mapped, so that tiptoe died of SIGBUS when one was truncated.
+/// Regression: files of a target were mapped, so tiptoe died of SIGBUS when one was truncated.
 #[test]
 fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     const LONG: u64 = 64 << 20;
@@ -217,8 +217,8 @@ fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     }
 }
 
-/// A read from such a file waits in the kernel until the server answers, and no signal ends the
-/// wait. So it must not be read.
+/// A read from a file in FUSE waits in the kernel until its server answers, and no signal ends the
+/// wait. So such a file must not be read.
 #[test]
 fn a_file_of_a_server_that_does_not_answer_is_not_read() {
     if !is_root() || !Path::new("/dev/fuse").exists() {

@@ -143,7 +143,7 @@ fn nothing_secret_is_written() {
     let place = place("bug-secrets");
     let program = place.join("secret-program");
     std::fs::copy(target("tracer"), &program).expect("a copy");
-    // It is another tracer, and doctor lists it.
+    // This is another tracer, which doctor lists.
     let tracer = Process::waiting(
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],

@@ -27,7 +27,6 @@ struct Program {
 struct Ended(Vec<u8>, i32);
 
 impl Program {
-    /// Returns a program if it is installed.
     fn new(name: &str, arguments: &[&str], input: impl Into<Vec<u8>>) -> Result<Program, String> {
         let path = installed(name).ok_or_else(|| format!("{name} is not installed"))?;
         Ok(Program::at(path, arguments, input))
@@ -75,7 +74,8 @@ impl Program {
         ended
     }
 
-    /// Asserts that it ends launched and attached to as it ends without tiptoe.
+    /// Asserts that the program ends as without tiptoe when tiptoe launches it and when tiptoe
+    /// attaches to it.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);

@@ -21,7 +21,6 @@ const CALLS: &str = "syscalls:sys_enter_getppid";
 /// An additional event that selects each way of counting.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
-/// Runs a check in both ways.
 fn both_ways(count: fn(Option<&str>)) {
     BOTH_WAYS.into_iter().for_each(count);
 }
@@ -30,7 +29,7 @@ fn both_ways(count: fn(Option<&str>)) {
 type Check = fn(f64, f64, &str);
 
 /// Returns the check, or a weaker one if the report says that the kernel hid the ends of tasks. The
-/// last work of a hidden task is in no cgroup, so that a count may be too low then.
+/// last work of a hidden task is in no cgroup, so a count may be too low.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {
@@ -112,13 +111,11 @@ fn value(session: &Value, cgroup: Option<&str>, event: &str) -> f64 {
     count["value"].as_f64().expect("a number")
 }
 
-/// Returns these events and one more.
 fn events_and(events: &str, more: Option<&str>) -> String {
     let all = [Some(events), more];
     all.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-/// Asserts that the session was counted in the intended way.
 #[track_caller]
 fn assert_way(session: &Value, more: Option<&str>) {
     let [rounds, switches] = ["rounds", "switches"].map(|name| &session["stat"][name]);
@@ -152,7 +149,7 @@ fn cpu_time_is_that_of_the_kernel() {
 
 fn cpu_time(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
-    // They share both CPUs with a task that yields all the time and one that sleeps and wakes.
+    // These tasks share both CPUs with one that yields all the time and one that sleeps and wakes.
     let all = [
         "a,burn=400",
         "a,burn=300",
@@ -344,7 +341,7 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     tiptoe.arg(target("cgrouped")).arg(within.path());
     let done = output(tiptoe.arg("sleep=450,late,burn=20,sleep=350"));
     let session = session(&done);
-    // For each CPU, as the system's time is.
+    // The time is per CPU, as the system's is.
     let times = |counts: &Value, cgroup: Option<&str>| {
         let mut counts = counts.as_array().expect("counts").iter();
         let own = counts.find(|count| count["cgroup"].as_str() == cgroup)?;

@@ -89,8 +89,8 @@ fn agents_thread(pid: u32) -> Option<u32> {
 
 const RIGHTS: &str = "gave up rights or a namespace";
 
-/// After unshare(CLONE_NEWPID) a process can start no thread, so no agent could restore the code:
-/// the program stayed patched.
+/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the
+/// code, and the program stayed patched.
 #[test]
 fn a_program_in_which_no_thread_can_begin_is_put_back() {
     if !is_root() {
@@ -126,8 +126,8 @@ fn a_stopped_tiptoe_leaves_no_program_patched() {
     }
 }
 
-/// After an inline system call the agent's thread was still in the old namespace, under the old
-/// root, or outside the new filter.
+/// Regression: after an inline system call the agent's thread was still in the old namespace, under
+/// the old root, or outside the new filter.
 #[test]
 fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     if !is_root() {
@@ -143,7 +143,8 @@ fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     }
 }
 
-/// Only tiptoe checked this, so a stopped tiptoe left the agent's thread where it was.
+/// Regression: only tiptoe noticed such a call, so a stopped tiptoe left the agent's thread where
+/// it was.
 #[test]
 fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
     if !is_root() {
@@ -155,7 +156,7 @@ fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
 }
 
 /// A seccomp filter for all threads (TSYNC) must succeed, through libc and inline, also while
-/// tiptoe is stopped. It would fail if the agent's thread had a filter of its own.
+/// tiptoe is stopped. The call would fail if the agent's thread had its own filter.
 #[test]
 fn all_threads_can_be_put_under_a_filter() {
     for (way, tiptoe) in [
@@ -167,8 +168,8 @@ fn all_threads_can_be_put_under_a_filter() {
     }
 }
 
-/// The agent's thread was asked to leave, and the filter killed the program for the calls that it
-/// made to do so. Now it only sleeps.
+/// Regression: the agent's thread was asked to leave, and the filter killed the program for the
+/// calls by which it left. Now the thread only sleeps.
 #[test]
 fn a_filter_that_kills_finds_no_call_of_the_agents() {
     for way in ["inline-strict", "inline-tsync"] {

@@ -21,8 +21,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until its own code is restored and no tiptoe holds it. If tiptoe was killed, nothing stops
-/// the threads, so that some of libc's hooks stay until another tiptoe attaches.
+/// Waits until the daemon's own code is restored and no tiptoe traces it. If tiptoe was killed,
+/// nothing stops the threads, so some of libc's hooks stay until another tiptoe attaches.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {
@@ -63,7 +63,7 @@ fn a_daemon_is_counted_exactly() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Attached to repeatedly, also after a tiptoe that was killed.
+/// The daemon is attached to repeatedly, also after a tiptoe was killed.
 #[test]
 fn a_daemon_has_its_code_back() {
     let Some((mut process, site)) = daemon("drops") else {
@@ -81,7 +81,7 @@ fn a_daemon_has_its_code_back() {
     ends_well(process);
 }
 
-/// It gives up root while it is traced. tiptoe ends or is killed, and another one attaches.
+/// The daemon gives up root while it is traced. tiptoe ends or is killed, and another one attaches.
 #[test]
 fn a_daemon_that_tiptoe_started_has_its_code_back() {
     if !is_root() {

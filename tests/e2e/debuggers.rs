@@ -4,8 +4,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, installed, skipped, target};
 
-/// A debugger resolves a name under /proc/self or /proc/thread-self to its own descriptor. gdb
-/// opened a pipe that way and read from it for ever, with the program stopped.
+/// Regression: gdb resolved the agent's name under /proc/self to one of gdb's own descriptors, a
+/// pipe, and read from it for ever, with the program stopped.
 #[test]
 fn the_agents_name_leads_nowhere() {
     let mut process = attached_twice();
@@ -58,7 +58,7 @@ fn gdb_attaches_after_tiptoe() {
     assert!(process.finish().1.success());
 }
 
-/// Starts a waiting program that the agent entered, left and was reused in.
+/// Starts a waiting program, attaches and detaches, and attaches again, which reuses the agent.
 fn attached_twice() -> Process {
     let process = Process::waiting(&target("objects"), &[]);
     for _ in 0..2 {

@@ -117,8 +117,8 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     assert_eq!(requests.try_iter().count(), 0);
 }
 
-/// A command that was held at exec was taken for one that had ended: a signal did not kill it, and it
-/// began when tiptoe ended.
+/// Regression: a command that was held at exec was taken for one that had ended: a signal did not
+/// kill it, and it began when tiptoe ended.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
     let program = Stripped::new();

@@ -27,11 +27,9 @@ const REPLACED: &[(&str, &str)] = &[
     ("-- redis-benchmark -q …", "-- true"),
     ("--duration 3", "--duration 0.1"),
     ("--duration 2s", "--duration 0.1"),
-    // Cgroups.
     ("db,web", "GROUP/db,GROUP/web"),
     ("'system.slice/*'", "'GROUP/*'"),
     ("--for-each-cgroup NAMES", "--for-each-cgroup GROUP/db"),
-    // Placeholders.
     ("-e EVENTS -- CMD", "-e cs -- HOT 1 100"),
     ("-- CMD ARG…", "-- HOT 1 100"),
     ("--under FUNC …", "--under main -- HOT 1 100"),
@@ -60,7 +58,6 @@ const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 /// The end of an endless command in this test.
 const END: &str = "--duration 0.1";
 
-/// A command line, and the page that has it.
 struct PageCommand {
     page: String,
     line: String,

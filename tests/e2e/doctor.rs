@@ -82,7 +82,7 @@ impl Unprivileged {
 
 impl Drop for Unprivileged {
     fn drop(&mut self) {
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -101,7 +101,7 @@ fn every_row_is_there() {
     assert!(!text.contains("to come"), "all instruments exist: {text}");
 }
 
-/// The verdict promised things that then did not work.
+/// Regression: the verdict promised things that then did not work.
 #[test]
 fn the_verdict_is_what_then_works() {
     if !is_root() {
@@ -235,7 +235,7 @@ fn the_fix_for_missing_rights_works() {
     }
 }
 
-/// The row was `ok` whenever cap_sys_ptrace was held, even if it gave no access.
+/// Regression: the row was `ok` whenever cap_sys_ptrace was held, even if it gave no access.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {

@@ -54,7 +54,7 @@ impl Painted {
 
 impl Drop for Painted {
     fn drop(&mut self) {
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

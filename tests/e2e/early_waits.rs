@@ -42,14 +42,14 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// A cancelled thread's wait had no row, and the report said that it was not over.
+/// Regression: a cancelled thread's wait had no row, and was reported as not over.
 #[test]
 fn a_cancelled_wait_was_not_over() {
     cancelled("agent", "left");
     if !is_root() {
         return skipped("a cancelled wait via the kernel", "needs root");
     }
-    // There a call returns before the signal's handler runs.
+    // In the kernel's counts a call returns before the signal's handler runs.
     cancelled("kernel", "interrupted");
 }
 
@@ -78,7 +78,7 @@ fn cancelled(via: &str, end: &str) {
     assert!(program.finish().1.success());
 }
 
-/// A lock that was held during the whole trace had no hold at all.
+/// Regression: a lock that was held during the whole trace had no hold at all.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -105,7 +105,7 @@ fn a_hold_from_before_the_trace_is_a_lower_bound() {
     assert!(program.finish().1.success());
 }
 
-/// The report of such a program was "no thread waited for a lock".
+/// Regression: the report of such a program was "no thread waited for a lock".
 #[test]
 fn a_program_that_was_deadlocked_before_is_said_to_be() {
     check(&Probe::lock().with(&["--duration", "0.2"]));
@@ -115,7 +115,8 @@ fn a_program_that_was_deadlocked_before_is_said_to_be() {
     }
 }
 
-/// A command that ended before tiptoe read its libraries had no row, and nothing said so.
+/// Regression: a command that ended before tiptoe read its libraries had no row, and nothing said
+/// so.
 #[test]
 fn a_swift_command_had_no_row() {
     for _ in 0..10 {
@@ -129,8 +130,8 @@ fn a_swift_command_had_no_row() {
     }
 }
 
-/// Where all mutexes of a deadlock inherit priorities, one thread was said to wait for a word of its own stack, and a
-/// number from the stack was printed as the holder.
+/// Regression: if all mutexes of a deadlock inherited priorities, one thread was reported to wait
+/// for a word of its own stack, with a number from the stack as the holder.
 #[test]
 fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     let mut program = Process::waiting(&target("pi_ring"), &[]);

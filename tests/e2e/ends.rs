@@ -44,7 +44,7 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
     let hits = notes
         .split_once("tiny was switched off after ")
         .and_then(|(_, behind)| behind.split_once(" hits")?.0.parse::<u64>().ok());
-    let hits = hits.unwrap_or_else(|| panic!("it is not told: {notes}"));
+    let hits = hits.unwrap_or_else(|| panic!("not reported: {notes}"));
     // One more than the limit, because the thread may already be inside the trap when it is
     // switched off.
     let counted = event["count"].as_u64().expect("a count");
@@ -83,7 +83,7 @@ fn a_killed_targets_signal_and_cpu_time_are_reported() {
 /// Returns the CPU time of a process in hundredths of a second.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    let (_, fields) = stat.rsplit_once(") ").expect("fields behind the name");
+    let (_, fields) = stat.rsplit_once(") ").expect("fields after the name");
     let times = fields.split(' ').skip(11).take(2);
     times
         .map(|time| time.parse::<u64>().expect("a number"))
@@ -173,8 +173,8 @@ fn a_command_that_ignores_sigterm_is_reported() {
     assert!(report.contains("the command continues"), "{report}");
 }
 
-/// Before the command's exec, signals had no effect, so tiptoe outlived `timeout`. Once that was
-/// fixed, its child stayed.
+/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`. Once
+/// that was fixed, tiptoe's child outlived tiptoe.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");
@@ -191,7 +191,7 @@ fn a_signal_before_the_commands_exec_ends_both() {
             let mut tiptoe = Process::start(&mut started);
             assert_eq!(tiptoe.line(), "stuck");
             tiptoe.signal(signal);
-            // Its stdout ends when the last process that holds it ends.
+            // tiptoe's stdout ends when the last process that has it open ends.
             let (_, status) = tiptoe.finish();
             let ended = status.code().or(status.signal().map(|signal| 128 + signal));
             assert_eq!(ended, Some(128 + signal), "{words:?}");
@@ -258,7 +258,8 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// The count was scaled to the whole run by time, although the later rate is unknown.
+/// Regression: the count was scaled to the whole run, although the rate after the switch-off is
+/// unknown.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");

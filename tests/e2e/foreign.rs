@@ -17,7 +17,6 @@ const FIRSTS: [&str; 17] = [
 
 const INT3: u8 = 0xcc;
 
-/// The number of threads that call them.
 const THREADS: usize = 4;
 
 /// A program under load, its functions, and the address of each.
@@ -116,7 +115,6 @@ impl Load {
         }
     }
 
-    /// Asserts that the program found no wrong result.
     fn ends_well(self) -> Expected {
         let (output, status) = self.process.finish();
         assert!(status.success(), "the program: {status}");
@@ -263,8 +261,8 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // The kernel's trap may equal the byte that is already there; then it is noticed only when
-        // it is removed.
+        // The kernel's trap byte may equal our jump's byte there. Then tiptoe notices the foreign
+        // probe only when it is removed.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }

@@ -10,7 +10,7 @@ fn has_forks(report: &Report) {
     assert!(forks["unit_ns"].as_f64() > Some(0.0), "{:#}", report.value);
 }
 
-/// Each fork copies the agent's mappings; the report did not include that cost.
+/// Regression: each fork copies the agent's mappings, and the report did not include that cost.
 #[test]
 fn forks_are_part_of_the_cost() {
     for probe in [Probe::new(&["called"]), Probe::lock()] {
@@ -32,7 +32,6 @@ fn without_forks_none_is_priced() {
 /// What a fork of a process copies.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
-    /// Its mappings.
     mappings: u64,
     /// Pages whose table entries are copied: those of mappings with a private page. The child reads other mappings
     /// from their files.
@@ -55,7 +54,8 @@ impl Copied {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // The last line of each mapping. `dc`: not copied. `wf`: only wiped memory is.
+                // The last line of each mapping. A fork does not copy a mapping with `dc`, and only
+                // wiped memory of one with `wf`.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {
@@ -83,7 +83,8 @@ fn added(probe: &Probe) -> [u64; 2] {
     [mappings, traced.pages.saturating_sub(bare.pages)]
 }
 
-/// A fork copied the entries of all pages of libc's code, because a hook is in one of them.
+/// Regression: a fork copied the entries of all pages of libc's code, because a hook was in one of
+/// them.
 #[test]
 fn one_patched_page_made_forks_copy_all_code() {
     let [mappings, pages] = added(&Probe::new(&["called"]));
@@ -91,8 +92,8 @@ fn one_patched_page_made_forks_copy_all_code() {
     assert!(pages <= 180, "{pages}");
 }
 
-/// Each 60 KiB of trampolines were one or two private mappings with all their pages, and forks copied each: with
-/// `--latency` a fork took 5.5 times as long.
+/// Regression: each 60 KiB of trampolines were one or two private mappings, whose pages forks
+/// copied: with `--latency` a fork took 5.5 times as long.
 #[test]
 fn trampolines_were_copied_by_forks() {
     for options in [&[][..], &["--latency"]] {

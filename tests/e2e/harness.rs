@@ -57,7 +57,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Other tests may have some at the moment.
+        // Other tests may have probes or shared memory at the moment.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });

@@ -8,14 +8,14 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// tiptoe waited ten seconds for the answer of an agent that the exec had removed, and reported no
-/// reason.
+/// Regression: tiptoe waited ten seconds for the answer of an agent that the exec had removed, and
+/// reported no reason.
 #[test]
 fn an_exec_while_the_agent_begins_is_noticed() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // A large number, so that the exec happens before all of them are patched.
+    // All functions of libc, so that the exec happens before every one is patched.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])
@@ -30,7 +30,7 @@ fn an_exec_while_the_agent_begins_is_noticed() {
     assert!(program.finish().1.success());
 }
 
-/// The report did not say what happens to the probes that a stopped agent leaves.
+/// Regression: the report did not say what happens to the probes that a stopped agent leaves.
 #[test]
 fn an_agent_that_is_held_takes_its_probes_out_itself() {
     if !is_root() {
@@ -50,15 +50,15 @@ fn an_agent_that_is_held_takes_its_probes_out_itself() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
     assert!(notes.contains("its agent removes the probes"), "{notes}");
-    // It restores the code by itself, because no process holds its segments any more.
+    // The released agent restores the code by itself, because no process has its segments any more.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();
     assert!(target.finish().1.success());
 }
 
-/// A process that stored to the same address of its own memory used up the watch's allowance, so
-/// that the watch was switched off.
+/// Regression: a process that stored to the same address of its own memory used up the watch's
+/// allowance, so that the watch was switched off.
 #[test]
 fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
     let Some(_turn) = watch::turn() else { return };

@@ -62,7 +62,7 @@ fn a_process_that_calls_hooked_functions() {
     check(&attached.finish(), expected);
 }
 
-/// With `--via kernel` there are no hooks, so that nothing is refused.
+/// With `--via kernel` there are no hooks, so nothing is refused.
 #[test]
 fn the_kernel_counts_hooked_functions() {
     let run = run(&["--via", "kernel"]);

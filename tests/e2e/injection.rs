@@ -1,5 +1,5 @@
-//! Enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed
-//! on the way.
+//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is
+//! killed on the way.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -42,8 +42,8 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
     );
 }
 
-/// SIGKILL at moments spread over attach, trace and detach. The target must survive with its own
-/// bytes.
+/// tiptoe gets SIGKILL at moments spread over attach, trace and detach. The target must survive
+/// with its own bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn tiptoe_may_die_at_any_moment() {
@@ -105,8 +105,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// When a borrowed thread resumes, a pending signal's handler may jump elsewhere, or a cancellation
-/// may end the thread. tiptoe believed that it never returned: this and each later attach failed.
+/// Regression: if a borrowed thread resumed in a handler that jumped elsewhere, or was cancelled,
+/// tiptoe believed that the thread had not returned, so this and each later attach failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -159,9 +159,9 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// AMD's first-level cache tags lines by few address bits above the page. Mappings that all began at one offset within
-/// 256 MB evicted each other: a thread's descriptor and its frames cost 8 ns per followed call. Offsets are random, so
-/// two may be equal by chance, but not all.
+/// Regression: mappings that all began at one offset within 256 MB evicted each other from AMD's
+/// first-level cache, which tags lines by few address bits: a thread's descriptor and its frames
+/// cost 8 ns per followed call. Offsets are random, so two may be equal by chance, but not all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();

@@ -25,7 +25,6 @@ pub(crate) fn released(end: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {end} in {}", dist.display()))
 }
 
-/// Makes a folder for this test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).expect("a folder");

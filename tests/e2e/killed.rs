@@ -9,8 +9,8 @@ use crate::watch::turn_of;
 
 const THREADS: usize = 4;
 /// Additional mappings that are allowed: two arenas, and mappings that segments of other lengths
-/// split. A recording trampoline contains the distance from a slab to its ring. More counters
-/// make that distance longer, so that a new trampoline, in an arena, is necessary.
+/// split. A recording trampoline contains the distance from a slab to its ring. More counters make
+/// that distance longer, so a new trampoline, in an arena, is necessary.
 const MORE_MAPS: usize = 8;
 /// Kilobytes of the two arenas, 64 each.
 const MORE_SPACE: u64 = 128;
@@ -48,8 +48,8 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Killed sessions of alternating kinds left three mappings each, and segments that doubled,
-/// because an attach reused the last session's memory only.
+/// Regression: killed sessions of alternating kinds left three mappings each, and segments that
+/// doubled, because an attach reused the last session's memory only.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_those_that_end_well() {

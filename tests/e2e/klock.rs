@@ -48,7 +48,6 @@ fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
 
-/// The counts of tiptoe and perf for one process.
 struct Both {
     report: Report,
     perf: u64,
@@ -354,8 +353,8 @@ fn the_missing_rights_are_named() {
     );
 }
 
-/// The trace of a process that had ended lasted until its parent reaped it, and its session had no
-/// command line.
+/// Regression: the trace of a process that had ended lasted until its parent reaped it, and its
+/// session had no command line.
 #[test]
 fn a_zombie_has_ended() {
     if !is_possible() {

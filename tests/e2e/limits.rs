@@ -298,7 +298,7 @@ fn the_agents_memory_is_in_no_core_dump() {
     attached.interrupt();
 }
 
-/// Each of hundreds of threads needs its own counters for all functions. Its calls must still be
+/// Each of hundreds of threads needs its own counters for all functions, and its calls must be
 /// timed.
 #[test]
 fn calls_of_hundreds_of_threads_are_timed() {

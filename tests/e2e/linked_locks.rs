@@ -134,7 +134,8 @@ fn a_running_server_is_attached_to_and_let_go() {
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
         if report.value["locks"]["via"] == "kernel" {
-            // The kernel counts in that case, and it does not know the names of locks.
+            // If no thread could be borrowed, the kernel counts, which does not know the names of
+            // locks.
             let notes = report.value["notes"].to_string();
             assert!(notes.contains("could be borrowed in time"), "{notes}");
             panic!("no thread lent itself, so locks have no names: {notes}");

@@ -147,7 +147,6 @@ fn has_agent(pid: u32) -> bool {
     maps.is_ok_and(|maps| maps.contains("tiptoe-agent"))
 }
 
-/// tiptoe is killed while libraries are loaded and unloaded.
 #[test]
 fn a_loading_program_survives_a_killed_tiptoe() {
     let library = library("loaded");
@@ -238,8 +237,8 @@ fn python_imports_an_extension() {
     }
 }
 
-/// The borrowed thread waited for the loader's lock, so that it was stopped for as long as another
-/// thread held that lock.
+/// Regression: the borrowed thread waited for the loader's lock, so it was stopped for as long as
+/// another thread held that lock.
 #[test]
 fn no_thread_is_borrowed_while_another_one_holds_the_loaders_lock() {
     if !is_root() {

@@ -7,11 +7,12 @@ use tiptoe_tests::{Probe, rust_target, scaled, skipped, target};
 
 use crate::locks::rows;
 
-/// How threads meet at the lock, each with the defect of blaming the thread that woke the waiter.
+/// How threads meet at the lock. The comments say what was wrong when the thread that woke a waiter
+/// was blamed.
 const SCENARIOS: [&str; 9] = [
-    // Eight quick threads woke each other, and were blamed for what one slow thread held.
+    // Regression: eight quick threads wake each other, and were blamed for a slow thread's holds.
     "barging",
-    // Each holder woke one waiter, so that all were blamed alike.
+    // Regression: each holder wakes one waiter, so all were blamed alike.
     "turns",
     // The same threads hold the lock for long and for short.
     "mixed",
@@ -19,9 +20,9 @@ const SCENARIOS: [&str; 9] = [
     "short",
     "trylock",
     "writers",
-    // The last reader to leave was blamed for all readers.
+    // Regression: the last reader to release was blamed for all readers.
     "readers",
-    // Threads that a condition woke waited for its mutex.
+    // Threads that a condition variable wakes wait for its mutex.
     "conditions",
 ];
 /// The types of mutexes, besides normal ones.
@@ -42,7 +43,8 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns whom a holder of a report stands for: a thread is named as the function that it runs.
+/// Returns the role of a reported holder: a call site's function, or a thread's name, which is that
+/// of the function it runs.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -82,7 +84,6 @@ fn held(scenario: &str, kind: &str, ms: u64) -> Option<[Held; 2]> {
     Some([told, run.expected().0])
 }
 
-/// Returns who held the lock for longest.
 fn longest(held: &Held) -> &str {
     let longest = held.iter().max_by_key(|(_, ns)| **ns);
     longest.expect("a holder").0
@@ -95,7 +96,7 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     plain.into_iter().chain(types).chain(waits_after_conditions)
 }
 
-/// The threads that woke the waiters were blamed for what another one held.
+/// Regression: the threads that woke the waiters were blamed for what another one held.
 #[test]
 fn the_longest_holder_is_named_first() {
     let quickly = ["barging", "turns", "readers", "conditions"];

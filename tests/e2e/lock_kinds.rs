@@ -90,7 +90,6 @@ fn contends(process: &mut Process) {
     assert!(said.starts_with("done "), "{said:?}");
 }
 
-/// Checks each of the kinds.
 fn check_all<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
     count: impl Fn(&[&str]) -> Option<ReportWithCounts>,
@@ -191,7 +190,7 @@ fn every_kind_is_counted_as_the_kernel_counts_it() {
     });
 }
 
-/// The wakers of waits of every kind must be known.
+/// For every kind of lock, nearly all waits must have a known waker.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn nearly_all_waits_have_a_waker() {

@@ -112,7 +112,7 @@ const FLAGS: &[u32] = &[
     ON_FAULT,
 ];
 
-/// 261 MB of segments and tables were locked with the program's memory.
+/// Regression: 261 MB of segments and tables were locked with the program's memory.
 #[test]
 fn a_program_locks_no_memory_of_the_agents() {
     for flags in FLAGS {
@@ -120,8 +120,8 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// The kernel compares all mapped memory with the limit, the agent's segments included, so that the
-/// program's call failed.
+/// Regression: the kernel compares all mapped memory with the limit, the agent's segments included,
+/// so the program's call failed.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {

@@ -8,7 +8,6 @@ use tiptoe_tests::memory::patched_bytes;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Probe, Process, Report, command, scaled, skipped, target};
 
-/// Returns the rows of its locks.
 pub(crate) fn rows(report: &Report) -> &[Value] {
     let rows = report.value["locks"]["rows"].as_array();
     rows.expect("the locks").as_slice()
@@ -232,7 +231,7 @@ fn unnamed_locks_are_named_by_their_location() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// The waits' ages, at least 50 ms, because the threads slept that long before the program printed
+/// Each wait is at least 50 ms old, because the threads slept that long before the program printed
 /// anything.
 #[test]
 #[ignore = "nightly: asserts a time"]
@@ -319,7 +318,6 @@ fn holds_are_timed() {
     }
 }
 
-/// Hold times must be near the program's own measurement.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn holds_are_timed_closely() {
@@ -374,7 +372,8 @@ fn every_hold_is_counted() {
         let sum = |what: &str| -> u64 { holds.iter().filter_map(|hold| hold[what].as_u64()).sum() };
         let count = sum("count");
         if !kind.starts_with("rw") {
-            // Spinning was counted as holding: spin locks were held for longer than the run.
+            // Regression: spinning was counted as holding, so spin locks were held for longer than
+            // the run.
             let time = report.value["duration_ns"].as_u64();
             assert!(
                 Some(sum("total_ns")) <= time,
@@ -389,8 +388,8 @@ fn every_hold_is_counted() {
     }
 }
 
-/// Waits of an ended thread were attributed to the thread that reused its slab: two rows instead of
-/// six.
+/// Regression: waits of an ended thread were attributed to the thread that reused its slab: two
+/// rows instead of six.
 #[test]
 fn waits_of_ended_threads_stay_theirs() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);
@@ -411,7 +410,8 @@ fn waits_of_ended_threads_stay_theirs() {
     assert!(slept.iter().all(|(_, slept)| *slept >= 1), "{slept:?}");
 }
 
-/// A ring through a join was no deadlock, a holder that does not wait had no name, and several processes were refused.
+/// Regression: a ring through a join was no deadlock, a holder that does not wait had no name, and
+/// several processes were refused.
 #[test]
 fn a_ring_through_a_join_was_not_named() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));

@@ -45,7 +45,8 @@ fn look(
     seen
 }
 
-/// tiptoe ran at nice -15 while it attached and detached, and while it waited for libraries.
+/// Regression: tiptoe ran at nice -15 while it attached and detached, and while it waited for
+/// libraries.
 #[test]
 fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));
@@ -74,7 +75,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     assert!(process.finish().1.success());
 }
 
-/// The agent's thread ran at nice 0 in a program that had lowered its own priority.
+/// Regression: the agent's thread ran at nice 0 in a program that had lowered its own priority.
 #[test]
 fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     let waiting = Waiting::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);

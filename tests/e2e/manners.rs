@@ -64,7 +64,7 @@ fn namespaces_may_be_left() {
     }
 }
 
-/// A name that is not UTF-8 kept the agent out.
+/// Regression: a name that is not UTF-8 kept the agent out.
 #[test]
 fn names_may_be_any_bytes() {
     let mut waiting = Process::waiting(&target("bytes"), &[]);
@@ -84,8 +84,8 @@ fn a_forked_child_may_give_up_rights() {
     check(&target("privileges"), &["child"]);
 }
 
-/// After a setuid in a program with threads, the agent's thread was root's for up to 25 ms, and
-/// kept root's groups.
+/// Regression: after a setuid in a program with threads, the agent's thread was root's for up to 25
+/// ms, and kept root's groups.
 #[test]
 fn no_thread_has_rights_after_setuid() {
     if !is_root() {
@@ -133,8 +133,9 @@ fn the_agent_is_none_of_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Trampolines took the first word of the thread's own block for libc's pointer and followed it: the
-/// program crashed or was overwritten. The agent must leave before that, and the report must say so.
+/// Regression: trampolines took the first word of the thread's own block for libc's pointer and
+/// followed it: the program crashed or was overwritten. The agent must leave before that, and the
+/// report must say so.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -147,15 +148,15 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
-/// No hook sees a system call in code that is written at run time. The first hit after it wrote to
-/// the thread's own block.
+/// Regression: no hook sees a system call in code that is written at run time, so the first hit
+/// after it wrote to the thread's own block.
 #[test]
 fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     let run = Probe::new(&["own"]).run(&target("own_storage"), &["written"]);
     run.good().assert_exact(&run.expected());
 }
 
-/// `wrfsbase` cannot be hooked. The program's memory was overwritten after it.
+/// Regression: `wrfsbase` cannot be hooked, and the program's memory was overwritten after it.
 #[test]
 fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     let program = target("own_base");
@@ -169,8 +170,8 @@ fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     }
 }
 
-/// A call that began on libc's block returned on the thread's own one, looked for tiptoe's words
-/// there, and the program died.
+/// Regression: a call that began on libc's block returned on the thread's own one and looked for
+/// tiptoe's words there, so the program died.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");
@@ -182,7 +183,7 @@ fn a_timed_call_may_return_on_storage_of_its_own() {
     }
 }
 
-/// tiptoe wrote to the thread-local block of such a thread when it attached.
+/// Regression: tiptoe wrote to the thread-local block of such a thread when it attached.
 #[test]
 fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -199,7 +200,7 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     assert!(notes.contains("thread-local storage"), "{notes}");
 }
 
-/// A report that lacks the calls of a server's forked workers did not say so.
+/// Regression: a report that lacks the calls of a server's forked workers did not say so.
 #[test]
 fn nothing_said_that_children_are_not_traced() {
     let mut server = Process::start(&mut Command::new(target("workers")));

@@ -36,8 +36,8 @@ fn check_each(specs: &[&str], calls: u64) {
     }
 }
 
-/// A function that returns `std::string` has the name `f[abi:cxx11]`. It was found neither as `f`
-/// nor by the name in the hint.
+/// Regression: a function that returns `std::string`, whose name is `f[abi:cxx11]`, was found
+/// neither as `f` nor by the name in the hint.
 #[test]
 fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     check_each(
@@ -103,7 +103,7 @@ fn names_of_go_with_a_single_colon_are_found() {
     }
 }
 
-/// 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
+/// Regression: 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
 #[test]
 fn places_where_a_function_is_inlined_are_said() {
     for via in ["agent", "kernel"] {

@@ -29,7 +29,7 @@ mount -t proc proc proc
 pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
-/// Starts `hot` there, as process 1.
+/// Starts `hot` in such a root, as process 1.
 fn contained(kind: &str) -> (Waiting, PathBuf) {
     let program = target("hot");
     let root = std::env::temp_dir().join(format!("tiptoe-root-{kind}-{}", std::process::id()));

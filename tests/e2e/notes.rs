@@ -23,7 +23,7 @@ fn killed(more: &[&str]) -> String {
     report
 }
 
-/// One note for each of many processes filled the screen.
+/// Regression: one note for each of many processes filled the screen.
 #[test]
 fn many_similar_notes_are_folded_except_in_json_and_with_v() {
     let notes = |report: &str| {

@@ -25,12 +25,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// As root, `-o /tmp/report` followed another user's link and overwrote its target.
+/// Regression: as root, `-o /tmp/report` followed another user's link and overwrote its target.
 #[test]
 fn another_users_link_is_not_followed() {
     if !is_root() {
@@ -102,7 +102,7 @@ fn new_files_are_for_those_who_may_know() {
     }
 }
 
-/// Notes, and the line `counting: …`, were among what the command wrote to its stderr.
+/// Regression: notes, and the line `counting: …`, were among what the command wrote to its stderr.
 #[test]
 fn notes_of_a_run_were_on_the_commands_stderr() {
     if !is_root() {

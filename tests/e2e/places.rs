@@ -3,7 +3,6 @@
 
 use tiptoe_tests::{Expected, Probe, Process, Report, skipped, symbol_value, target};
 
-/// The values of `--via`.
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
 
 /// Asserts a refusal with status 2 and this reason, and that the program has not run.
@@ -29,7 +28,6 @@ fn fine(specs: &[&str], options: &[&str]) -> Report {
     run.good().clone()
 }
 
-/// Returns the link-time address of `answer`.
 fn answer() -> u64 {
     symbol_value(&target("offsets"), "answer")
 }
@@ -114,8 +112,9 @@ fn kernel_probes_that_outlive_an_exec_are_reported() {
     }
 }
 
-/// If two probes were within one jump, the second one became a kernel uprobe, whose trap byte changed
-/// the jump's target: SIGSEGV. Each must be counted, or refused with the other one's name.
+/// Regression: if two probes were within one jump, the second one became a kernel uprobe, whose
+/// trap byte changed the jump's target: SIGSEGV. Each probe must be counted, or refused with the
+/// other's name.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");
@@ -146,7 +145,8 @@ fn two_probes_in_one_window() {
     }
 }
 
-/// The probe of a second tiptoe was written into the jump of the first one, with the same effect.
+/// Regression: the probe of a second tiptoe was written into the first tiptoe's jump, with the same
+/// effect.
 #[test]
 fn a_second_tiptoe_within_the_first_ones_window() {
     let program = target("windows");

@@ -108,8 +108,8 @@ fn all_functions_of_sqlite3() {
     everything("sqlite3", &["-batch", ":memory:", SQL], "libsqlite3.so.0:*");
 }
 
-/// These functions begin with `fld`, which was executed twice and left an additional value on the
-/// x87 stack.
+/// Regression: the `fld` with which these functions begin was executed twice, and left an
+/// additional value on the x87 stack.
 #[test]
 fn long_doubles_are_the_same_while_libm_is_probed() {
     let program = target("long_doubles");
@@ -130,7 +130,7 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
 
 /// Without address randomisation, libraries are close below the stack. All room for trampolines is
 /// below the libraries, where the kernel would also put the agent's memory if it could choose.
-/// Arenas were planned above the stack as well, where no process has addresses, so that their
+/// Regression: arenas were also planned above the stack, where no process has addresses, so their
 /// functions were left to the kernel.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
@@ -158,8 +158,9 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     );
 }
 
-/// With `--latency` a command's segment has 88 GiB of address space. In 7% of all runs the agent's short mappings left
-/// no hole for it among the agent's random addresses, and the kernel put it next to the libraries.
+/// Regression: with `--latency` a command's segment has 88 GiB of address space. In 7% of all runs
+/// the agent's short mappings left no hole for the segment among the agent's random addresses, so
+/// the kernel put it next to the libraries.
 #[test]
 fn segments_are_never_placed_next_to_libraries() {
     for _ in 0..40 {

@@ -91,7 +91,7 @@ fn a_process_is_counted_from_the_signal_on() {
     assert!(count >= Some(switches), "{said}: {:#}", report.value);
 }
 
-/// Only a signal ends these, and they must then report what they counted.
+/// Only a signal ends a trace of the whole system, which must then report what it counted.
 #[test]
 fn a_signal_ends_the_trace_of_the_whole_system() {
     if !is_root() {
@@ -119,7 +119,8 @@ fn json_on_stderr_stays_json() {
     assert!(parsed.is_ok(), "{ran:?}");
 }
 
-/// The clock and the counts of several processes began with the first one, however long the others took.
+/// Regression: the clock and the counts of several processes began with the first one, however long
+/// the others took.
 #[test]
 fn counting_began_with_the_first_process() {
     if !is_root() {

@@ -14,7 +14,6 @@ use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, ta
 /// thread.
 const ROOM: u64 = 8191;
 
-/// One line.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     at_ns: u64,
@@ -59,7 +58,6 @@ impl Recorded {
         }
     }
 
-    /// Returns a number of the function's event.
     fn number(&self, key: &str) -> u64 {
         let event = self.report.event(self.function).expect(self.function);
         event[key].as_u64().expect(key)
@@ -304,7 +302,7 @@ fn the_kernel_records_nothing() {
     }
 }
 
-/// Calls that were recorded while tiptoe still attached had the time 0.
+/// Regression: calls that were recorded while tiptoe still attached had the time 0.
 #[test]
 fn calls_before_the_start_were_at_zero() {
     let mut process = Process::waiting(&target("hot"), &["4", "0"]);
@@ -319,7 +317,7 @@ fn calls_before_the_start_were_at_zero() {
     assert!(recorded.calls.iter().all(|call| call.at_ns > 0));
 }
 
-/// The file of `-o` appeared when the trace ended, so that a killed tiptoe left nothing of it.
+/// Regression: the file of `-o` appeared when the trace ended, so a killed tiptoe left none.
 #[test]
 fn a_killed_tiptoe_took_its_records_along() {
     let mut process = Process::waiting(&target("recorded"), &["told", "0"]);
@@ -340,8 +338,8 @@ fn a_killed_tiptoe_took_its_records_along() {
     assert!(line["at_ns"].is_u64(), "{line}");
 }
 
-/// A function with one parameter was said to have been called with two: the second was what its
-/// register had from before.
+/// Regression: a call of a function with one parameter was printed with two arguments, the second
+/// one an old value of its register.
 #[test]
 fn arguments_that_no_function_has_were_printed() {
     let name = format!("tiptoe-signatures-{}", std::process::id());

@@ -29,7 +29,6 @@ impl Wait for Alone {
     }
 }
 
-/// A thread that sleeps until it is dropped.
 struct Idle {
     tid: i32,
     end: Option<(Sender<()>, JoinHandle<()>)>,

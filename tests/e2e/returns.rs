@@ -26,7 +26,6 @@ pub const ENDS: [Ask; 2] = [Ask::Latency, Ask::Returns];
 pub const EVERY: [Ask; 3] = [Ask::Entries, Ask::Latency, Ask::Returns];
 
 impl Ask {
-    /// Returns a probe with this request for `functions`.
     pub fn probe(self, functions: &[&str]) -> Probe {
         match self {
             Ask::Entries => Probe::new(functions),
@@ -38,7 +37,6 @@ impl Ask {
         }
     }
 
-    /// Compares a report with the truth.
     pub fn compare(self, report: &Report, truth: &Truth, room: Room) {
         match self {
             Ask::Entries => report.assert_exact(&truth.entries()),
@@ -47,13 +45,11 @@ impl Ask {
     }
 }
 
-/// Runs the program without tiptoe.
 pub fn alone(program: &Path, arguments: &[&str]) -> Output {
     let output = Command::new(program).args(arguments).output();
     output.expect("the target runs")
 }
 
-/// Returns a program's output as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -94,7 +90,6 @@ pub fn check(program: &Path, arguments: &[&str]) {
     attached(program, arguments, Room::Enough);
 }
 
-/// Checks each mode of a target.
 pub fn modes(program: &Path, modes: &[&str]) {
     for mode in modes {
         println!("{} {mode}", program.display());
@@ -140,7 +135,7 @@ fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
     );
 }
 
-/// `dladdr` found no function at the return address of a followed call.
+/// Regression: `dladdr` found no function at the return address of a followed call.
 #[test]
 fn callers_are_found_as_without_a_tracer() {
     let modes = ["own", "above", "backtrace", "unwinder", "next", "generated"];
@@ -243,8 +238,8 @@ fn signals_stay_the_programs() {
     }
 }
 
-/// Calls returned through the address of an earlier session's trampoline, which another trampoline
-/// had taken.
+/// Regression: calls returned through the address of an earlier session's trampoline, which another
+/// trampoline had taken.
 #[test]
 fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     let program = target("hot");
@@ -265,7 +260,7 @@ fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     assert!(status.success(), "{status}");
 }
 
-/// A function whose return address cannot be found was left to the kernel, or refused.
+/// Regression: a function whose return address cannot be found was left to the kernel, or refused.
 #[test]
 fn entries_are_counted_where_calls_cannot_be_followed() {
     let run = Probe::new(&["carried", "plain"])
@@ -288,7 +283,7 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
     );
 }
 
-/// Of `uprobe:F uretprobe:F` only the first was counted, and nothing said so.
+/// Regression: of `uprobe:F uretprobe:F` only the first was counted, and nothing said so.
 #[test]
 fn the_second_event_of_a_function_was_dropped_silently() {
     for [first, second] in [

@@ -9,8 +9,8 @@ use crate::returns::{Ask, alone, sites, text};
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 const EVERY: &[&[&str]] = &[&[], &["--latency"], &["--record"]];
 
-/// Asserts that each call is counted, and that each has one end. A return right after a fork counts as left, because the
-/// fork takes the thread's slab.
+/// Asserts that each call is counted, and that each has one end. A return right after a fork counts
+/// as none, because the fork takes the thread's slab.
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;
@@ -42,7 +42,7 @@ fn survives(mode: &str, asks: &[&[&str]]) {
     }
 }
 
-/// The return of a timed call read the clock, and the program died.
+/// Regression: the return of a timed call read the clock, and the program died.
 #[test]
 fn a_program_that_forbade_itself_the_clock_was_killed_by_a_return() {
     survives("inside", EVERY);
@@ -61,7 +61,8 @@ fn a_forked_child_that_forbids_itself_the_clock_returns() {
 
 #[test]
 fn a_thread_may_have_forbidden_itself_the_clock_before_its_first_call() {
-    // No hook sees that. Without `--record`, whose trampolines read the clock unchecked.
+    // No hook sees how the thread forbids itself the clock. `--record` is left out, because its
+    // trampolines read the clock unchecked.
     survives("before", &[&[], &["--latency"]]);
 }
 

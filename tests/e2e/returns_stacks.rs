@@ -259,8 +259,8 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], WATCHED);
 }
 
-/// The linkage table pushes two words before it enters the loader's resolver, which leaves by a
-/// jump. One of these words was taken for the return address.
+/// Regression: the linkage table pushes two words before it enters the loader's resolver, which
+/// leaves by a jump. One of the words was taken for the return address.
 #[test]
 fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     const RESOLVER: &str = "ld-linux-x86-64.so.2:_dl_runtime_resolve_*";

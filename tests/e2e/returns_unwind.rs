@@ -194,7 +194,7 @@ fn a_profilers_samples_are_whole() {
 
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
 
-/// The stop function of a forced unwinding was also called for each return thunk.
+/// Regression: the stop function of a forced unwinding was also called for each return thunk.
 #[test]
 fn a_stop_function_was_called_for_frames_that_the_program_has_not() {
     modes(&target("ret_forced"), FORCED);
@@ -219,7 +219,7 @@ fn rusts_own_backtraces() {
 pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
-    // Returns use the same code as times, so that one run with the library is enough.
+    // Returns use the same code as times, so one run with the library is enough.
     let whole: [(Ask, &[&str]); 3] = [
         (Ask::Latency, &["*", "libc.so.6:*"]),
         (Ask::Latency, &["*"]),

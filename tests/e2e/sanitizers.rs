@@ -26,7 +26,8 @@ fn programs() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// ASan: "runtime does not come first in initial library list". TSan: "unexpected memory mapping".
+/// Regression: ASan ended with "runtime does not come first in initial library list", TSan with
+/// "unexpected memory mapping".
 #[test]
 fn a_sanitizers_runtime_refused_to_start() {
     for (name, program) in programs() {

@@ -82,7 +82,7 @@ fn futures_take_their_scopes_along() {
     }
 }
 
-/// The library is also unloaded and loaded again.
+/// The library is loaded, unloaded and loaded again.
 #[test]
 fn scopes_of_libraries_loaded_later_are_counted() {
     let Some(stat) = stat("syscalls:sys_enter_getppid") else {
@@ -267,7 +267,8 @@ fn lines(options: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// `-I` and `--csv` were refused. The counts of intervals must sum to those of the whole time.
+/// Regression: `-I` and `--csv` were refused. The counts of intervals must sum to those of the
+/// whole time.
 #[test]
 fn scopes_had_no_intervals_and_no_csv() {
     if stat("page-faults").is_none() {

@@ -36,8 +36,9 @@ fn force_enters_where_the_filter_allows() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The borrowed thread may map nothing, and must resume at once. No event can be waited for,
-/// because the injection writes to the program's text temporarily.
+/// The filter forbids the borrowed thread to map memory, so the thread must return to the program.
+/// tiptoe runs for a fixed time: a changed text does not show that it counts, because the failing
+/// injection changes the text, too.
 #[test]
 fn force_is_refused_where_the_filter_refuses() {
     let waiting = Waiting::through(&["env"], &target("sandboxed"), &["refuse", "5000", "first"]);
@@ -142,7 +143,8 @@ fn a_forked_child_made_calls_of_the_agents() {
     }
 }
 
-/// A program that handles its system calls itself (prctl) got SIGSYS for the agent's calls.
+/// Regression: a program that handles its system calls itself (prctl) got SIGSYS for the agent's
+/// calls.
 #[test]
 fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     let program = target("dispatched");

@@ -10,9 +10,9 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// The agent believed descriptors that a running program's environment named: it wrote to the
-/// program's files and closed them. Given another process's segments, it served whichever process
-/// held them.
+/// Regression: the agent believed descriptors that a running program's environment named: it wrote
+/// to the program's files and closed them. Given another process's segments, it served whichever
+/// process held them.
 #[test]
 fn the_environment_of_a_running_program_is_no_way_in() {
     const OWN: &str = "this stays as it is\n";
@@ -47,8 +47,8 @@ fn the_environment_of_a_running_program_is_no_way_in() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// The agent's thread kept two capabilities, its uid and groups. Any thread of the program could
-/// use them through it, even after the program had given up its own.
+/// Regression: the agent's thread kept two capabilities, its uid and groups. Any thread of the
+/// program could use them through it, even after the program had given up its own.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -124,7 +124,7 @@ fn a_hijacked_agents_thread_can_do_nothing() {
     fs::remove_file(&own).expect("the file");
 }
 
-/// The file of a mapping was opened by its path, as root, whatever was at that path.
+/// Regression: the file of a mapping was opened by its path, as root, whatever was at that path.
 #[test]
 fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     let folder = std::env::temp_dir().join(format!("tiptoe-pipe-{}", std::process::id()));

@@ -51,7 +51,6 @@ impl Server {
         Server::start_in(folder, &mut Command::new(program), arguments)
     }
 
-    /// Makes a new folder for it.
     pub(crate) fn folder(program: &Path) -> PathBuf {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let name = program.file_name().expect("a program").to_string_lossy();
@@ -98,7 +97,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

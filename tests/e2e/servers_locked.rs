@@ -21,14 +21,12 @@ const NOBODY: [&str; 6] = [
     "--clear-groups",
 ];
 
-/// Returns a command that is run as nobody.
 fn as_nobody(program: &Path) -> Command {
     let mut command = Command::new(NOBODY[0]);
     command.args(&NOBODY[1..]).arg(program);
     command
 }
 
-/// Returns the folder with PostgreSQL's programs.
 fn postgres() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut folders = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
@@ -91,7 +89,7 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     let report = run.good();
     let (said, status) = load.finish();
     drop(server);
-    // A failure to remove a temporary folder loses nothing.
+    // A leftover folder is harmless.
     let _ = std::fs::remove_dir_all(&folder);
     assert!(status.success(), "{said}");
     assert!(said.contains("failed transactions: 0 "), "{said}");

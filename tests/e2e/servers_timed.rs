@@ -92,7 +92,7 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // The server of a failed test may still run.
         self.end();
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -251,7 +251,6 @@ fn fetch(folder: &Folder) -> Vec<Vec<u8>> {
     names.map(answer).collect()
 }
 
-/// The number of traced rounds.
 const ROUNDS: u64 = 20;
 
 fn fetch_rounds(folder: &Folder, expected: &[Vec<u8>]) {
@@ -263,7 +262,6 @@ fn fetch_rounds(folder: &Folder, expected: &[Vec<u8>]) {
     }
 }
 
-/// Returns the answers of untraced nginx.
 fn untraced(nginx: &Path) -> Vec<Vec<u8>> {
     let folder = website("untraced");
     let mut command = Command::new(nginx);

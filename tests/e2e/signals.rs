@@ -238,8 +238,8 @@ fn rediss_crash_handler_gets_its_own_faults() {
     }
 }
 
-/// Some processors report an `int1` with the address of the instruction itself, not of the next
-/// one: the program died of SIGTRAP.
+/// Regression: on processors that report an `int1` with its own address, not that of the next
+/// instruction, the program died of SIGTRAP.
 #[test]
 fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
     let program = target("inner");
@@ -256,14 +256,15 @@ fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
     attached.finish();
 }
 
-/// The byte before the end of a single step was taken for an executed trap byte, so that the
+/// Regression: the byte before the end of a single step was taken for an executed trap byte, so the
 /// instruction ran twice. Steps inside trampolines were shown to the program.
 #[test]
 fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);
 }
 
-/// The program's handler was called for faults whose signal was blocked, and for its own for ever.
+/// Regression: the program's handler was called for faults whose signal was blocked, and for its
+/// own for ever.
 #[test]
 fn faults_of_blocked_signals_kill() {
     let program = target("refaults");

@@ -46,7 +46,7 @@ fn a_space_that_changes_all_the_time_is_known_at_the_end() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Each round makes nine calls on code, and every tenth leaves its mapping.
+    // Each round changes mappings of code by nine calls, and every tenth round leaves its mapping.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,
@@ -78,8 +78,9 @@ fn a_probe_that_was_copied_along_still_counts() {
     replaced("copy");
 }
 
-/// A second mapping of one page was taken for a second copy of the program. Functions on other pages,
-/// which that mapping lacks, also got kernel uprobes, which the agent reported as another tracer's.
+/// Regression: a second mapping of one page was taken for a second copy of the program. Functions
+/// on other pages, which that mapping lacks, also got kernel uprobes, which the agent reported as
+/// another tracer's.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);

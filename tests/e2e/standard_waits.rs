@@ -23,7 +23,7 @@ fn ways() -> Vec<Probe> {
     ways
 }
 
-/// The call site was the library's template.
+/// Regression: the call site was the library's template.
 #[test]
 fn waits_in_templates_are_the_programs_own() {
     // Without optimisation frames are addressed by %rbp, which the kernel's BPF programs do not
@@ -65,8 +65,8 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// The call site was in `std`, and so was the place that ended the wait. `std` keeps frame
-/// pointers, which the kernel's BPF programs do not follow.
+/// Regression: the call site was in `std`, and so was the place that ended the wait. `std` keeps
+/// frame pointers, which the kernel's BPF programs do not follow.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");
@@ -106,7 +106,7 @@ fn waits_of_rust_are_the_programs_own() {
     }
 }
 
-/// Waits through libstdc++'s table of proxies had the table's name.
+/// Regression: waits through libstdc++'s table of proxies had the table's name.
 #[test]
 fn atomics_without_a_futex_have_their_names() {
     for way in ways() {
@@ -135,7 +135,7 @@ fn atomics_without_a_futex_have_their_names() {
     }
 }
 
-/// Variables had mangled names, and `--hold` accepted no others.
+/// Regression: variables had mangled names, and `--hold` accepted no others.
 #[test]
 fn locks_of_cpp_are_named_as_in_their_source() {
     let program = target("cxx_locks");

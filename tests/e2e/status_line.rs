@@ -1,4 +1,4 @@
-//! The status line: on a terminal while a run counts, and gone afterwards.
+//! The status line: on a terminal while a run counts, and erased afterwards.
 
 use std::process::Command;
 
@@ -89,7 +89,7 @@ fn intervals_are_printed_above_the_status_line() {
     assert!(!status_lines(&written).is_empty(), "{written:?}");
 }
 
-/// A command writes to its terminal at any time, so that a line on it would be mixed with its output.
+/// A command writes to its terminal at any time, so a status line would be mixed with its output.
 #[test]
 fn a_command_has_its_terminal_for_itself() {
     let script = "i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done; echo done";

@@ -56,9 +56,9 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// The agent's stack, state and segments were at the same address in every process, and its
-/// trampolines at the same distance from the code. Two writes without any address leak took over
-/// its thread.
+/// Regression: the agent's stack, state and segments were at the same address in every process, and
+/// its trampolines at the same distance from the code. Two writes without any address leak took
+/// over its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -185,8 +185,8 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
     assert!(waiting.finish().1.success());
 }
 
-/// A process with a thread's ids may trace it, and so read its process's memory. Any process with
-/// the ids that the agent's thread had taken could read and write root's memory.
+/// Regression: a process with a thread's ids may trace the thread, so any process with the ids that
+/// the agent's thread had taken could read and write root's memory.
 #[test]
 fn nobody_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -1,5 +1,5 @@
-//! More waits than the budget pays for: all are counted, some are timed, and timed ones are
-//! weighted by the others.
+//! More waits than the budget pays for: all are counted, some are timed, and a timed wait is
+//! weighted by the skipped ones.
 
 use serde_json::Value;
 use tiptoe_tests::report::Expected;

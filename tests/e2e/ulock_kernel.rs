@@ -14,7 +14,6 @@ use tiptoe_tests::{
 use crate::lock_kinds::KINDS;
 use crate::locks::rows;
 
-/// Returns whether this machine can run these tests.
 fn is_possible() -> bool {
     let format = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/format";
     let possible =
@@ -52,7 +51,7 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
 
 /// A report's note on calls that the kernel did not count for it. If another test's tiptoe is
 /// preempted while it changes a BPF map, the kernel runs no program on that CPU. Only perf counts a
-/// call there.
+/// call on that CPU.
 const MISSED: &str = "the kernel did not run the program";
 
 /// Returns the number of missing runs of its programs.
@@ -466,8 +465,8 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// The second tiptoe of a program waited five seconds for the first one's agent, and then reported
-/// it as a lock.
+/// Regression: the second tiptoe of a program waited five seconds for the first one's agent, and
+/// then reported it as a lock.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

@@ -48,7 +48,7 @@ fn values_without_room_are_counted_together() {
     assert!(notes.contains("room"), "{notes}");
 }
 
-/// There must be room for 256 values, but only 251 were counted separately.
+/// Regression: there must be room for 256 values, but only 251 were counted separately.
 #[test]
 fn five_of_256_values_found_no_room() {
     let report = by("arg0", &[]);

@@ -26,7 +26,6 @@ fn number(part: &Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("no `{key}`: {part:#}"))
 }
 
-/// Returns the number of timed calls.
 fn timed(part: &Value) -> u64 {
     let counts = part["histogram"]["counts"].as_array().expect("buckets");
     let counts = counts.iter().filter_map(Value::as_u64).sum::<u64>();
@@ -146,7 +145,7 @@ fn other_arguments() {
     assert_eq!(ends(&works), expected.into());
 }
 
-/// Only calls that pass the filter may be in any set.
+/// Only calls that pass the filter may be counted for a value.
 #[test]
 fn values_of_what_a_filter_passes() {
     let probe = Probe::new(&["works"]).with(&["--latency", "--by", "arg1"]);

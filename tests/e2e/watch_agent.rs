@@ -74,7 +74,7 @@ impl Public {
 
 impl Drop for Public {
     fn drop(&mut self) {
-        // A failure to remove a temporary folder loses nothing.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -80,7 +80,7 @@ fn a_loader_that_takes_no_agent() {
     );
 }
 
-/// The kernel mistook vector instructions for jumps, so that strchr found nothing.
+/// Regression: the kernel mistook vector instructions for jumps, so strchr found nothing.
 #[test]
 fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {
@@ -102,8 +102,8 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
 }
 
-/// A function restarts if its stack is too small: such calls of `deep` were counted twice. And the
-/// report did not say that the kernel takes no times.
+/// Regression: calls of `deep` that restarted because their stack was too small were counted twice.
+/// Nor did the report say that the kernel takes no times.
 #[test]
 fn calls_of_go_are_counted_once_where_a_stack_grows() {
     if !is_root() {

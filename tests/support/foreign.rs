@@ -60,12 +60,12 @@ impl ProbePoint {
         self
     }
 
-    /// Puts a uprobe there, which is removed on drop.
+    /// Puts a uprobe on the instruction, removed on drop.
     pub fn arm(&self) -> Foreign {
         self.open(false)
     }
 
-    /// Puts a return uprobe there, which is removed on drop.
+    /// Puts a return uprobe on the instruction, removed on drop.
     pub fn arm_return(&self) -> Foreign {
         self.open(true)
     }

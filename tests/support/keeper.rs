@@ -37,7 +37,7 @@ pub enum End {
 }
 
 impl End {
-    /// Returns the exit status as a shell has it.
+    /// Returns the exit status as a shell reports it.
     pub fn status(self) -> i32 {
         match self {
             End::Code(code) | End::Killed(code) => code,

@@ -90,7 +90,7 @@ pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns that number for one file, given by the end of its path.
+/// Returns how many bytes of one file's code differ, by the end of the file's path.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");

@@ -24,7 +24,7 @@ pub struct Calls {
     pub left: Option<u64>,
     /// Calls that are running when the program ends.
     pub inside: Option<u64>,
-    /// Calls that were left or are running, if the target cannot know which.
+    /// The sum of `left` and `inside`, if the target knows only that.
     pub unfinished: Option<u64>,
 }
 

@@ -13,7 +13,8 @@ use crate::tiptoe::Probe;
 pub struct Waiting {
     /// The started process.
     pub process: Process,
-    /// The target's own process id, which differs from `process` if a program forked it.
+    /// The target's process id. It is not that of `process` if the started command forked the
+    /// target.
     pub pid: u32,
     program: PathBuf,
 }

@@ -29,7 +29,6 @@ static LOT_TURN: parking_lot::Mutex<usize> = parking_lot::Mutex::new(0);
 static LOT_CONDVAR: parking_lot::Condvar = parking_lot::Condvar::new();
 static LOT_ONCES: [parking_lot::Once; ONCES] = [const { parking_lot::Once::new() }; ONCES];
 
-/// A thread.
 struct Me {
     number: usize,
     round: Cell<usize>,

@@ -62,7 +62,7 @@ static uint64_t own_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-// Returns the voluntary switches. A sleep that is over before it begins makes none.
+// Returns the voluntary switches. A sleep whose time is over before it begins makes no switch.
 static uint64_t switches(void) {
     struct rusage used;
     CHECK(!getrusage(RUSAGE_SELF, &used));

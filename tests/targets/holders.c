@@ -96,7 +96,7 @@ static void *run(void *part) {
     return NULL;
 }
 
-// Takes the roles in changing order, so that no thread stands for a role.
+// Takes the roles in random order, so that no role has its own thread.
 static void *run_all(void *parts) {
     const struct part *all = parts;
     uint64_t seed = (uintptr_t)&parts;
@@ -110,7 +110,7 @@ static void *run_all(void *parts) {
 
 #define SCENARIO(name, ...) {name, {__VA_ARGS__}}
 static const struct { const char *name; struct part parts[4]; } scenarios[] = {
-    // The slow thread takes the lock again at once, before the one it has woken.
+    // The slow thread takes the lock again at once, before the thread it has woken.
     SCENARIO("barging", {SLOW, LOCKS, 2000, 0, 1}, {QUICK, LOCKS, 0, 100, 8}),
     // Each waits for all others in turn.
     SCENARIO("turns", {SLOW, LOCKS, 4000, 300, 1}, {MIDDLE, LOCKS, 1500, 300, 1}, {QUICK, LOCKS, 500, 300, 2}),
@@ -124,7 +124,8 @@ static const struct { const char *name; struct part parts[4]; } scenarios[] = {
     SCENARIO("conditions", {SLOW, ANNOUNCES, 1500, 1000, 1}, {QUICK, AWAITS, 300, 0, 4}),
 };
 
-// Returns the common time of a wait with all holds of a role. Times in which several threads read count once.
+// Returns for how long a wait overlaps with holds of a role. Times in which several threads read
+// count once.
 static uint64_t common(const struct interval *wait, enum role role) {
     uint64_t sum = 0, until = 0;
     for (unsigned i = 0; i < held; i++) {

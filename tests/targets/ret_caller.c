@@ -18,7 +18,6 @@ static void show(const char *what, void *place) {
     printf("%s: %s %s+%zu\n", what, file ? file + 1 : info.dli_fname, name ? name : "", far);
 }
 
-// Its own return address.
 PROBED void *own(void) { return __builtin_return_address(0); }
 PROBED void *own_late(int x) {
     char room[200];
@@ -41,7 +40,7 @@ void ask_own(void) {
     show("jumps_twice", jumps_twice());
 }
 
-// Its caller's return address, and that one's, by frame pointers.
+// The return address of the caller, by frame pointers.
 PROBED FRAMED void *above(void) { return __builtin_return_address(1); }
 PROBED FRAMED void *middle(void) {
     void *place = above();

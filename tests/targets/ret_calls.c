@@ -107,7 +107,7 @@ static void smallest_stack(void) {
 static void *on_small_stack(void *unused) { smallest_stack(); return unused; }
 static void small_stack(void) {
     pthread_t id;
-    // The main thread's first hit, and a new thread's, happen on it.
+    // The main thread's first hit, and a new thread's, happen on the smallest stack.
     smallest_stack();
     seen = 0;
     CHECK(pthread_create(&id, NULL, on_small_stack, NULL) == 0 && pthread_join(id, NULL) == 0);

@@ -88,7 +88,7 @@ PROBED int catcher(int x) {
     return result;
 }
 
-// A probed frame above the handler, which must see nothing of the exception.
+// A probed frame above the handler. The exception must not reach it.
 PROBED int outer(int x) {
     ENTER(outer);
     Guard guard;
@@ -240,7 +240,7 @@ static void in_fibers() {
             CHECK(swapcontext(&scheduler, &fibers[turn == 0 ? f : (f * 3 + turn) % FIBERS]) == 0);
 }
 
-// Out of a signal handler, over the frame that the kernel made.
+// Throws out of a signal handler, over the frame that the kernel made.
 extern "C" PROBED void throws_handling(int signal) {
     ENTER(throws_handling);
     Guard guard;

@@ -210,7 +210,7 @@ static void profiled(void) {
     }
     tell_profile();
 }
-// Each thread by a timer of its own.
+// Each thread is sampled by its own timer.
 void *sampled(void *unused) {
     struct sigevent event = {};
     timer_t timer;

@@ -59,7 +59,8 @@ static void by_vfork(void) {
     expect("vfork", ROUNDS / 10);
 }
 
-// dlsym identifies its caller by its return address; after a sibling call that is the caller's.
+// dlsym identifies its caller by its return address; after this sibling call that is an address in
+// next_tail's caller.
 PROBED void *next_tail(const char *name) {
     ENTER(next_tail);
     LEAVE(next_tail);
@@ -88,7 +89,7 @@ PROBED void *opens_tail(const char *name, int mode) {
     LEAVE(opens_tail);
     return dlopen(name, mode);
 }
-// $ORIGIN is the folder of the caller's file, which holds this very program: found, but no library.
+// $ORIGIN is the folder of the caller's file. This program is found there, but it is no library.
 static void by_dlopen(void) {
     char self[4096] = {0}, name[4096] = "$ORIGIN";
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);

@@ -21,7 +21,8 @@ KEPT static void on_trap(int signal) {
     total++;
 }
 
-// After an `int1` the saved instruction pointer is after it, but at it under KVM on AMD.
+// The instruction pointer that an `int1` saves is after the instruction, but under KVM on AMD at
+// it.
 static void on_int1(int signal, siginfo_t *info, void *context) {
     greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     (void)info;

@@ -81,7 +81,8 @@ static void plain() {
     for (int i = 0; i < 2000; i++) { serves(0, i % 5); outside(); }
 }
 
-// Caught above, with destructors on the way, and within.
+// Exceptions that are caught above `serves`, with destructors on the way, and exceptions caught
+// within.
 static __attribute__((noinline)) void catches(int more) {
     Leaf last;
     try {
@@ -148,7 +149,7 @@ static void forks() {
     for (int i = 0; i < 20; i++) { serves(6, 1); outside(); }
 }
 
-// Inside on its own stack: the thread is inside while it runs there.
+// A coroutine that is inside, on its own stack: the thread is inside while it runs on that stack.
 static char stack[1 << 16];
 static void coroutine() { serves(7, 1); swapcontext(&other, &home); }
 static void begin() {

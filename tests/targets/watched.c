@@ -237,7 +237,8 @@ static void again(char **argv) {
     _exit(1);
 }
 
-// Memory that exists from the start until a second line. Prints when it has stored there.
+// Memory that every mode maps. `unmapped` stores to it, prints `written`, and unmaps it at the next
+// line.
 static long *place;
 
 static void map_place(void) {
@@ -275,8 +276,8 @@ static void moved(void) {
     }
 }
 
-// A pointer that is null at first. At a line, a hundred stores to what it points to; until then one is repeated, so that
-// the test sees when the watch has come there.
+// A pointer that is null at first. At a line, a hundred stores to what it points to; until then one
+// store is repeated, so that the test sees when the watch has moved to it.
 struct node *late;
 
 PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }

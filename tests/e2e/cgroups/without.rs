@@ -21,8 +21,8 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Without BPF the kernel's own cgroup events are used. Without those the cgroups' files are read.
-/// The report says which.
+/// Without BPF the kernel's own cgroup events are used. Without these events the cgroups' files are
+/// read. The report says which.
 #[test]
 fn without_bpf_others_count() {
     let Some(within) = cgroup() else { return };

@@ -357,7 +357,7 @@ impl Draft<'_> {
         let body = body(slot, self.next_call);
         let site = shape.site() - probe.bias;
         let islands = || probe.object.paddings_near(site, probe.bias);
-        let patch = self.planner.place(&shape, &body, islands);
+        let patch = self.planner.plan(&shape, &body, islands);
         let patch = patch.map_err(|refusal| refusal.to_string())?;
         if had.is_none() {
             self.next_slot += width;

@@ -42,7 +42,7 @@ fn storage() -> Vec<AtomicU64> {
     (0..SHAPE.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn place(file: u64, offset: u64) -> FileOffset {
+fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 
@@ -50,7 +50,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     Mapping {
         start: range.start * PAGE,
         end: range.end * PAGE,
-        place: place(file, offset * PAGE),
+        file_offset: file_offset(file, offset * PAGE),
     }
 }
 
@@ -58,7 +58,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
 fn probes(space: &Space) {
     let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
-        let at = place(0, u64::from(probe) * 16 * PAGE);
+        let at = file_offset(0, u64::from(probe) * 16 * PAGE);
         writer.add_probe(at, probe).expect("room");
     }
 }
@@ -96,24 +96,24 @@ fn apply(space: &Space, change: &Change) -> Result<(), SpaceError> {
 
 fn compare(space: &Space, cells: &Cells) {
     for address in 0..ADDRESSES {
-        let found = space.resolve(address * PAGE + 9).found();
+        let found = space.resolve(address * PAGE + 9).value();
         let cell = cells.get(address);
         assert_eq!(
             found,
-            cell.map(|(file, offset)| place(file, offset * PAGE + 9))
+            cell.map(|(file, offset)| file_offset(file, offset * PAGE + 9))
         );
         let probe = cell.filter(|(file, offset)| *file == 0 && offset % 16 == 0 && *offset < 1024);
         let probe = probe.map(|(_, offset)| (offset / 16) as u32);
-        assert_eq!(space.find(address * PAGE).found(), probe);
+        assert_eq!(space.find(address * PAGE).value(), probe);
     }
     let writer = space.write(1).expect("no writer holds the space");
     let all = writer.mappings().map(|mapping| {
-        let place = mapping.place;
+        let file_offset = mapping.file_offset;
         (
             mapping.start / PAGE,
             mapping.end / PAGE,
-            place.file().into(),
-            place.offset() / PAGE,
+            file_offset.file().into(),
+            file_offset.offset() / PAGE,
         )
     });
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());

@@ -64,20 +64,20 @@ fuzz_target!(|input: &[u8]| {
             slot: kind.into(),
             hits: Hits::filtered(filter),
         };
-        if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
+        if let Ok(patch) = planner.plan(&shape, &body, || islands.clone()) {
             check(&patch, bytes);
         }
     }
     for site in syscall_sites(&function, &[0, 1, 2]) {
         let (nr, recall) = (site.nr, Some(0));
-        let _ = planner.place(&site.shape, &Body::Syscall { nr, recall }, || {
+        let _ = planner.plan(&site.shape, &Body::Syscall { nr, recall }, || {
             islands.clone()
         });
     }
     for site in futex_sites(&function, |_| Some(function)) {
-        for shape in site.behind.iter().chain([&site.call.shape]) {
-            let body = Body::Futex(Notice::before(8, true));
-            let _ = planner.place(shape, &body, || islands.clone());
+        for shape in site.after_call.iter().chain([&site.call.shape]) {
+            let body = Body::Futex(Notice::before_call(8, true));
+            let _ = planner.plan(shape, &body, || islands.clone());
         }
     }
 });

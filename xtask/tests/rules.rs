@@ -22,7 +22,7 @@ const WRITE_TO_STDERR: &[&str] = &[
     // The same for `tiptoe-dev`, which no package contains.
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number, and writes nothing.
-    "crates/core/sys/src/host/inherited.rs",
+    "crates/core/sys/src/host/inherited_descriptors.rs",
     // Writes one line when memory is used up, because `terminal::say` would allocate.
     "crates/core/sys/src/host/memory.rs",
     // Runs in programs that link it, and writes their own names to their own stderr.

@@ -112,7 +112,7 @@ impl Arenas {
     /// Records that an arena contains a trampoline. Returns `false` if the table is full.
     pub fn add(&self, trampoline: u64) -> bool {
         let base = base(trampoline);
-        let Some(word) = self.place(base) else {
+        let Some(word) = self.slot(base) else {
             return false;
         };
         if word.load(Relaxed) == base {
@@ -144,17 +144,17 @@ impl Arenas {
     }
 
     /// Returns all places in the order of the search for an arena.
-    fn places(&self, base: u64) -> impl Iterator<Item = &'static AtomicU64> {
+    fn slots(&self, base: u64) -> impl Iterator<Item = &'static AtomicU64> {
         let first = (base / LEN).wrapping_mul(HASH) >> (u64::BITS - BITS);
         let halves = self.bases.split_at_checked(first as usize);
-        let (before, behind) = halves.unwrap_or((self.bases, &[]));
-        behind.iter().chain(before)
+        let (before, after) = halves.unwrap_or((self.bases, &[]));
+        after.iter().chain(before)
     }
 
     /// Returns the place of an arena, or the free place at which the search for it ends.
-    fn place(&self, wanted: u64) -> Option<&'static AtomicU64> {
-        let mut places = self.places(wanted);
-        places.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
+    fn slot(&self, wanted: u64) -> Option<&'static AtomicU64> {
+        let mut slots = self.slots(wanted);
+        slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
     /// Unmaps the session's arenas that contain no trampoline, because no jump ever led there. Callers' arenas stay.
@@ -182,8 +182,8 @@ impl Arenas {
 
     /// Returns whether an arena contains an address.
     pub fn hold(&self, address: u64) -> bool {
-        let place = self.place(base(address));
-        place.is_some_and(|word| word.load(Relaxed) != 0)
+        let slot = self.slot(base(address));
+        slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
     /// Returns the true return address of a call that a trampoline follows by itself, and the first of its probe's

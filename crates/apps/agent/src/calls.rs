@@ -51,7 +51,7 @@ pub struct CallRegisters {
 
 impl CallRegisters {
     /// Returns the stack address of the followed call's return address.
-    fn place(&self) -> u64 {
+    fn return_slot(&self) -> u64 {
         core::ptr::from_ref(&self.to) as u64
     }
 
@@ -78,7 +78,7 @@ impl CallRegisters {
 pub extern "C" fn slow(registers: &mut CallRegisters) {
     if registers.has(RETURNING) {
         returns(&ReturnedCall {
-            place: registers.place(),
+            return_slot: registers.return_slot(),
             slot: registers.slot(),
             timed: registers.has(TIMED),
         });
@@ -135,7 +135,7 @@ impl CallSession {
     /// has left the gate. Returns the first word of the probe, and whether it is a gate; `None` for a call of an
     /// earlier session.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
-        let (slot, gate) = whose(self.shared, frame)?;
+        let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
             self.data.add_many(slab, Geometry::INSIDE, u64::MAX);
         }
@@ -144,7 +144,7 @@ impl CallSession {
 }
 
 /// Returns the first word of a frame's probe, and whether the probe is a gate.
-fn whose(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
+fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     match frame.thunk {
         slot if slot < MAX_SLOT.into() => Some((slot, false)),
         thunk => shared.thunks.at(thunk).map(|t| (t.slot, t.gate)),
@@ -205,14 +205,16 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
         }
     };
     let caller = |frame: Frame| {
-        let callers = whose(here.shared, &frame).map(|(slot, _)| slot);
+        let callers = probe_of(here.shared, &frame).map(|(slot, _)| slot);
         way_back.is_some_and(|(_, slot)| callers == Some(slot))
     };
     let (frames, end) = (region.frames(), region.position());
     let left = |frame| here.left(frame);
-    let position = frames.reserve(end, registers.place(), caller, left, |end| region.rise(end))?;
+    let position = frames.reserve(end, registers.return_slot(), caller, left, |end| {
+        region.rise(end)
+    })?;
     let frame = Frame {
-        slot: registers.place(),
+        slot: registers.return_slot(),
         thunk: itself.map_or(goes, |_| thunk.slot),
         entered: match thunk.gate {
             true => here.shared.slab(&here.data, here.slab),
@@ -248,7 +250,7 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
-            place: core::ptr::from_ref(to) as u64,
+            return_slot: core::ptr::from_ref(to) as u64,
             slot: slot as u32,
             timed: clockwork::is_on(),
         };
@@ -259,7 +261,7 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
 
 struct ReturnedCall {
     /// The stack address of its return address.
-    place: u64,
+    return_slot: u64,
     /// The first of its probe's words.
     slot: u32,
     timed: bool,
@@ -269,8 +271,8 @@ impl ReturnedCall {
     /// Returns whether a frame is this call's: the same function and stack address. The address alone does not
     /// suffice, because a program that copies stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
-        let slot = || Some(whose(shared::get()?, frame)?.0);
-        frame.slot == self.place && slot() == Some(self.slot.into())
+        let slot = || Some(probe_of(shared::get()?, frame)?.0);
+        frame.slot == self.return_slot && slot() == Some(self.slot.into())
     }
 }
 
@@ -290,7 +292,7 @@ fn returns(call: &ReturnedCall) {
         Some(frame)
     });
     let Some(here) = here else { return };
-    let frame = own.or_else(|| elsewhere(here, call));
+    let frame = own.or_else(|| take_other_threads_frame(here, call));
     let slot = u64::from(call.slot);
     if let Some(frame) = &frame {
         here.ended(frame);
@@ -305,7 +307,7 @@ fn returns(call: &ReturnedCall) {
 }
 
 /// Removes and returns this call's frame, which is another thread's.
-fn elsewhere(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
+fn take_other_threads_frame(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
     here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);

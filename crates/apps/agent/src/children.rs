@@ -25,7 +25,7 @@ pub fn put_back() {
     };
     // No signal handler must run here: it could enter this code, too, or change what is being restored.
     let mask = set_mask(!signals::OURS);
-    serve::forsake(shared);
+    serve::restore_forked(shared);
     set_mask(mask);
     if !signals::owned() {
         signals::block_as_believed();

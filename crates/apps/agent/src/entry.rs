@@ -116,7 +116,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
     shared.go.store(0, Ordering::Relaxed);
     if inherited {
-        serve::disown(shared);
+        serve::restore_attached(shared);
     }
     space::begin();
     watches::begin();

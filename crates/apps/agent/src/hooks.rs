@@ -107,7 +107,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
         _ => match signals::MaskLocation::of(number) {
-            Some(place) => waits::prepare(number, place, frame),
+            Some(location) => waits::prepare(number, location, frame),
             None => {
                 before(number, frame);
                 None

@@ -15,7 +15,7 @@
 //! | [`thread`] | the agent's thread | wait for requests and for tiptoe's death |
 //! | [`serve`] | the agent's thread | one function per request |
 //! | [`credentials`] | the agent's thread | give up all rights |
-//! | [`lookout`] | the agent's thread | leave a program that confines itself |
+//! | [`confinement`] | the agent's thread | leave a program that confines itself |
 //! | [`files`] | the agent's thread, the borrowed thread | read /proc/self |
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
@@ -39,6 +39,7 @@ mod asm;
 mod calls;
 mod children;
 mod clockwork;
+mod confinement;
 mod credentials;
 mod described;
 mod entry;
@@ -54,7 +55,6 @@ mod loader;
 mod lock_port;
 mod locked;
 mod locks;
-mod lookout;
 mod memory;
 mod ports;
 mod resolvers;

@@ -9,7 +9,7 @@
 //! | new | it is reported to tiptoe, and the thread waits |
 //! | the same file as before at the same address, with probes | the agent's thread patches it, and the thread waits |
 //! | the same file as before at the same address, without probes | nothing |
-//! | closed | its traps are no longer ours ([`Libraries::is_gone`]); counts stay |
+//! | closed | its traps are no longer ours ([`Libraries::is_closed`]); counts stay |
 //!
 //! A wait takes at most [`PATIENCE_NS`]. It may take longer while the session's [`RESERVE_NS`] lasts, or for an
 //! unwinder. After a wait that timed out, the library runs without probes until tiptoe has made them, and tiptoe
@@ -82,14 +82,14 @@ pub struct Libraries {
 #[derive(Default)]
 struct WalkResult {
     /// Whether libraries were reported to tiptoe.
-    fresh: bool,
+    has_reported: bool,
     /// Whether the agent's thread must patch libraries.
-    known: bool,
+    must_patch: bool,
 }
 
 impl WalkResult {
     fn any(&self) -> bool {
-        self.fresh || self.known
+        self.has_reported || self.must_patch
     }
 }
 
@@ -140,7 +140,7 @@ impl Libraries {
     }
 
     /// Returns whether the library of this number is closed now.
-    pub fn is_gone(&self, number: usize) -> bool {
+    pub fn is_closed(&self, number: usize) -> bool {
         // Relaxed: a thread that runs a library's code has loaded it.
         let loaded = |library: &Library| library.entry.load(Relaxed) != 0;
         !self.get(number).is_some_and(loaded)
@@ -150,17 +150,17 @@ impl Libraries {
     /// thread)
     pub fn at(&self, base: u64) -> Option<usize> {
         let open = self
-            .there(base)
+            .at_base(base)
             .find(|(_, library)| library.entry.load(Relaxed) != 0);
         let only = || {
-            self.there(base)
+            self.at_base(base)
                 .next()
-                .filter(|_| self.there(base).count() == 1)
+                .filter(|_| self.at_base(base).count() == 1)
         };
         open.or_else(only).map(|(number, _)| number)
     }
 
-    fn there(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
+    fn at_base(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
         // Relaxed, here and above: the library was written before it was reported to tiptoe.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
@@ -170,14 +170,17 @@ impl Libraries {
     /// time. (agent's thread)
     pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
-        let all = self.there(base).map(|(_, library)| library).filter(closed);
+        let all = self
+            .at_base(base)
+            .map(|(_, library)| library)
+            .filter(closed);
         // Relaxed: read under the loader's lock, at the next load.
         all.for_each(|library| library.reported.store(u64::MAX, Relaxed));
     }
 
     /// Makes the loaded library that contains an address be reported at each load. (agent's thread)
     pub fn report_always(&self, address: u64) {
-        // Relaxed, here and below: as in `there` and `report_again`.
+        // Relaxed, here and below: as in `at_base` and `report_again`.
         let below = |library: &&Library| {
             library.entry.load(Relaxed) != 0 && library.base.load(Relaxed) <= address
         };
@@ -270,7 +273,7 @@ impl Libraries {
         } else if library.sites.load(Relaxed) > 0 {
             self.tasks.fetch_add(1, Relaxed); // Relaxed: before the task, which is released
             library.task.store(PATCH, Release); // pairs with the Acquire in `tasks`
-            found.known = true;
+            found.must_patch = true;
         }
         Some(number)
     }
@@ -291,7 +294,7 @@ impl Libraries {
     fn report(&self, library: &Library, data: &Data, found: &mut WalkResult) {
         data.put_fresh(library.base.load(Relaxed));
         library.reported.store(data.reported() + 1, Relaxed); // Relaxed: released by `report`
-        found.fresh = true;
+        found.has_reported = true;
     }
 
     /// Reports the libraries that the agent's thread could not patch. Returns whether there are any.
@@ -304,12 +307,12 @@ impl Libraries {
                 self.report(library, data, &mut found);
             }
         }
-        found.fresh
+        found.has_reported
     }
 
     /// Waits until all libraries that a walk found have their probes, or until the deadline.
     fn wait(&self, data: &Data, found: &WalkResult) {
-        if found.fresh {
+        if found.has_reported {
             ring(data);
         }
         // Relaxed, here and below: the loader's lock orders these accesses.
@@ -370,7 +373,9 @@ pub fn answered(data: &Data) {
 
 /// Handles a change of the loader's list; called before and after it.
 pub fn changed() {
-    let Some((shared, data)) = here() else { return };
+    let Some((shared, data)) = own_session() else {
+        return;
+    };
     let libraries = &shared.libraries;
     // Acquire: pairs with the Release in `watch`.
     let Some(record) = Record::at(libraries.record.load(Acquire)) else {
@@ -389,7 +394,7 @@ pub fn changed() {
         match settled {
             // The first walk may have found a library that is still being loaded.
             true if found.any() || data.served() < data.reported() => libraries.wait(&data, &found),
-            false if found.fresh => ring(&data),
+            false if found.has_reported => ring(&data),
             _ => {}
         }
     }
@@ -399,7 +404,7 @@ pub fn changed() {
 }
 
 /// Returns the session of this very process; `None` if there is none.
-fn here() -> Option<(&'static Shared, Data<'static>)> {
+fn own_session() -> Option<(&'static Shared, Data<'static>)> {
     let shared = shared::at_home()?;
     let data = shared.data()?;
     shared.claims.active().then_some((shared, data))

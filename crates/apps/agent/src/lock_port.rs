@@ -38,7 +38,7 @@ extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u
         address: what & ((1 << MODE_SHIFT) - 1),
         mode: what >> MODE_SHIFT,
         label: label as u64,
-        place,
+        frame_end: place,
         site,
     };
     here.thread().reported_begins(&wait, clockwork::ticks);

@@ -96,7 +96,7 @@ impl WaitWords {
     /// Returns the calling thread's words; `None` if the session records no locks.
     #[inline]
     pub fn find() -> Option<WaitWords> {
-        // SAFETY: a thread's word always points to a descriptor, its own or `NOBODY`.
+        // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
@@ -126,7 +126,7 @@ impl WaitWords {
 
     #[inline]
     pub fn thread(&self) -> Thread<'static> {
-        Thread::new(self.own, self.shared).within(self.scope)
+        Thread::new(self.own, self.shared).with_scope(self.scope)
     }
 }
 
@@ -229,6 +229,6 @@ pub fn hand_over(state: &Shared, data: &Data, slab: u32, tid: u32) {
     }
     words.store(head::THREAD as usize, tid.into());
     words.store(head::EPISODE as usize, 0);
-    words.store(head::HELD as usize, 0);
+    words.store(head::MEASURED_HOLD as usize, 0);
     Gaps::new(words).forget();
 }

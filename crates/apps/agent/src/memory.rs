@@ -212,7 +212,7 @@ pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
 
 /// Splits a range of the program's code off into a mapping of its own. The advice to use no huge page changes nothing
 /// else, because private pages of a file cannot be part of one.
-pub fn set_apart(start: usize, end: usize) {
+pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
         let _ = advise(start, len, NOHUGEPAGE);
     }

@@ -65,7 +65,7 @@ fn area(at: u64) -> Words<'static> {
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = SHARED.load(Acquire); // pairs with `begin`
-    // SAFETY: a thread's word always points to a descriptor, its own or `NOBODY`.
+    // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // its own, or 0
     let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw;
-use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, Text};
+use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, Text};
 use tiptoe_wire::calls::{MAX_THUNKS, THUNK_BYTES};
 use tiptoe_wire::{AgentAddresses, Data, Hello, Plan, Request, Site};
 
@@ -24,7 +24,7 @@ mod leave;
 pub mod library_patches;
 
 use leave::take_out;
-pub use leave::{detach, disown, end, forsake, reblock, settle};
+pub use leave::{detach, end, reblock, restore_attached, restore_forked, settle};
 
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
@@ -75,10 +75,10 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
             shared.described.set(count, |index| plan.address(index));
             0
         }
-        Request::SetApart => {
+        Request::SplitMaps => {
             let ends = (0..count / 2).map(|pair| [2 * pair, 2 * pair + 1]);
             let ranges = ends.map(|ends| ends.map(|index| plan.address(index)));
-            ranges.for_each(|[start, end]| memory::set_apart(start as usize, end as usize));
+            ranges.for_each(|[start, end]| memory::split_mapping(start as usize, end as usize));
             0
         }
         Request::ReadMaps => space::read(data),
@@ -187,10 +187,10 @@ fn in_batches(
     }
 }
 
-fn manner(plan: &Plan) -> Manner {
+fn other_threads(plan: &Plan) -> OtherThreads {
     match plan.is_still() {
-        true => Manner::Still,
-        false => Manner::Running,
+        true => OtherThreads::Stopped,
+        false => OtherThreads::Running,
     }
 }
 
@@ -207,14 +207,14 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         return EINVAL;
     };
     shared.publish_sites();
-    space::note_places(data, count, |index| {
+    space::record_file_offsets(data, count, |index| {
         Some((first + index, plan.site(index)?))
     });
     in_batches(
         count,
         |index| plan.site(index),
         |start, sites| {
-            let outcomes = patcher::arm(&text, sites, manner(plan));
+            let outcomes = patcher::arm(&text, sites, other_threads(plan));
             for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
                 data.set_result(start + offset, *outcome as u64);
                 shared.set_armed(first + start + offset, *outcome == Outcome::Done);
@@ -248,7 +248,7 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         low < count && plan.address(low) == site.trampoline
     };
     shared.table.recall(is_listed);
-    space::note_places(data, shared.table.len(), |index| {
+    space::record_file_offsets(data, shared.table.len(), |index| {
         Some((index, shared.table.site(index).filter(is_listed)?))
     });
     0
@@ -258,7 +258,7 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
-        let outcomes = patcher::arm(&text, sites, manner(plan));
+        let outcomes = patcher::arm(&text, sites, other_threads(plan));
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
             // The hook may still be in place, because an earlier session could not remove it.

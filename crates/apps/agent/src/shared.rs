@@ -23,7 +23,7 @@ use crate::unwind;
 
 mod room;
 
-use room::Room;
+use room::PageAllocator;
 
 /// The most sites in a process during its life.
 pub const MAX_SITES: usize = 1 << 18;
@@ -112,27 +112,27 @@ pub fn at_home() -> Option<&'static Shared> {
 }
 
 /// The bytes that a fork wipes: the threads' descriptors, their number, and the addresses of the threads' frames.
-const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
-    + Room::of::<AtomicU32>(4)
-    + Room::of::<AtomicU64>(1)
-    + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
+const WIPED: usize = PageAllocator::of::<Descriptor>(MAX_DESCRIPTORS)
+    + PageAllocator::of::<AtomicU32>(4)
+    + PageAllocator::of::<AtomicU64>(1)
+    + PageAllocator::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// The bytes of everything that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
-    + Room::of::<[AtomicU64; SLOT_WORDS]>(MAX_SITES)
-    + Room::of::<AtomicU64>(Arenas::WORDS)
-    + Room::of::<Library>(libraries::MOST)
-    + Room::of::<AtomicU64>(DescribedCode::WORDS)
-    + Room::of::<AtomicU64>(THUNK_TABLE)
+    + PageAllocator::of::<[AtomicU64; SLOT_WORDS]>(MAX_SITES)
+    + PageAllocator::of::<AtomicU64>(Arenas::WORDS)
+    + PageAllocator::of::<Library>(libraries::MOST)
+    + PageAllocator::of::<AtomicU64>(DescribedCode::WORDS)
+    + PageAllocator::of::<AtomicU64>(THUNK_TABLE)
     + 2 * THUNK_CODE
     + PAGE
-    + Room::of::<Shared>(1);
+    + PageAllocator::of::<Shared>(1);
 
 /// Creates the state unless it exists.
 pub fn create() -> Result<&'static Shared, Errno> {
     if let Some(shared) = get() {
         return Ok(shared);
     }
-    let room = Room::new(LASTING)?;
+    let room = PageAllocator::new(LASTING)?;
     let at = room.at;
     memory::wipe_on_fork(at, WIPED)
         .and_then(|()| furnish(room))
@@ -140,7 +140,7 @@ pub fn create() -> Result<&'static Shared, Errno> {
 }
 
 /// Lays the state out. The part that a fork wipes must be first.
-fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
+fn furnish(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 4] = room.slice(4)?.as_array().ok_or(Errno(12))?;
     let [used, here, signals_owner, gate] = words;
@@ -150,7 +150,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     // each 2 MiB that contain a page.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let arenas = room.slice(Arenas::WORDS)?;
-    let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
+    let block = room.bytes(PageAllocator::of::<Shared>(1))? as *mut Shared;
     let slots: &'static [[AtomicU64; SLOT_WORDS]] = room.slice(MAX_SITES)?;
     let described = DescribedCode::new(room.slice(DescribedCode::WORDS)?);
     let thunk_table = room.slice(THUNK_TABLE)?;
@@ -241,7 +241,7 @@ impl Shared {
     /// Returns whether the code of a site is still mapped. If not, a trap at its address is not ours.
     pub fn is_live(&self, index: usize) -> bool {
         let number = self.library_of(index);
-        !number.is_some_and(|number| self.libraries.is_gone(number))
+        !number.is_some_and(|number| self.libraries.is_closed(number))
     }
 
     /// Publishes the number of sites in the table, for a later tiptoe to read.

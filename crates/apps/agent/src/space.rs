@@ -12,9 +12,9 @@
 //! | thread | action | waits |
 //! |---|---|---|
 //! | any thread of the program | [`change`]: makes and records a call that changes code | a few checks of the lock |
-//! | a signal handler | [`vouches`] | a few checks of the lock, to read |
+//! | a signal handler | [`is_own_trap`] | a few checks of the lock, to read |
 //! | the thread that loads a library | [`loading`]: its own mappings are not seen | never |
-//! | the agent's thread | [`tend`], [`read`]: reads the list; [`note_places`] | for the lock, bounded |
+//! | the agent's thread | [`read_if_unsure`], [`read`]: reads the list; [`record_file_offsets`] | for the lock, bounded |
 //!
 //! A forked child has no space, so bytes decide.
 
@@ -58,7 +58,7 @@ const SOON_NS: u64 = 10_000_000;
 struct Space {
     feed: Feed<'static>,
     /// The place of each site in its file; 0 if not known.
-    places: &'static [AtomicU64],
+    site_offsets: &'static [AtomicU64],
     /// The process that it describes.
     pid: AtomicU32,
     /// Whether the loader is mapping or unmapping.
@@ -100,7 +100,7 @@ fn make() -> Option<()> {
     let (words, places) = all.split_at_checked(words)?;
     let space = Space {
         feed: Feed::new(words, TABLES, FILES)?,
-        places,
+        site_offsets: places,
         pid: AtomicU32::new(getpid()),
         loading: AtomicBool::new(false),
         blind: AtomicBool::new(false),
@@ -173,8 +173,8 @@ impl Space {
         }
     }
 
-    fn place(&self, site: usize) -> Option<FileOffset> {
-        let word = self.places.get(site)?.load(Ordering::Relaxed); // Relaxed: written before it is armed
+    fn site_offset(&self, site: usize) -> Option<FileOffset> {
+        let word = self.site_offsets.get(site)?.load(Ordering::Relaxed); // Relaxed: written before it is armed
         FileOffset::from_word(word)
     }
 }
@@ -189,7 +189,7 @@ pub fn read(data: &Data) -> u64 {
 
 /// Reads the list if something is unsure, but not too often. Returns how long the agent's thread may sleep until the
 /// next try. (agent's thread)
-pub fn tend(data: &Data) -> Option<u64> {
+pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
     // Relaxed: as in `is_on`; agent's thread only.
     if space.blind.load(Ordering::Relaxed) {
@@ -203,17 +203,21 @@ pub fn tend(data: &Data) -> Option<u64> {
 
 /// Records the file of each of these sites, before they are armed. The space becomes unsure if hooks are among them,
 /// because they have not seen earlier changes. (agent's thread)
-pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(usize, Site)>) {
+pub fn record_file_offsets(
+    data: &Data,
+    count: usize,
+    site: impl Fn(usize) -> Option<(usize, Site)>,
+) {
     let Some(space) = get() else { return };
-    let unknown = |(_, site): (usize, Site)| space.feed.place_of(site.address).is_none();
+    let unknown = |(_, site): (usize, Site)| space.feed.file_offset_of(site.address).is_none();
     if space.feed.is_unsure() || (0..count).filter_map(&site).any(unknown) {
         space.read(data);
     }
     let mut hooks = false;
     for (index, site) in (0..count).filter_map(site) {
-        let place = space.feed.place_of(site.address);
-        if let Some(word) = space.places.get(index) {
-            word.store(place.map_or(0, FileOffset::word), Ordering::Relaxed); // Relaxed: before it is armed
+        let file_offset = space.feed.file_offset_of(site.address);
+        if let Some(word) = space.site_offsets.get(index) {
+            word.store(file_offset.map_or(0, FileOffset::word), Ordering::Relaxed); // Relaxed: before it is armed
         }
         hooks |= site.flags.has(SiteFlags::HOOK);
     }
@@ -223,11 +227,11 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
 }
 
 /// Returns whether a trap at `address`, inside a site, is ours. (signal handler)
-pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
-    let known = get().and_then(|space| Some((space, space.place(found.index)?)));
+pub fn is_own_trap(shared: &Shared, found: &TrapSite, address: u64) -> bool {
+    let known = get().and_then(|space| Some((space, space.site_offset(found.index)?)));
     let is_known = match known {
-        Some((space, place)) => {
-            let answer = space.feed.is_at(address, found.site.address, place);
+        Some((space, file_offset)) => {
+            let answer = space.feed.is_at(address, found.site.address, file_offset);
             count(
                 shared,
                 match answer {

@@ -6,14 +6,14 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use tiptoe_sys::raw::{Errno, call, check, futex, gettid, membarrier, nr, sleep_ns, thread_alive};
-use tiptoe_uprobe::patcher::Manner;
+use tiptoe_uprobe::patcher::OtherThreads;
 use tiptoe_wire::{LeaveReason, State};
 
 use crate::asm::tiptoe_spawn;
+use crate::confinement::{ConfinementCheck, TIMED_OUT};
 use crate::credentials;
 use crate::files;
 use crate::forbidden;
-use crate::lookout::{Lookout, TIMED_OUT};
 use crate::memory::{self, STACK};
 use crate::serve;
 use crate::shared::{self, Shared};
@@ -112,7 +112,7 @@ fn end(shared: &Shared, why: LeaveReason) {
         data.set_left(why);
     }
     serve::detach(shared);
-    serve::settle(shared, || Manner::Running, || ());
+    serve::settle(shared, || OtherThreads::Running, || ());
 }
 
 /// Waits until the kernel no longer knows the thread, at most about 5 s.
@@ -152,7 +152,7 @@ pub extern "C" fn run() {
     }
     let Some(owner) = data.owner() else { return };
     let mut done = data.acknowledged();
-    let Some(mut lookout) = shared.plan().map(|plan| Lookout::begin(&plan)) else {
+    let Some(mut confinement) = shared.plan().map(|plan| ConfinementCheck::begin(&plan)) else {
         return;
     };
     watches::go_on(shared, &data);
@@ -165,7 +165,7 @@ pub extern "C" fn run() {
         let word = owner.load(Ordering::Acquire);
         if !is_owned(word) {
             serve::detach(shared);
-            return serve::settle(shared, || Manner::Running, || ());
+            return serve::settle(shared, || OtherThreads::Running, || ());
         }
         if shared.libraries.has_tasks() {
             serve::library_patches::patch(shared, &data);
@@ -180,9 +180,9 @@ pub extern "C" fn run() {
         } else if shared.rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {
-            let pause = lookout.pause(space::tend(&data));
+            let pause = confinement.pause(space::read_if_unsure(&data));
             if futex::wait(owner, word, Some(pause)) == Err(TIMED_OUT)
-                && let Some(why) = lookout.look(&plan)
+                && let Some(why) = confinement.look(&plan)
             {
                 return end(shared, why);
             }
@@ -191,7 +191,7 @@ pub extern "C" fn run() {
     // Relaxed: ordered by `retire`, read above.
     if shared.leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
-        serve::settle(shared, || Manner::Running, || ());
+        serve::settle(shared, || OtherThreads::Running, || ());
     }
 }
 

@@ -37,7 +37,7 @@ global_asm!(
     ".quad {noframes} + 4096",
     ".zero 16",
     ".text",
-    nobody = sym NOBODY,
+    nobody = sym EMPTY_DESCRIPTOR,
     noframes = sym NOFRAMES,
 );
 
@@ -45,12 +45,12 @@ global_asm!(
 const SIGNALS: u64 = 0xffff_ffff;
 const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
 const RECALL: i64 = tiptoe_wire::tls::RECALL;
-const BEHIND: i64 = tiptoe_wire::tls::BEHIND;
+const WAIT_CALL: i64 = tiptoe_wire::tls::WAIT_CALL;
 const TRAMPOLINE: i64 = tiptoe_wire::tls::TRAMPOLINE;
 /// The thread that the next two words belong to.
 pub const HELD_BY: i64 = 40;
 /// The senders of a held SIGILL and SIGTRAP, with the highest bit set.
-pub const HELD: [i64; 2] = [48, 56];
+pub const HELD_SENDERS: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
@@ -69,9 +69,9 @@ static NOFRAMES: Noframes = Noframes([0; 1024]);
 
 /// The descriptor of a thread without one: 64 zero bytes, never written.
 #[repr(C, align(64))]
-pub struct Nobody([u64; 8]);
+pub struct EmptyDescriptor([u64; 8]);
 
-static NOBODY: Nobody = Nobody([0; 8]);
+static EMPTY_DESCRIPTOR: EmptyDescriptor = EmptyDescriptor([0; 8]);
 
 /// Returns the offset of the first word from %fs, for trampolines.
 pub fn descriptor_offset() -> i64 {
@@ -125,7 +125,7 @@ pub fn set_descriptor(descriptor: &'static Descriptor) {
 /// Returns the initial values of words 0 (the descriptor) and 17 (the end of the frames). All others begin as 0.
 pub fn beginnings() -> [u64; 2] {
     [
-        core::ptr::from_ref(&NOBODY) as u64,
+        core::ptr::from_ref(&EMPTY_DESCRIPTOR) as u64,
         core::ptr::from_ref(&NOFRAMES) as u64 + 4096,
     ]
 }
@@ -255,8 +255,8 @@ pub fn set_blocked(mask: u64) {
 }
 
 /// Records where to continue after the clone3 that this thread is about to make.
-pub fn set_cloned(behind: u64) {
-    store(CLONED, behind);
+pub fn set_cloned(return_address: u64) {
+    store(CLONED, return_address);
 }
 
 /// Makes the thread enter the hook again if it is on its way into a system call.
@@ -269,17 +269,17 @@ pub fn recall(again: bool) {
 pub struct Call {
     pub number: u64,
     /// The address after its instruction; 0 if there is no call.
-    pub behind: u64,
+    pub return_address: u64,
     /// The address to which its hook returns.
     pub trampoline: u64,
 }
 
 /// Returns the last such call that this thread has made or is about to make.
 pub fn call() -> Call {
-    let word = load(BEHIND);
+    let word = load(WAIT_CALL);
     Call {
         number: word >> NUMBER_SHIFT,
-        behind: word & ((1 << NUMBER_SHIFT) - 1),
+        return_address: word & ((1 << NUMBER_SHIFT) - 1),
         trampoline: load(TRAMPOLINE),
     }
 }
@@ -287,11 +287,11 @@ pub fn call() -> Call {
 /// Records a call. The trampoline must be stored first, because the second store makes the record valid.
 pub fn set_call(call: Call) {
     store(TRAMPOLINE, call.trampoline);
-    store(BEHIND, call.behind | call.number << NUMBER_SHIFT);
+    store(WAIT_CALL, call.return_address | call.number << NUMBER_SHIFT);
 }
 
 fn held_word(signal: usize) -> i64 {
-    let [ill, trap] = HELD;
+    let [ill, trap] = HELD_SENDERS;
     if signal == 4 { ill } else { trap }
 }
 
@@ -299,7 +299,7 @@ fn held_word(signal: usize) -> i64 {
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
-        HELD.into_iter().for_each(|word| store(word, 0)); // A fork copied the parent's words.
+        HELD_SENDERS.into_iter().for_each(|word| store(word, 0)); // A fork copied the parent's words.
         store(HELD_BY, tid.into());
     }
     store(held_word(signal), sender | 1 << 63);
@@ -307,7 +307,7 @@ pub fn hold(signal: usize, sender: u64) {
 
 /// Takes the signal held for this thread. Returns its sender; `None` if none is held.
 pub fn take_held(signal: usize) -> Option<u64> {
-    let sender = held(signal);
+    let sender = held_sender(signal);
     if sender.is_some() {
         store(held_word(signal), 0);
     }
@@ -315,7 +315,7 @@ pub fn take_held(signal: usize) -> Option<u64> {
 }
 
 /// Returns what [`take_held`] would, and leaves it. Asks the kernel for the thread's id only if a signal is held.
-pub fn held(signal: usize) -> Option<u64> {
+pub fn held_sender(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
     (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
 }

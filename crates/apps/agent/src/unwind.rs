@@ -281,7 +281,7 @@ const HDR: usize = 20;
 const CIE: usize = 20;
 const FDE: usize = 100;
 
-/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `behind`
+/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `record_distance`
 /// bytes after its code.
 ///
 /// An instruction's address without its low five bits is the thunk's address. The first word of the
@@ -292,7 +292,7 @@ const FDE: usize = 100;
 /// right address for the one with the handler. So the frame after the last thunk must not have the
 /// address of any thunk's frame. It differs by 8 bytes: the high half of the record's last word
 /// holds the difference.
-pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
+pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
         all: [0; INFO],
@@ -314,12 +314,17 @@ pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
     bytes.word(FDE as u32 - 4).word((fde + 4 - cie) as u32);
     bytes.relative(code, fde + 8).word(len as u32).put(&[0]);
     // def_cfa_expression: the caller's stack pointer, minus the record's last word shr 32.
-    bytes.put(&[0x0f, 39]).stack_pointer().record(behind + 24);
+    bytes
+        .put(&[0x0f, 39])
+        .stack_pointer()
+        .record(record_distance + 24);
     bytes.put(&[0x06, 0x08, 32, 0x25, 0x1c]);
     // val_expression of %rsp.
     bytes.put(&[0x16, 7, 23]).stack_pointer();
     // expression of the return address: the record's first word.
-    bytes.put(&[0x10, RETURN_ADDRESS, 11]).record(behind);
+    bytes
+        .put(&[0x10, RETURN_ADDRESS, 11])
+        .record(record_distance);
     bytes.all
 }
 
@@ -342,11 +347,11 @@ impl Bytes {
     }
 
     /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded
-    /// down to the thunk's 32 bytes, plus `behind`. In DWARF: breg16(0) const1s(-32) and
+    /// down to the thunk's 32 bytes, plus `record_distance`. In DWARF: breg16(0) const1s(-32) and
     /// const4s(behind) plus.
-    fn record(&mut self, behind: i32) -> &mut Bytes {
+    fn record(&mut self, record_distance: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
-        self.word(behind as u32).put(&[0x22])
+        self.word(record_distance as u32).put(&[0x22])
     }
 
     /// Pushes the caller's stack pointer: breg7(0) and const8u(PUSHED) breg16(0) lit31 and lit3 mul

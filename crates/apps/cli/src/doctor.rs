@@ -137,7 +137,7 @@ impl DoctorReport {
             tiptoe: env!("CARGO_PKG_VERSION"),
             kernel: can.kernel.clone(),
             uid,
-            capabilities: can.effective.held().iter().map(|c| c.name()).collect(),
+            capabilities: can.effective.members().iter().map(|c| c.name()).collect(),
             checks,
             unseen: ScanGaps {
                 processes: scan.hidden_processes,

@@ -145,7 +145,7 @@ impl Write for GrowingFile {
 
 fn write_and_place(file: &WholeFile, report: &str) -> io::Result<()> {
     write_all(file.file(), report)?;
-    file.place()
+    file.commit()
 }
 
 fn write_all(mut to: impl Write, report: &str) -> io::Result<()> {

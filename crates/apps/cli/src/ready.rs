@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use tiptoe_collector::{CountedProcess, Ready, RequestTarget, few};
-use tiptoe_sys::host::{Process, inherited};
+use tiptoe_sys::host::{Process, inherited_descriptors};
 
 use crate::failure::Failure;
 use crate::output::{NotesTo, Output};
@@ -42,7 +42,7 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
             Failure::new(format!("--ready-fd {fd} cannot be written to: {error}"))
                 .hint("in a shell: --ready-fd 3 3>FILE")
         };
-        inherited::take_writable(fd).map_err(failed)
+        inherited_descriptors::take_writable(fd).map_err(failed)
     });
     let waits = taken.transpose()?.map(File::from);
     Ok(Ready::new(move |counted| {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tiptoe_collector::{Phase, Progress, RequestTarget};
 use tiptoe_report::{RunState, RunStatus, counts_so_far, status_line};
 use tiptoe_session::{Cost, Count};
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 
 use crate::args::Common;
 use crate::output::Output;
@@ -324,7 +324,7 @@ impl ShownRun {
             }
             (None, Some(left)) => RunState::Delayed { left },
             (None, None) => RunState::Attaching {
-                functions: attaching::progress(),
+                functions: attach_progress::progress(),
             },
         };
         RunStatus {

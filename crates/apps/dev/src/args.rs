@@ -73,8 +73,8 @@ pub enum BenchCommand {
 pub enum BreakpointBench {
     /// Pairs of reserve and release: without accounting, with tiptoe's, and under one mutex
     Stress(StressArgs),
-    /// The same pairs on up to 256 CPUs, simulated from critical sections, locks and transfers
-    /// between CPUs that are measured on this machine in the same run
+    /// Pairs of reserve and release on up to 256 CPUs, simulated from critical sections, locks and
+    /// transfers between CPUs that are measured on this machine in the same run
     Queue(QueueArgs),
     /// Threads that are created and end, as in perf bench: alone, with each form of
     /// accounting, and with the kernel's breakpoints

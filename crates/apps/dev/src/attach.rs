@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tiptoe_event::Via;
 
 use crate::assembly::{ATTACH, Site};
-use crate::driver::{Calls, Traced, Tracing};
+use crate::driver::{Calls, TraceRequest, Tracing};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Table, TableRow};
@@ -37,7 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             ("attach_again", again),
             ("detach", gone),
         ] {
-            table.rows.push(row(case, site, &times, "ms"));
+            table.rows.push(table_row(case, site, &times, "ms"));
         }
         for threads in [1, 2] {
             stillness(&mut table, site, threads, options)?;
@@ -46,8 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-fn counted<'a>(sites: &'a [Site], options: &Options) -> Traced<'a> {
-    Traced {
+fn counted<'a>(sites: &'a [Site], options: &Options) -> TraceRequest<'a> {
+    TraceRequest {
         agent: options.agent,
         sites,
         via: Via::Agent,
@@ -96,13 +96,13 @@ fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> 
     }
     let rows = cases.iter().map(|(case, times)| TableRow {
         threads: Some(threads),
-        ..row(case, site, times, "ms")
+        ..table_row(case, site, times, "ms")
     });
     table.rows.extend(rows);
     Ok(())
 }
 
-fn row(case: &str, site: Site, times: &[f64], unit: &'static str) -> TableRow {
+fn table_row(case: &str, site: Site, times: &[f64], unit: &'static str) -> TableRow {
     TableRow {
         sites: Some(site.functions),
         ..TableRow::new(case, times, unit).at("push")

@@ -14,7 +14,7 @@ pub use queue::Queue;
 pub use stress::Stress;
 pub use thread::Thread;
 
-use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
+use tiptoe_sys::host::perf::{Access, Breakpoint, CountedOn, PerfEvent};
 
 use crate::error::Error;
 use crate::options::Options;
@@ -26,7 +26,7 @@ use crate::together::cpus;
 pub enum Breakpoints {
     /// Pairs of reserve and release.
     Stress(Stress),
-    /// The same pairs on more CPUs than this machine has, simulated.
+    /// Pairs of reserve and release on more CPUs than this machine has, simulated.
     Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),
@@ -64,6 +64,6 @@ fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
         access: Access::Write,
     };
     let opened =
-        (0..count).map(|at| PerfEvent::count_accesses(&breakpoint(at), On::Thread(0), true));
+        (0..count).map(|at| PerfEvent::count_accesses(&breakpoint(at), CountedOn::Thread(0), true));
     opened.collect()
 }

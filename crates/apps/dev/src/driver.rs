@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::target::Target;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Traced<'a> {
+pub(crate) struct TraceRequest<'a> {
     pub agent: &'static [u8],
     pub sites: &'a [Site],
     pub via: Via,
@@ -43,10 +43,10 @@ pub(crate) enum Calls {
 #[derive(Debug)]
 pub(crate) struct Tracing {
     stop: Arc<AtomicBool>,
-    driver: Option<JoinHandle<Driven>>,
+    driver: Option<JoinHandle<RunResult>>,
 }
 
-type Driven = Result<Outcome, tiptoe_collector::Error>;
+type RunResult = Result<Outcome, tiptoe_collector::Error>;
 
 struct Silent;
 
@@ -64,14 +64,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 impl Tracing {
     /// Starts a trace, and returns when every function has its probe.
-    pub(crate) fn start(target: &mut Target, traced: &Traced) -> Result<Tracing, Error> {
+    pub(crate) fn start(target: &mut Target, traced: &TraceRequest) -> Result<Tracing, Error> {
         let mut tracing = Tracing::begin(target.pid(), traced);
         tracing.wait(target, traced.sites)?;
         Ok(tracing)
     }
 
     /// Starts a trace, and returns at once.
-    pub(crate) fn begin(pid: u32, traced: &Traced) -> Tracing {
+    pub(crate) fn begin(pid: u32, traced: &TraceRequest) -> Tracing {
         let kind = match traced.calls {
             Calls::Returns => "uretprobe",
             Calls::Entries | Calls::Times | Calls::Records => "uprobe",
@@ -165,7 +165,7 @@ impl Tracing {
 
     fn spawn(
         stop: Arc<AtomicBool>,
-        run: impl FnOnce(&mut Silent) -> Driven + Send + 'static,
+        run: impl FnOnce(&mut Silent) -> RunResult + Send + 'static,
     ) -> Tracing {
         let driver = Some(std::thread::spawn(move || run(&mut Silent)));
         Tracing { stop, driver }

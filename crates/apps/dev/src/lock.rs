@@ -29,7 +29,7 @@ use crate::workshop::{Program, Workshop};
 mod linked;
 mod preloads;
 
-use preloads::Other;
+use preloads::PreloadedProgram;
 
 const PROGRAM: &str = include_str!("lock/program.c");
 /// The longest time for the agent to patch all sites, or to restore them.
@@ -64,7 +64,7 @@ const CASES: [(&str, Option<Via>); 5] = [
 ];
 /// The case that also times how long `mutex` is held.
 const HOLD: &str = "hold";
-const HELD: [&str; 2] = ["mutex", "other_mutex"];
+const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
 /// The case that times only as many waits as a budget of 1 % allows. It is for questions that do little but wait,
 /// after a warm-up, because the rates must be known first.
 const BUDGET: &str = "budget";
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             };
             let sites = SITES.iter().zip(&mut found);
             let sites = sites.filter(|((site, ..), _)| match case {
-                HOLD => HELD.contains(site),
+                HOLD => HELD_LOCKS.contains(site),
                 BUDGET => WAITING.contains(site),
                 _ => true,
             });
@@ -188,7 +188,11 @@ fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, 
     program.ask(&format!("{question} {ms}"))
 }
 
-fn ask_other(other: &mut Other, times: &mut [Vec<f64>], options: &Options) -> Result<(), Error> {
+fn ask_other(
+    other: &mut PreloadedProgram,
+    times: &mut [Vec<f64>],
+    options: &Options,
+) -> Result<(), Error> {
     let sites = SITES.iter().filter(|(site, ..)| THEIRS.contains(site));
     for ((_, question, _), times) in sites.zip(times) {
         times.push(ask(&mut other.program, question, options)?);

@@ -32,7 +32,7 @@ pub(crate) fn stay_on(cpu: usize) {
 }
 
 /// Pins the calling thread to one of the CPUs that it may use, chosen by its number among the threads.
-pub(crate) fn stay_apart(thread: u32) {
+pub(crate) fn pin_to_own_cpu(thread: u32) {
     let allowed = allowed();
     if let Some(turn) = (thread as usize).checked_rem(allowed.len()) {
         stay_on(allowed[turn]);
@@ -149,7 +149,7 @@ pub(crate) fn together<A: Send>(
         let (gate, each) = (&gate, &each);
         let run = |thread| {
             scope.spawn(move || {
-                stay_apart(thread);
+                pin_to_own_cpu(thread);
                 each(thread, gate)
             })
         };

@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     }
     let rows = added
         .iter()
-        .map(|(&(index, case), values)| row(&loads[index], case, values));
+        .map(|(&(index, case), values)| table_row(&loads[index], case, values));
     let mut table = Table {
         bench: "uprobe".into(),
         rows: rows.collect(),
@@ -252,7 +252,7 @@ fn unprobed(
     load.map(|load| ask(target, &load, options)).transpose()
 }
 
-fn row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
+fn table_row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
     let case = case.map_or("off", |case| case.name(load.site));
     TableRow {
         depth: Some(load.depth),

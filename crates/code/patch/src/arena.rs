@@ -300,27 +300,27 @@ impl Arenas {
 
     /// Reserves room. Prefers few cache lines, then trap bytes alone to pairs, then open arenas to
     /// new ones; last the range into which the heap grows.
-    pub(crate) fn place(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
+    pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
         let (any, pairs) = (want.any, want.pairs);
         let few = any.on_few_lines(want.origin, want.hot);
         let in_any = |allowed| {
-            let place = self.in_open(&want, &allowed);
-            place.or_else(|| self.in_new(&want, &allowed, false))
+            let room = self.in_open(&want, &allowed);
+            room.or_else(|| self.in_new(&want, &allowed, false))
         };
-        let place = in_any(few)
+        let room = in_any(few)
             .or_else(|| in_any(any))
             .or_else(|| self.in_end(&want, &any))
             .or_else(|| self.in_end(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
         let callers = match want.callers {
-            true => self.callers_near(place.at)?,
+            true => self.callers_near(room.at)?,
             false => 0,
         };
-        self.hold(&want, place);
-        Some(TrampolineRoom { callers, ..place })
+        self.hold(&want, room);
+        Some(TrampolineRoom { callers, ..room })
     }
 
     fn in_open(&self, want: &RoomRequest, allowed: &Displacement) -> Option<TrampolineRoom> {
@@ -413,16 +413,16 @@ impl Arenas {
         None
     }
 
-    fn hold(&mut self, want: &RoomRequest, place: TrampolineRoom) {
-        let base = base_of(place.at);
+    fn hold(&mut self, want: &RoomRequest, room: TrampolineRoom) {
+        let base = base_of(room.at);
         if self.bases.insert(base) {
             self.open.push(Open::new(base, &[]));
             self.fresh.push(base);
         }
         let arena = self.open.iter_mut().find(|a| a.base == base);
         let arena = arena.expect("just opened");
-        arena.take(&(place.at..place.at + want.len));
-        arena.take(&(place.unwind..place.unwind + want.unwind_len));
+        arena.take(&(room.at..room.at + want.len));
+        arena.take(&(room.unwind..room.unwind + want.unwind_len));
     }
 }
 

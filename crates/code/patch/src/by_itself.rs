@@ -7,12 +7,12 @@
 //!         mov  CALLER(%rip),%rax     the callers' return address, or 0: not yet
 //!         cmp  %rax,(%rsp)
 //!         jne  compare with the second caller; neither: general
-//! known:  at the end of a page of frames, or counters removed: general
+//! follow: at the end of a page of frames, or counters removed: general
 //!         decq credit; incq calls
 //!         push a frame: owner, time, address of the return address
 //!         the second caller: likewise
 //!         restore the registers
-//! gone:   lea  8(%rsp),%rsp          each call has its ret, as with a thunk
+//! call:   lea  8(%rsp),%rsp          each call has its ret, as with a thunk
 //!         call copy
 //!         push CALLER(%rip)
 //! exit:   ...
@@ -41,7 +41,7 @@ use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
 
 use crate::abi::Abi;
-use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget, NOT_ABOVE};
+use crate::code::{Code, ForwardJump, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget, NOT_ABOVE};
 use crate::counters;
 use crate::timed::{self, Call, count, now, restore, save};
 use crate::trampoline::Trampoline;
@@ -60,16 +60,16 @@ const TAKE_BOTH: [u8; 10] = [
 pub(crate) struct JoinOffsets {
     /// For each of the two callers, where the call is made: all registers must be restored, and the
     /// return address on the stack.
-    pub(crate) gone: [usize; WAYS],
+    pub(crate) call_offsets: [usize; WAYS],
     /// For each of the two callers, the call of the copy, still unbound.
-    pub(crate) calls: [Ahead; WAYS],
+    pub(crate) call_jumps: [ForwardJump; WAYS],
     /// Where these calls return, with their return address on the stack again.
     pub(crate) exit: usize,
 }
 
 /// Code that writes a word of the frame if it differs: the jump there, the write, and the offset to
 /// continue at.
-type Unwritten = (Ahead, Vec<u8>, usize);
+type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
     /// Appends code that follows calls from the two known callers. Other calls continue after it,
@@ -80,7 +80,7 @@ impl Trampoline {
         call: &Call,
         abi: &Abi,
         copy: &Trampoline,
-        missed: Vec<Ahead>,
+        missed: Vec<ForwardJump>,
     ) -> JoinOffsets {
         let code = &mut self.code;
         code.put(&KEEP_RAX);
@@ -88,9 +88,9 @@ impl Trampoline {
         general.extend(call.hits.emit_under(code, true));
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let followed = if call.timed {
-            let solvent = code.jump_ahead(IF_GREATER, true);
+            let has_credit = code.jump_ahead(IF_GREATER, true);
             self.spent(call, copy, missed);
-            self.code.bind(solvent);
+            self.code.bind(has_credit);
             follow(&mut self.code, call, abi)
         } else {
             let spent = code.jump_ahead(NOT_ABOVE, true);
@@ -102,7 +102,7 @@ impl Trampoline {
         let code = &mut self.code;
         code.bind(followed.others);
         let neither = unless_from(code, 1);
-        code.jump_back(None, followed.known);
+        code.jump_back(None, followed.checked_offset);
         for jump in general.into_iter().chain(followed.general).chain([neither]) {
             code.bind(jump);
         }
@@ -110,7 +110,7 @@ impl Trampoline {
         followed.itself
     }
 
-    fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<Ahead>) {
+    fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<ForwardJump>) {
         count(&mut self.code, call.slot + words::ONLY_COUNTED);
         self.code.put(&TAKE_RAX);
         for jump in missed {
@@ -123,10 +123,10 @@ impl Trampoline {
 struct FollowCode {
     itself: JoinOffsets,
     /// Taken by calls that are not from the first caller.
-    others: Ahead,
-    known: usize,
+    others: ForwardJump,
+    checked_offset: usize,
     /// Taken by calls from either caller that are not followed here.
-    general: [Ahead; 2],
+    general: [ForwardJump; 2],
 }
 
 fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
@@ -139,50 +139,50 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
         false => push(code, call, abi),
     };
     let second = unless_from(code, 0);
-    let (first_gone, first_call) = go(code, call, 0);
+    let (first_offset, first_call) = go(code, call, 0);
     let exit = code.len();
     timed::leave(code, call, abi);
     code.bind(second);
-    let (second_gone, second_call) = go(code, call, 1);
-    code.stand(0, 0).jump_back(None, exit);
+    let (second_offset, second_call) = go(code, call, 1);
+    code.set_unwind_state(0, 0).jump_back(None, exit);
     for (jump, write, back) in unwritten {
         code.bind(jump);
         code.put(&write).jump_back(None, back);
     }
     FollowCode {
         itself: JoinOffsets {
-            gone: [first_gone, second_gone],
-            calls: [first_call, second_call],
+            call_offsets: [first_offset, second_offset],
+            call_jumps: [first_call, second_call],
             exit,
         },
         others,
-        known,
+        checked_offset: known,
         general,
     }
 }
 
 /// Jumps unless the call came from caller number `way`; destroys %rax.
-fn unless_from(code: &mut Code, way: usize) -> Ahead {
+fn unless_from(code: &mut Code, way: usize) -> ForwardJump {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
 
 /// Makes the call, and restores its return address. Returns where it is made, and the call.
-fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
+fn go(code: &mut Code, call: &Call, way: usize) -> (usize, ForwardJump) {
     code.put(&TAKE_RAX);
-    let gone = code.len();
+    let call_offset = code.len();
     code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
     let made = code.call_ahead(call.slot);
     // The function has returned and popped its return address.
-    code.stand(0, -8);
+    code.set_unwind_state(0, -8);
     code.relative(&[0xff, 0x35], LinkTarget::Caller(way), &[]); // push CALLER(%rip)
-    (gone, made)
+    (call_offset, made)
 }
 
 /// Counts a call that will be followed. The returned jumps are taken at the end of a page of
 /// frames, or if the thread lost its counters: a signal handler may have forked.
-fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
+fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
     let full = code.jump_ahead(IF_EQUAL, true);
@@ -193,7 +193,7 @@ fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
 
 /// Pushes a frame without time. It must be reserved first and its first word written last, because
 /// a signal handler may push in between.
-fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
+fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
     code.put(&RAX_IN_FRAMES).put32(abi.frames);
@@ -215,7 +215,7 @@ fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     ]
 }
 
-fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
+fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&KEEP_BOTH);
     code.put(&FRAMES_IN_RCX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
@@ -240,7 +240,7 @@ fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
 /// stack. Without counters the call belongs to an earlier session.
 pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     // The function has returned: the stack is as at its entry.
-    code.stand(0, 0);
+    code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x39, 0x60, 0xe0]); // cmp %rsp,-32(%rax): the uppermost frame's?

@@ -29,14 +29,14 @@ struct Link {
 /// The program's state for a thread in generated code: `offset` bytes after the site, with `depth`
 /// more bytes on its stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub(crate) struct UnwindState {
     pub(crate) offset: usize,
     pub(crate) depth: i64,
 }
 
 #[must_use]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct ForwardJump {
     end: usize,
     near: bool,
 }
@@ -59,7 +59,7 @@ pub(crate) const IF_GREATER: u8 = 15;
 pub(crate) struct Code {
     bytes: Vec<u8>,
     links: Vec<Link>,
-    stands: Vec<(usize, Stand)>,
+    unwind_states: Vec<(usize, UnwindState)>,
     followed: Vec<(usize, u32)>,
 }
 
@@ -73,18 +73,19 @@ impl Code {
     }
 
     /// Declares a thread's state at the next instruction.
-    pub(crate) fn stand(&mut self, offset: usize, depth: i64) -> &mut Code {
-        self.stands.push((self.len(), Stand { offset, depth }));
+    pub(crate) fn set_unwind_state(&mut self, offset: usize, depth: i64) -> &mut Code {
+        self.unwind_states
+            .push((self.len(), UnwindState { offset, depth }));
         self
     }
 
-    pub(crate) fn stands(&self) -> &[(usize, Stand)] {
-        &self.stands
+    pub(crate) fn unwind_states(&self) -> &[(usize, UnwindState)] {
+        &self.unwind_states
     }
 
     /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target. The
     /// next [`LinkTarget::Caller`] holds its return address. Its probe's words begin at `slot`.
-    pub(crate) fn call_ahead(&mut self, slot: u32) -> Ahead {
+    pub(crate) fn call_ahead(&mut self, slot: u32) -> ForwardJump {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])
     }
@@ -130,40 +131,43 @@ impl Code {
             ..*l
         });
         self.links.extend(moved);
-        let stands = other.stands.iter().map(|&(at, stand)| (base + at, stand));
-        self.stands.extend(stands);
+        let stands = other
+            .unwind_states
+            .iter()
+            .map(|&(at, stand)| (base + at, stand));
+        self.unwind_states.extend(stands);
         self
     }
 
     /// Appends a jump whose target [`Code::bind`] sets. A short one reaches 127 bytes.
-    pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
+    pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> ForwardJump {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
         }
         self.put(&[0x70 | condition, 0]);
-        Ahead {
+        ForwardJump {
             end: self.len(),
             near,
         }
     }
 
     /// Appends an instruction that ends with a relative field.
-    pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> Ahead {
+    pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> ForwardJump {
         self.put(opcode).put32(0);
-        Ahead {
+        ForwardJump {
             end: self.len(),
             near: true,
         }
     }
 
-    pub(crate) fn bind_at(&mut self, ahead: Ahead, offset: usize) {
+    pub(crate) fn bind_at(&mut self, ahead: ForwardJump, offset: usize) {
         debug_assert!(ahead.near, "a short jump does not reach everywhere");
         let distance = offset as i64 - ahead.end as i64;
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
     /// Makes a jump lead to the next instruction.
-    pub(crate) fn bind(&mut self, jump: Ahead) {
+    pub(crate) fn bind(&mut self, jump: ForwardJump) {
         let distance = self.len() - jump.end;
         if jump.near {
             self.bytes[jump.end - 4..jump.end].copy_from_slice(&(distance as u32).to_le_bytes());

@@ -1,9 +1,9 @@
 //! Code that finds and changes the thread's counters.
 
-use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
+use crate::code::{Code, ForwardJump, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
 /// Loads the thread's counters to %rax; jumps, far or near, if there are none.
-pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
+pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> ForwardJump {
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     code.jump_ahead(IF_EQUAL, far)

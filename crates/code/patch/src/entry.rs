@@ -282,42 +282,42 @@ mod tests {
     fn the_site_moves_past_instructions_without_a_guard() {
         use Strategy::{Jump, Trap};
         let sub = [0x48, 0x83, 0xec, 8, 0xc3, 0xcc];
-        let behind = |first: &[u8]| [first, &sub].concat();
-        check(&behind(&[0xb8, 1, 0, 0, 0]), 5, true, Jump);
-        check(&behind(&[0x8b, 0x47, 0x10]), 3, true, Jump);
+        let after_sub = |first: &[u8]| [first, &sub].concat();
+        check(&after_sub(&[0xb8, 1, 0, 0, 0]), 5, true, Jump);
+        check(&after_sub(&[0x8b, 0x47, 0x10]), 3, true, Jump);
         // A five-byte no-operation, alone and after a mark; five one-byte no-operations.
         let pad = [0x0f, 0x1f, 0x44, 0, 0];
-        check(&behind(&pad), 5, true, Jump);
-        check(&behind(&[&ENDBR64[..], &pad].concat()), 9, true, Jump);
-        check(&behind(&[0x90; 5]), 0, true, Jump);
+        check(&after_sub(&pad), 5, true, Jump);
+        check(&after_sub(&[&ENDBR64[..], &pad].concat()), 9, true, Jump);
+        check(&after_sub(&[0x90; 5]), 0, true, Jump);
         // A compare is repeated if the site follows it directly; an add leaves flags.
-        check(&behind(&[0x83, 0xff, 1]), 3, true, Jump);
-        check(&behind(&[0x83, 0xff, 1, 0x74, 0x10]), 3, true, Jump);
+        check(&after_sub(&[0x83, 0xff, 1]), 3, true, Jump);
+        check(&after_sub(&[0x83, 0xff, 1, 0x74, 0x10]), 3, true, Jump);
         // cmp $1,%edi; mov $1,%eax; mov $2,%edx
         let between = [0x83, 0xff, 1, 0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
-        check(&behind(&between), 13, false, Jump);
-        check(&behind(&[0x05, 1, 0, 0, 0]), 5, false, Jump);
+        check(&after_sub(&between), 13, false, Jump);
+        check(&after_sub(&[0x05, 1, 0, 0, 0]), 5, false, Jump);
         // mov %eax,-8(%rsp)
-        check(&behind(&[0x89, 0x44, 0x24, 0xf8]), 4, false, Jump);
+        check(&after_sub(&[0x89, 0x44, 0x24, 0xf8]), 4, false, Jump);
         // cmpl $1,8(%rsp), an argument; cmpl $1,-8(%rsp), which the hit overwrites.
-        check(&behind(&[0x83, 0x7c, 0x24, 8, 1]), 5, true, Jump);
-        check(&behind(&[0x83, 0x7c, 0x24, 0xf8, 1]), 5, false, Jump);
+        check(&after_sub(&[0x83, 0x7c, 0x24, 8, 1]), 5, true, Jump);
+        check(&after_sub(&[0x83, 0x7c, 0x24, 0xf8, 1]), 5, false, Jump);
         // fldt 8(%rsp)
-        check(&behind(&[0xdb, 0x6c, 0x24, 8]), 4, true, Jump);
+        check(&after_sub(&[0xdb, 0x6c, 0x24, 8]), 4, true, Jump);
         // A call stays the site, and no site may follow `loop`.
-        check(&behind(&[0xe8, 1, 0, 0, 0]), 0, true, Jump);
-        check(&behind(&[0xe2, 0x10]), 0, true, Jump);
+        check(&after_sub(&[0xe8, 1, 0, 0, 0]), 0, true, Jump);
+        check(&after_sub(&[0xe2, 0x10]), 0, true, Jump);
         // enter $8,$0 moves the stack pointer.
-        check(&behind(&[0xc8, 8, 0, 0]), 0, true, Jump);
+        check(&after_sub(&[0xc8, 8, 0, 0]), 0, true, Jump);
         // Two such instructions, and a loop to an address between them.
         let two = [0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
         check(
-            &behind(&[0xb8, 1, 0, 0, 0, 0xb8, 2, 0, 0, 0]),
+            &after_sub(&[0xb8, 1, 0, 0, 0, 0xb8, 2, 0, 0, 0]),
             10,
             true,
             Jump,
         );
-        check(&behind(&two), 10, true, Jump);
+        check(&after_sub(&two), 10, true, Jump);
         let looped = [&two[..], &[0xff, 0xc8, 0x75, 0xf7], &sub].concat();
         check(&looped, 0, true, Trap);
     }

@@ -2,14 +2,14 @@
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 
-use crate::code::{Ahead, Code};
+use crate::code::{Code, ForwardJump};
 
 /// The hardware numbers of rdi, rsi, rdx, rcx, r8, r9.
 pub(crate) const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Appends code that continues if the filter passes, or takes one of the returned jumps. Preserves
 /// every register, not the flags.
-pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<Ahead> {
+pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<ForwardJump> {
     let all = filter.join() == Join::All;
     let (last, others) = filter
         .comparisons()
@@ -28,7 +28,7 @@ pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<Ahead> {
 }
 
 /// Appends a jump for the outcome `holds`, unless it is impossible.
-fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<Ahead> {
+fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<ForwardJump> {
     if let Some(known) = constant(comparison) {
         // `cmp %al,%al` sets the zero flag, so the jump is always taken.
         return (known == holds).then(|| code.put(&[0x38, 0xc0]).jump_ahead(EQUAL, true));

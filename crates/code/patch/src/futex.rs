@@ -44,7 +44,7 @@ const FLAGS: u32 = 0x100 | PRIVATE;
 /// What the agent is notified of at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    known: i32,
+    argument: i32,
     /// Whether the operation is still in `%esi`, so that wakes can be left out.
     but_wakes: bool,
 }
@@ -52,45 +52,48 @@ pub struct Notice {
 impl Notice {
     /// Returns the notice before a call. `rule` (a `tiptoe_stack::Rule`) leads from the site to its
     /// function's caller. `timed`: a patch after the call exists.
-    pub fn before(rule: u32, timed: bool) -> Notice {
+    pub fn before_call(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
     }
 
-    /// Returns the same notice for a function of a rwlock.
+    /// Marks the notice as from a function of a rwlock.
     #[must_use]
     pub fn of_rwlock(self) -> Notice {
-        Notice::of(self.known | RWLOCK)
+        Notice::of(self.argument | RWLOCK)
     }
 
-    /// Returns the same notice for a function of a mutex.
+    /// Marks the notice as from a function of a mutex.
     #[must_use]
     pub fn of_mutex(self) -> Notice {
-        Notice::of(self.known | MUTEX)
+        Notice::of(self.argument | MUTEX)
     }
 
     /// Returns the notice after a call; `rule` as before it.
-    pub fn behind(site: &FutexSite, rule: u32) -> Notice {
+    pub fn after_call(site: &FutexSite, rule: u32) -> Notice {
         Notice {
-            known: rule as i32 & RULE | AFTER,
+            argument: rule as i32 & RULE | AFTER,
             but_wakes: site.may_wake,
         }
     }
 
-    fn of(known: i32) -> Notice {
+    fn of(argument: i32) -> Notice {
         let but_wakes = false;
-        Notice { known, but_wakes }
+        Notice {
+            argument,
+            but_wakes,
+        }
     }
 
     /// Returns the notice at the entry of a function that takes or releases a lock, as `turn` says
-    /// ([`tiptoe_wire::futex::hold`]). `rule` as in [`Notice::before`].
+    /// ([`tiptoe_wire::futex::hold`]). `rule` as in [`Notice::before_call`].
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
 
     /// Returns whether the notice is one after a call.
-    pub fn is_behind(self) -> bool {
-        self.known & AFTER != 0
+    pub fn is_after_call(self) -> bool {
+        self.argument & AFTER != 0
     }
 }
 
@@ -100,7 +103,7 @@ pub struct FutexSite {
     /// The site before the call.
     pub call: SyscallSite,
     /// The shape after the call, unless no jump fits or the call cannot wait.
-    pub behind: Option<Shape>,
+    pub after_call: Option<Shape>,
     /// Whether it may be a wake, with the operation still in `%esi` after it.
     may_wake: bool,
 }
@@ -132,11 +135,12 @@ pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
 fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     let survey = Survey::new(function);
     let next = call.syscall + 2;
-    let behind = || behind(function, &survey, (next - function.address) as usize).ok();
+    let after_call =
+        || shape_after_call(function, &survey, (next - function.address) as usize).ok();
     let operation = operation(function, &survey, call.syscall);
     let wakes = operation.is_some_and(|op| op & !FLAGS == WAKE);
     FutexSite {
-        behind: if wakes { None } else { behind() },
+        after_call: if wakes { None } else { after_call() },
         may_wake: operation.is_none() && !survey.is_target(next),
         call,
     }
@@ -171,24 +175,28 @@ fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
-        let mut behind = plain.iter().filter_map(|site| site.behind.as_ref());
-        behind.find(|shape| shape.site() == function.address + *at as u64)
+        let mut after_call = plain.iter().filter_map(|site| site.after_call.as_ref());
+        after_call.find(|shape| shape.site() == function.address + *at as u64)
     };
     let joined = way.clone().find_map(joins).cloned();
     let survey = Survey::new(function);
     let own = || {
         way.clone()
-            .find_map(|at| behind(function, &survey, *at).ok())
+            .find_map(|at| shape_after_call(function, &survey, *at).ok())
     };
-    let behind = joined.or_else(own);
+    let after_call = joined.or_else(own);
     FutexSite {
         call: pushed.site,
-        behind,
+        after_call,
         may_wake: false,
     }
 }
 
-fn behind(function: &FunctionCode, survey: &Survey, offset: usize) -> Result<Shape, Refusal> {
+fn shape_after_call(
+    function: &FunctionCode,
+    survey: &Survey,
+    offset: usize,
+) -> Result<Shape, Refusal> {
     let mut shape = shape_in(function, survey, offset, Kind::Inside)?;
     // A trap would cost more than most waits.
     shape.windows.retain(|w| w.strategy == Strategy::Jump);
@@ -207,7 +215,7 @@ pub(crate) fn notify(code: &mut Code, notice: Notice) {
     });
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
-        .put32(notice.known);
+        .put32(notice.argument);
     code.relative(&[0xe8], LinkTarget::Futex, &[])
         .put(&STEP_BACK);
     for wake in wakes.into_iter().flatten() {
@@ -215,13 +223,13 @@ pub(crate) fn notify(code: &mut Code, notice: Notice) {
     }
 }
 
-/// Appends the notice of the call before `behind`, if its number is futex's.
-pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, behind: u64) {
+/// Appends the notice of the call before `after_call`, if its number is futex's.
+pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, after_call: u64) {
     let Some(notice) = notice else { return };
     code.put(&[0x3d]).put32(FUTEX as i32); // cmp $202,%eax
     let other = code.jump_ahead(IF_NOT_EQUAL, true);
     notify(code, notice);
-    code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
+    code.relative(&[0xe9], LinkTarget::Address(after_call - 2), &[]);
     code.bind(other);
 }
 
@@ -229,18 +237,18 @@ pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, behind: u64) {
 mod tests {
     use super::*;
 
-    /// mov $202,%eax; xor $0x80,%sil; syscall; and the instructions `behind` it.
-    fn sites(behind: &[u8]) -> Vec<(u64, u64, Option<u64>)> {
+    /// mov $202,%eax; xor $0x80,%sil; syscall; and then `after_call`.
+    fn sites(after_call: &[u8]) -> Vec<(u64, u64, Option<u64>)> {
         let call = [0xb8, 0xca, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80, 0x0f, 0x05];
-        let bytes = [&call, behind].concat();
+        let bytes = [&call, after_call].concat();
         let function = FunctionCode {
             address: 0x1000,
             bytes: &bytes,
             size: bytes.len(),
         };
         let site = |site: &FutexSite| {
-            let behind = site.behind.as_ref().map(Shape::site);
-            (site.call.address, site.call.syscall, behind)
+            let after_call = site.after_call.as_ref().map(Shape::site);
+            (site.call.address, site.call.syscall, after_call)
         };
         futex_sites(&function, |_| None).iter().map(site).collect()
     }
@@ -272,8 +280,8 @@ mod tests {
                 size: bytes.len(),
             };
             let sites = futex_sites(&function, |_| None);
-            assert_eq!(sites[0].behind.is_some(), is, "{first:x?}");
-            let found = Notice::behind(&sites[0], 8).but_wakes;
+            assert_eq!(sites[0].after_call.is_some(), is, "{first:x?}");
+            let found = Notice::after_call(&sites[0], 8).but_wakes;
             assert_eq!(found, is && may_wake, "{first:x?}");
         };
         check(&[0xbe, 0x81, 0, 0, 0], false, false);
@@ -308,8 +316,8 @@ mod tests {
         let look = |other: Option<FunctionCode>| {
             let sites = futex_sites(&function, |at| other.filter(|other| other.address == at));
             let places = sites.iter().map(|site| {
-                let behind = site.behind.as_ref().map(Shape::site);
-                (site.call.address, behind)
+                let after_call = site.after_call.as_ref().map(Shape::site);
+                (site.call.address, after_call)
             });
             places.collect::<Vec<_>>()
         };

@@ -36,7 +36,7 @@ pub(crate) enum Guard {
     /// The first three bytes stay. The patch is a call, so the trampoline finds the return address
     /// on the stack.
     Call {
-        held: [u8; 3],
+        tail: [u8; 3],
     },
     /// A trap byte follows the prefix.
     Prefix,
@@ -45,10 +45,10 @@ pub(crate) enum Guard {
         at: usize,
         bytes: ByteSet,
     },
-    /// The first instruction stays: its opcode is followed by `len` bytes of `held`.
+    /// The first instruction stays: its opcode is followed by `len` bytes of `tail`.
     Keep {
         len: usize,
-        held: [u8; 3],
+        tail: [u8; 3],
     },
 }
 
@@ -59,14 +59,14 @@ impl Guard {
         if strategy == Strategy::Trap {
             return Some(Guard::Free);
         }
-        let held = [bytes[1], bytes[2], bytes[3]];
+        let tail = [bytes[1], bytes[2], bytes[3]];
         match (opcode, strategy) {
             _ if len == 1 => return Some(Guard::Free),
-            (JUMP, Strategy::Jump) => return Some(Guard::Keep { len: 3, held }),
-            (CALL, Strategy::Jump) => return Some(Guard::Call { held }),
+            (JUMP, Strategy::Jump) => return Some(Guard::Keep { len: 3, tail }),
+            (CALL, Strategy::Jump) => return Some(Guard::Call { tail }),
             (SHORT_JUMP, Strategy::Short) => return Some(Guard::Free),
             // A system call, which may run.
-            (0x0f, _) if bytes[1] == 0x05 => return Some(Guard::Keep { len: 1, held }),
+            (0x0f, _) if bytes[1] == 0x05 => return Some(Guard::Keep { len: 1, tail }),
             _ => {}
         }
         if is_prefix(opcode) {
@@ -79,7 +79,7 @@ impl Guard {
         // The next head must be covered, except after a two-byte instruction under a short jump,
         // where the following bytes are unchanged.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
-        fits.then_some(Guard::Keep { len: len - 1, held })
+        fits.then_some(Guard::Keep { len: len - 1, tail })
     }
 
     pub(crate) fn is_tight(&self) -> bool {
@@ -92,8 +92,8 @@ impl Guard {
             Guard::Free => {}
             Guard::Prefix => bytes[0] = traps,
             Guard::Invalid { at, bytes: invalid } => bytes[at] = invalid,
-            Guard::Keep { len, held } => keep(bytes, &held[..len]),
-            Guard::Call { held } => keep(bytes, &held),
+            Guard::Keep { len, tail } => keep(bytes, &tail[..len]),
+            Guard::Call { tail } => keep(bytes, &tail),
         }
     }
 
@@ -117,8 +117,8 @@ impl Guard {
     }
 }
 
-fn keep(bytes: &mut [ByteSet; 4], held: &[u8]) {
-    let pairs = bytes.iter_mut().zip(held);
+fn keep(bytes: &mut [ByteSet; 4], tail: &[u8]) {
+    let pairs = bytes.iter_mut().zip(tail);
     pairs.for_each(|(set, &byte)| *set = ByteSet::only(byte));
 }
 
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn each_first_instruction_has_its_guard() {
         use Strategy::{Jump, Short, Trap};
-        let keep = |len, held| Some(Guard::Keep { len, held });
+        let keep = |len, tail| Some(Guard::Keep { len, tail });
         let check = |bytes: &[u8], strategy, want| {
             assert_eq!(guard(bytes, strategy), want, "{bytes:x?} {strategy:?}");
         };
@@ -180,8 +180,8 @@ mod tests {
         check(&[0x8b, 0x47, 0x10], Short, None);
         check(&[0x8b, 0x44, 0x24, 8], Jump, keep(3, [0x44, 0x24, 8]));
         check(&[0xb8, 1, 0, 0, 0], Jump, None);
-        let held = [1, 0, 0];
-        check(&[0xe8, 1, 0, 0, 0], Jump, Some(Guard::Call { held }));
+        let tail = [1, 0, 0];
+        check(&[0xe8, 1, 0, 0, 0], Jump, Some(Guard::Call { tail }));
         check(&[0xe8, 1, 0, 0, 0], Short, None);
         check(&[0xb8, 1, 0, 0, 0], Trap, Some(Guard::Free));
         check(&[0xc5, 0xf8, 0x77], Short, None);

@@ -8,7 +8,7 @@ use tiptoe_event::Filter;
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{UNDER, VALUED};
 
-use crate::code::{Ahead, Code, IF_EQUAL};
+use crate::code::{Code, ForwardJump, IF_EQUAL};
 use crate::filter::{self, REGISTERS};
 
 /// The value by which hits are grouped.
@@ -67,13 +67,13 @@ impl Hits {
     }
 
     /// Appends the filter. Returns the jumps of hits that fail it.
-    pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<Ahead> {
+    pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<ForwardJump> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
     /// Appends a jump, far or near, for threads outside the gate.
-    pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<Ahead> {
+    pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<ForwardJump> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {
             code.put(&[0x48, 0x83, 0x78, INSIDE, 0]); // cmpq $0,INSIDE(%rax)

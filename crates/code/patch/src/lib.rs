@@ -12,7 +12,7 @@
 //!         T                     copy: the displaced instructions, relocated
 //! rest: <───────────────────────────  jmp rest
 //! ```
-//! [`shape`] reads a function and returns what fits at a site. [`Planner::place`] finds room for
+//! [`shape`] reads a function and returns what fits at a site. [`Planner::plan`] finds room for
 //! the trampoline and returns a [`Patch`]: every byte to write, and where. Nothing here touches
 //! memory or the operating system.
 //!
@@ -90,7 +90,7 @@ pub use plan::{Head, Island, Patch, Planner, UnwindBytes};
 pub use refusal::Refusal;
 pub use returns::{Callee, Cfa, ReturnReads, return_reads, stub_slot};
 pub use shape::{Shape, Strategy, shape, signal_return};
-pub use stack_check::behind_stack_check;
+pub use stack_check::after_stack_check;
 pub use store::store_before;
 pub use syscall::{
     SyscallSite, any_syscall_site, may_change_masks, may_replace_block, stays, syscall_sites,

@@ -143,7 +143,7 @@ impl Planner {
 
     /// Plans a site's patch by the best strategy with room. `islands` finds padding near the site;
     /// it is slow, so it is called only if no jump fits.
-    pub fn place(
+    pub fn plan(
         &mut self,
         shape: &Shape,
         body: &Body,
@@ -200,26 +200,26 @@ impl Planner {
 
     fn place_direct(&mut self, draft: &Draft) -> Option<Patch> {
         let &Draft { shape, window, .. } = draft;
-        let place = self.room(draft, shape.site + 5, |set| window.allowed(set))?;
+        let room = self.room(draft, shape.site + 5, |set| window.allowed(set))?;
         let bytes = match window.strategy {
-            Strategy::Jump => window.completed(jump(window.opcode(), shape.site, place.at)),
+            Strategy::Jump => window.completed(jump(window.opcode(), shape.site, room.at)),
             _ => vec![0xcc],
         };
-        patch(draft, place, &bytes)
+        patch(draft, room, &bytes)
     }
 
     fn place_short(&mut self, draft: &Draft, islands: &[Padding]) -> Option<Patch> {
         let &Draft { shape, window, .. } = draft;
         let (address, original) = islands.iter().find_map(|p| self.island(shape, window, p))?;
         let anywhere = |_| Displacement::over(&[], ByteSet::ALL);
-        let place = self.room(draft, address + 5, anywhere)?;
+        let room = self.room(draft, address + 5, anywhere)?;
         self.claims.insert(address, address + 5);
         let displacement = address.wrapping_sub(shape.site + 2) as u8;
-        let mut patch = patch(draft, place, &[SHORT_JUMP, displacement])?;
+        let mut patch = patch(draft, room, &[SHORT_JUMP, displacement])?;
         patch.island = Some(Island {
             address,
             original,
-            patched: jump(JUMP, address, place.at),
+            patched: jump(JUMP, address, room.at),
         });
         Some(patch)
     }
@@ -246,7 +246,7 @@ impl Planner {
         allowed: impl Fn(ByteSet) -> Displacement,
     ) -> Option<TrampolineRoom> {
         let code = &draft.trampoline.code;
-        self.arenas.place(RoomRequest {
+        self.arenas.reserve(RoomRequest {
             origin,
             any: allowed(ByteSet::TRAPS),
             pairs: allowed(ByteSet::PAIRS),
@@ -265,15 +265,15 @@ fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     [opcode, a, b, c, d]
 }
 
-fn patch(draft: &Draft, place: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
+fn patch(draft: &Draft, room: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
     let Draft {
         shape,
         window,
         trampoline,
         unwind,
     } = draft;
-    let at = place.at;
-    let code = trampoline.code.link(at, |to| resolve(&place, to))?;
+    let at = room.at;
+    let code = trampoline.code.link(at, |to| resolve(&room, to))?;
     let mut patched = shape.original;
     patched[..bytes.len()].copy_from_slice(bytes);
     let head = |offset, resume: usize| Head {
@@ -305,10 +305,10 @@ fn patch(draft: &Draft, place: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
         trampoline: at,
         code,
         unwind: UnwindBytes {
-            address: place.unwind,
-            bytes: unwind.at(place.unwind, at, place.callers),
+            address: room.unwind,
+            bytes: unwind.at(room.unwind, at, room.callers),
         },
-        callers: place.callers,
+        callers: room.callers,
         copy: trampoline.copy as u16,
         heads,
         island: None,

@@ -22,14 +22,14 @@
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
-use crate::code::{Ahead, Code, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
+use crate::code::{Code, ForwardJump, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
 /// Rare jumps, bound by [`RareJumps::otherwise`].
 pub(crate) struct RareJumps {
     slot: u32,
-    broke: Ahead,
-    full: Ahead,
+    broke: ForwardJump,
+    full: ForwardJump,
     done: usize,
 }
 
@@ -68,7 +68,7 @@ impl RareJumps {
 }
 
 /// Leaves the position in %rax and the next in %r11; jumps if the ring is full.
-fn reserve(code: &mut Code) -> Ahead {
+fn reserve(code: &mut Code) -> ForwardJump {
     let again = code.len();
     code.put(&[0x48, 0x8b, 0x41, byte(slab::HEAD)]); // mov head(%rcx),%rax
     code.put(&[0x49, 0x89, 0xc3]); // mov %rax,%r11

@@ -230,13 +230,18 @@ fn moved(instruction: &Instruction) -> Option<i64> {
 /// Registers that hold a frame pointer, and its level, 0 for the function's own.
 #[derive(Default)]
 struct Chain {
-    held: Vec<(Register, u8)>,
+    frame_pointers: Vec<(Register, u8)>,
 }
 
 impl Chain {
     fn step(&mut self, instruction: &Instruction, frame: Option<Cfa>) -> u8 {
         let base = instruction.memory_base();
-        let held = |base| self.held.iter().find(|(held, _)| *held == base).copied();
+        let held = |base| {
+            self.frame_pointers
+                .iter()
+                .find(|(held, _)| *held == base)
+                .copied()
+        };
         let mut read = 0;
         if let Some((register, level)) = held(base)
             && overlaps(instruction, register, WORD)
@@ -259,19 +264,19 @@ impl Chain {
         self.forget(instruction);
         let target = instruction.op0_register();
         let kept = |level: &u8| *level <= MOST_LEVELS && target != Register::RSP;
-        self.held
+        self.frame_pointers
             .extend(level.filter(kept).map(|level| (target, level)));
         read
     }
 
     fn forget(&mut self, instruction: &Instruction) {
-        if self.held.is_empty() {
+        if self.frame_pointers.is_empty() {
             return;
         }
         if instruction.flow_control() != FlowControl::Next
             && instruction.flow_control() != FlowControl::ConditionalBranch
         {
-            self.held.clear();
+            self.frame_pointers.clear();
             return;
         }
         let mut factory = InstructionInfoFactory::new();
@@ -282,7 +287,7 @@ impl Chain {
         });
         for used in written {
             let register = used.register().full_register();
-            self.held.retain(|(held, _)| *held != register);
+            self.frame_pointers.retain(|(held, _)| *held != register);
         }
     }
 }

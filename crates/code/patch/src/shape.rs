@@ -116,7 +116,7 @@ pub struct Shape {
     /// flags.
     pub(crate) repeats: Code,
     /// The address after the system call to which the run leads.
-    pub(crate) behind_syscall: Option<u64>,
+    pub(crate) after_syscall: Option<u64>,
     /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,
     /// The shape at the entry's first instruction, if the site is later.
@@ -169,7 +169,7 @@ impl Shape {
         }
     }
 
-    pub(crate) fn behind(&self, window: &Window) -> u64 {
+    pub(crate) fn displaced_end(&self, window: &Window) -> u64 {
         self.site + window.displaced as u64
     }
 
@@ -178,8 +178,8 @@ impl Shape {
         first.ok_or(Refusal::NotEntry)
     }
 
-    fn window(&self, strategy: Strategy, scene: &Scene) -> Option<Window> {
-        let guard = match scene.kind {
+    fn window(&self, strategy: Strategy, context: &WindowContext) -> Option<Window> {
+        let guard = match context.kind {
             Kind::SystemCall => Guard::Free,
             _ => Guard::of(&self.original, self.run[0].len, strategy)?,
         };
@@ -187,8 +187,8 @@ impl Shape {
         let enough = self.run.iter().position(|s| s.end() >= want);
         let steps = enough.map_or(self.run.len(), |last| last + 1);
         let displaced = self.run[steps - 1].end();
-        let room = if scene.run_ends_function {
-            scene.padding
+        let room = if context.run_ends_function {
+            context.padding
         } else {
             0
         };
@@ -197,7 +197,7 @@ impl Shape {
         let heads: Vec<u8> = heads.map(|offset| offset as u8).collect();
         let hot = |head: &u8| {
             let returns = |s: &Step| s.is_call && s.end() == usize::from(*head);
-            scene.survey.is_target(self.site + u64::from(*head)) || self.run.iter().any(returns)
+            context.survey.is_target(self.site + u64::from(*head)) || self.run.iter().any(returns)
         };
         let fine = displaced + room >= want && !heads.iter().any(hot);
         fine.then_some(Window {
@@ -219,7 +219,7 @@ pub(crate) enum Kind {
     SystemCall,
 }
 
-pub(crate) struct Scene<'a> {
+pub(crate) struct WindowContext<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) kind: Kind,
     pub(crate) run_ends_function: bool,
@@ -249,7 +249,7 @@ pub(crate) fn shape_in(
     let want = usize::from(Strategy::Jump.patch_len());
     let run = run(function, survey, offset, want)?;
     let end = offset + run.last().map_or(0, Step::end);
-    let scene = Scene {
+    let context = WindowContext {
         survey,
         kind,
         run_ends_function: end == function.body().len(),
@@ -266,14 +266,14 @@ pub(crate) fn shape_in(
         run,
         windows: Vec::new(),
         repeats: Code::default(),
-        behind_syscall: None,
+        after_syscall: None,
         overwritten: 0,
         unmoved: None,
     };
     let all = [Strategy::Jump, Strategy::Short, Strategy::Trap];
     shape.windows = all
         .iter()
-        .filter_map(|&s| shape.window(s, &scene))
+        .filter_map(|&s| shape.window(s, &context))
         .collect();
     Ok(shape)
 }

@@ -25,13 +25,13 @@ const MOST_BACK: usize = 64;
 const LIMIT: u64 = 0x10;
 
 /// Returns the offset after the function's stack check, if any.
-pub fn behind_stack_check(function: &FunctionCode) -> Option<usize> {
+pub fn after_stack_check(function: &FunctionCode) -> Option<usize> {
     let mut has_compared = false;
     for instruction in function.decoder(0).into_iter().take(MOST) {
         match instruction.mnemonic() {
             Mnemonic::Jbe if has_compared => {
-                let behind = instruction.next_ip().wrapping_sub(function.address) as usize;
-                return begins_again(function, &instruction).then_some(behind);
+                let after_check = instruction.next_ip().wrapping_sub(function.address) as usize;
+                return begins_again(function, &instruction).then_some(after_check);
             }
             // The check of a frame so large that the difference may wrap.
             Mnemonic::Jb if begins_again(function, &instruction) => {}
@@ -82,13 +82,13 @@ fn begins_again(function: &FunctionCode, branch: &Instruction) -> bool {
 mod tests {
     use super::*;
 
-    fn check(bytes: &[u8], behind: Option<usize>) {
+    fn check(bytes: &[u8], after_check: Option<usize>) {
         let function = FunctionCode {
             address: 0x40_1000,
             bytes,
             size: bytes.len(),
         };
-        assert_eq!(behind_stack_check(&function), behind, "{bytes:02x?}");
+        assert_eq!(after_stack_check(&function), after_check, "{bytes:02x?}");
     }
 
     #[test]

@@ -270,7 +270,7 @@ fn site(function: &FunctionCode, survey: &Survey, pair: &Pair) -> Result<Syscall
         return Err(Refusal::SystemCall { address: syscall });
     }
     shape.run = steps;
-    shape.behind_syscall = Some(syscall + 2);
+    shape.after_syscall = Some(syscall + 2);
     Ok(SyscallSite {
         address: shape.site,
         nr: pair.nr,

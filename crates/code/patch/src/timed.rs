@@ -60,7 +60,7 @@
 
 use crate::abi::Abi;
 use crate::by_itself;
-use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget};
+use crate::code::{Code, ForwardJump, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget};
 use crate::counters;
 use crate::hits::{GroupValue, Hits};
 use crate::refusal::Refusal;
@@ -100,7 +100,7 @@ impl Trampoline {
         let cold = counters::load(code, abi.tls, true);
         let ready = code.len();
         let outside = call.hits.emit_under(code, true);
-        let solvent = call.solvent(code);
+        let has_credit = call.jump_if_credit(code);
         let plain = code.len();
         if let Some(outside) = outside {
             code.bind(outside);
@@ -118,7 +118,7 @@ impl Trampoline {
             }
         }
         let code = &mut self.code;
-        code.bind(solvent);
+        code.bind(has_credit);
         // Saves the frame's last word, or the two registers not yet saved.
         match call.by() {
             Some(_) => code.put(&[0x51]),
@@ -128,7 +128,7 @@ impl Trampoline {
         frames(code, abi);
         code.put(&[0xf7, 0xc1]).put32(0xfff); // test $0xfff,%ecx
         let full = code.jump_ahead(IF_EQUAL, true);
-        let stale = call.gate.then(|| stale(code));
+        let stale = call.gate.then(|| jump_if_stale(code));
         let (another, look) = look_up(code, call);
         push_frame(code, abi, call);
         code.bind(another);
@@ -136,8 +136,10 @@ impl Trampoline {
         for jump in [full, absent].into_iter().chain(stale) {
             code.bind(jump);
         }
-        let gone = itself.as_ref().map_or(&[][..], |itself| &itself.gone);
-        let slow_call = slow(code, call, gone);
+        let call_offsets = itself
+            .as_ref()
+            .map_or(&[][..], |itself| &itself.call_offsets);
+        let slow_call = call_agent(code, call, call_offsets);
         code.put(&[0x5a, 0x59]);
         code.jump_back(None, plain);
         code.bind(cold);
@@ -156,7 +158,7 @@ impl Trampoline {
         }
         let exit = match itself {
             Some(itself) => {
-                for call in itself.calls {
+                for call in itself.call_jumps {
                     code.bind_at(call, self.copy);
                 }
                 itself.exit
@@ -196,7 +198,7 @@ fn set_frames(code: &mut Code, abi: &Abi) {
 /// thunk` pairs from the hash on. Returns the jump that is taken if the first has another key, and
 /// the offset that compares the next. Over many functions each taken branch costs, so nearly always
 /// none is taken.
-fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
+fn look_up(code: &mut Code, call: &Call) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
         .put(&(u64::from(call.probe) << 47).to_le_bytes());
@@ -211,7 +213,7 @@ fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     (code.jump_ahead(IF_NOT_EQUAL, true), look)
 }
 
-fn next_entry(code: &mut Code, look: usize) -> Ahead {
+fn next_entry(code: &mut Code, look: usize) -> ForwardJump {
     code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax)
     let absent = code.jump_ahead(IF_EQUAL, false);
     code.put(&[0x48, 0x83, 0xc0, 16]); // add $16,%rax
@@ -250,8 +252,8 @@ pub(crate) fn now(code: &mut Code) {
 /// A slow entry's call: its offset with the request pushed, and the two addresses that it passes.
 struct SlowCall {
     again: usize,
-    copy: Ahead,
-    exit: Ahead,
+    copy: ForwardJump,
+    exit: ForwardJump,
 }
 
 impl Call {
@@ -291,20 +293,20 @@ impl Call {
     }
 
     /// Jumps if the call can be followed, as a gate's always can; otherwise counts it.
-    fn solvent(&self, code: &mut Code) -> Ahead {
+    fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
         }
         if let Some(by) = self.by() {
             code.put(&[0x51, 0x52]);
-            let solvent = timed_values::solvent(code, by, self.slot);
+            let has_credit = timed_values::jump_if_credit(code, by, self.slot);
             code.put(&[0x5a, 0x59]);
-            return solvent;
+            return has_credit;
         }
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-        let solvent = code.jump_ahead(IF_GREATER, true);
+        let has_credit = code.jump_ahead(IF_GREATER, true);
         count(code, self.slot + words::ONLY_COUNTED);
-        solvent
+        has_credit
     }
 
     pub(crate) fn enter(&self, code: &mut Code) {
@@ -321,11 +323,11 @@ impl Call {
 
     /// Ends a gate's call. Jumps if the agent must, because the call may have begun on another
     /// thread or in an earlier session.
-    fn ends(&self, code: &mut Code, abi: &Abi) -> [Ahead; 2] {
+    fn ends(&self, code: &mut Code, abi: &Abi) -> [ForwardJump; 2] {
         let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
         let other = code.jump_ahead(IF_NOT_EQUAL, true);
-        clear(code);
+        remove_frame(code);
         code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
         count(code, self.slot + words::RETURNS);
         [none, other]
@@ -337,7 +339,7 @@ const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
 
 /// Jumps if the uppermost frame may have been left: it is not above this call's. Otherwise a left
 /// frame would keep its gate open.
-fn stale(code: &mut Code) -> Ahead {
+fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0, no frame, becomes the highest
     code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
@@ -347,8 +349,8 @@ fn stale(code: &mut Code) -> Ahead {
 
 /// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, and in %rcx the probe's
 /// number with the frame's last word above. The agent returns in %rax the thunk, 0, or that the
-/// trampoline follows the call by itself, at `gone`.
-fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
+/// trampoline follows the call by itself, at `call_offsets`.
+fn call_agent(code: &mut Code, call: &Call, call_offsets: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {
         code.put(&[0x68]).put32(call.slow_argument(0));
@@ -367,11 +369,11 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     code.relative(&[0xe8], LinkTarget::Slow, &[]);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     let over = code.jump_ahead(IF_EQUAL, false);
-    for (way, gone) in (BY_ITSELF..).zip(gone) {
+    for (way, call_offset) in (BY_ITSELF..).zip(call_offsets) {
         code.put(&[0x48, 0x83, 0xf8, way as u8]); // cmp $BY_ITSELF,%rax
         let thunk = code.jump_ahead(IF_NOT_EQUAL, false);
         restore(code);
-        code.jump_back(None, *gone);
+        code.jump_back(None, *call_offset);
         code.bind(thunk);
     }
     code.put(&[0xff, 0xe0]); // jmp *%rax
@@ -381,7 +383,7 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
 
 /// Removes the uppermost frame. Must come after the last jump to code in which the agent looks for that frame, and
 /// before the return is counted (invariant 3).
-fn clear(code: &mut Code) {
+fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
 
@@ -391,7 +393,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
         return by_itself::leave(code, call, abi);
     }
     // The function has returned: the stack is as at its entry.
-    code.stand(0, 0);
+    code.set_unwind_state(0, 0);
     save(code);
     frames(code, abi);
     code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
@@ -399,12 +401,12 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     let mut odd = vec![code.jump_ahead(IF_NOT_EQUAL, true)];
     let mut ended = None;
     if call.timed {
-        clear(code);
+        remove_frame(code);
         ended = Some(counters::load(code, abi.tls, false));
         now(code);
         code.put(&[0x48, 0x2b, 0x41, 0xf0]); // sub -16(%rcx),%rax
         match call.by() {
-            Some(_) => timed_values::of_frame(code, call.slot),
+            Some(_) => timed_values::load_set(code, call.slot),
             None => {
                 code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
             }

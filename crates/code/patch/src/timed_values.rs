@@ -1,46 +1,46 @@
-//! Follows calls by an argument's value, or by scope. The thread's words are
+//! Finds a followed call's counters by an argument's value, or by scope. Layout:
 //! [`tiptoe_wire::timed_values`].
 //!
 //! ```text
-//!        [the thread's counters in %rax, which stay there]
+//!        [%rax: the thread's counters; unchanged]
 //!        mov  ARGUMENT,%rcx         or mov SCOPE(%rax),%rcx
 //!        mov  $ZERO,%edx
 //!        test %rcx,%rcx
 //!        je   done
-//!        its hash in %rdx
+//!        the value's hash to %rdx
 //! look:  cmp  KEYS(%rax,%rdx,8),%rcx
 //!        je   found
 //!        cmpq $0,KEYS(%rax,%rdx,8)
 //!        je   take
-//!        next entry; after the last: 0 in %edx, done
+//!        next key; after the last: 0 in %edx, done
 //!        jmp  look
 //! take:  push %rax; push %rdx
 //!        lea  KEYS(%rax,%rdx,8),%rdx
 //!        xor  %eax,%eax
-//!        cmpxchg %rcx,(%rdx)        a signal handler may take it in between
+//!        cmpxchg %rcx,(%rdx)        atomic: a signal handler may take the key first
 //!        pop  %rdx; pop %rax
-//!        jmp  look                  now taken, by us or by the handler
+//!        jmp  look                  look again: the handler may have stored another value
 //! found: add  $FIRST,%edx
 //! done:  [the set's number in %edx]
 //! ```
-//! The frame keeps the set's number in its last byte, because the value may have changed when the
-//! call returns. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe-dev bench
-//! uprobe`, `latency` and `latency_by_arg0`).
+//! The frame keeps the set's number in its last byte, because the argument may change during the
+//! call. In a hot loop with one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency`
+//! and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
 
-use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER};
+use crate::code::{Code, ForwardJump, IF_BELOW, IF_EQUAL, IF_GREATER};
 use crate::hits::GroupValue;
 
-const SET: i32 = words::ALL as i32 * 8;
-/// The set's number's first bit in a frame's last word.
-pub(crate) const PART: u8 = 56;
+const SET_BYTES: i32 = words::ALL as i32 * 8;
+/// The position of the set's number in a frame's last word.
+pub(crate) const SET_SHIFT: u8 = 56;
 
-/// Leaves the number of the `by` value's set in %edx. The probe's words begin `cell` bytes after
-/// %rax. Destroys %rcx.
-fn find(code: &mut Code, by: GroupValue, cell: i32) {
-    let keys = cell + KEYS as i32 * 8;
+/// Puts the number of `by`'s set into %edx. The probe's words begin `offset` bytes after %rax.
+/// Destroys %rcx.
+fn find_set(code: &mut Code, by: GroupValue, offset: i32) {
+    let keys = offset + KEYS as i32 * 8;
     by.load(code);
     code.put(&[0xba]).put32(ZERO.into()); // mov $ZERO,%edx
     code.put(&[0x48, 0x85, 0xc9]); // test %rcx,%rcx
@@ -71,29 +71,28 @@ fn find(code: &mut Code, by: GroupValue, cell: i32) {
     code.bind(full);
 }
 
-/// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. Jumps if credit
-/// is left, with the frame's last word in %rcx and the set's offset in %rdx. Otherwise the call is
-/// only counted.
-pub(crate) fn solvent(code: &mut Code, by: GroupValue, slot: u32) -> Ahead {
-    find(code, by, slot as i32 * 8);
+/// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. With credit left,
+/// jumps, with the frame's last word in %rcx and the set's offset in %rdx; otherwise only counts.
+pub(crate) fn jump_if_credit(code: &mut Code, by: GroupValue, slot: u32) -> ForwardJump {
+    find_set(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
-    code.put(&[0x48, 0xc1, 0xe1, PART]); // shl $PART,%rcx
-    code.put(&[0x48, 0x69, 0xd2]).put32(SET); // imul $SET,%rdx,%rdx
+    code.put(&[0x48, 0xc1, 0xe1, SET_SHIFT]); // shl $SET_SHIFT,%rcx
+    code.put(&[0x48, 0x69, 0xd2]).put32(SET_BYTES); // imul $SET_BYTES,%rdx,%rdx
     code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-    let solvent = code.jump_ahead(IF_GREATER, true);
+    let has_credit = code.jump_ahead(IF_GREATER, true);
     count(code, slot + words::ONLY_COUNTED);
-    solvent
+    has_credit
 }
 
 pub(crate) fn count(code: &mut Code, word: u32) {
     code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
 }
 
-/// Loads the set's byte offset of a returning call, whose frame ends at %rcx, to %edx, and removes
-/// its number from the frame's last word, which then is the callees' time.
-pub(crate) fn of_frame(code: &mut Code, slot: u32) {
+/// For a returning call with its frame's end in %rcx: loads the set's byte offset to %edx, and clears
+/// the set's number, so that the frame's last word is the callees' time.
+pub(crate) fn load_set(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)
-    code.put(&[0x69, 0xd2]).put32(SET); // imul $SET,%edx,%edx
+    code.put(&[0x69, 0xd2]).put32(SET_BYTES); // imul $SET_BYTES,%edx,%edx
     code.put(&[0x81, 0xc2]).put32(slot as i32 * 8); // add $SLOT,%edx
 }

@@ -236,14 +236,14 @@ pub(crate) fn build(
             trampoline.code.put(&[0xc3]);
         }
         Body::Syscall { nr, recall } => {
-            let behind = before_call(&mut trampoline.code, shape)?;
+            let after_call = before_call(&mut trampoline.code, shape)?;
             let what = recall.map_or(nr | NOT_LIBCS, |_| nr);
             hook(
                 &mut trampoline.code,
                 what as i32,
                 recall,
                 shape.site,
-                behind,
+                after_call,
             );
         }
         Body::SyscallAny {
@@ -252,16 +252,16 @@ pub(crate) fn build(
             futex,
         } => {
             let code = &mut trampoline.code;
-            let behind = before_call(code, shape)?;
-            futex::if_any(code, futex, behind);
+            let after_call = before_call(code, shape)?;
+            futex::if_any(code, futex, after_call);
             code.put(&[0x3d]).put32(512);
             let high = code.jump_ahead(NOT_BELOW, true);
             let table = code.field_ahead(&[0x0f, 0xa3, 0x05]);
             let unset = code.jump_ahead(NOT_BELOW, true);
-            hook(code, -1, Some(recall), shape.site, behind);
+            hook(code, -1, Some(recall), shape.site, after_call);
             code.bind(high);
             code.bind(unset);
-            code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
+            code.relative(&[0xe9], LinkTarget::Address(after_call - 2), &[]);
             code.bind(table);
             for word in numbers {
                 code.put(&word.to_le_bytes());
@@ -277,15 +277,15 @@ pub(crate) fn build(
             trampoline.displaced(shape, window);
         }
         // If another function makes the call, only the number is displaced.
-        Body::Futex(notice) if notice.is_behind() || shape.behind_syscall.is_none() => {
+        Body::Futex(notice) if notice.is_after_call() || shape.after_syscall.is_none() => {
             futex::notify(&mut trampoline.code, notice);
             trampoline.displaced(shape, window);
         }
         Body::Futex(notice) => {
             let code = &mut trampoline.code;
-            let behind = before_call(code, shape)?;
-            futex::if_any(code, Some(notice), behind);
-            code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
+            let after_call = before_call(code, shape)?;
+            futex::if_any(code, Some(notice), after_call);
+            code.relative(&[0xe9], LinkTarget::Address(after_call - 2), &[]);
         }
     }
     Ok(trampoline)
@@ -304,11 +304,11 @@ fn intercept(code: &mut Code, what: u32) {
 /// Appends what the program does before the call. Returns the address after it.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
-        code.stand(step.offset, 0).append(&step.copy);
+        code.set_unwind_state(step.offset, 0).append(&step.copy);
     }
     let end = shape.run.last().map_or(0, Step::end);
-    code.stand(end, 0);
-    shape.behind_syscall.ok_or(Refusal::NotSyscall)
+    code.set_unwind_state(end, 0);
+    shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
 /// As long as the check that makes a thread call the hook again, because the agent knows the
@@ -316,7 +316,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 /// Appends the code from `again` on, as in the module's text.
-fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, behind: u64) {
+fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
     code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(what);
@@ -328,11 +328,11 @@ fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, behind: u64)
     } else {
         code.put(&NO_RECALL);
     }
-    code.relative(&[0xe9], LinkTarget::Address(behind - 2), &[]);
-    let call = (behind - 2 - site) as usize;
-    code.stand(call, RED_ZONE + 8).put(&[0x90]);
-    code.stand(call, RED_ZONE).put(&STEP_BACK);
-    code.relative(&[0xe9], LinkTarget::Address(behind), &[]);
+    code.relative(&[0xe9], LinkTarget::Address(after_call - 2), &[]);
+    let call = (after_call - 2 - site) as usize;
+    code.set_unwind_state(call, RED_ZONE + 8).put(&[0x90]);
+    code.set_unwind_state(call, RED_ZONE).put(&STEP_BACK);
+    code.relative(&[0xe9], LinkTarget::Address(after_call), &[]);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -386,7 +386,7 @@ impl Trampoline {
         // A compare is as long as its copy.
         self.repeated = shape.repeats.len();
         if self.repeated > 0 {
-            self.code.stand(0, 0).append(&shape.repeats);
+            self.code.set_unwind_state(0, 0).append(&shape.repeats);
         }
         for step in steps {
             if let Some(&head) = window
@@ -396,21 +396,23 @@ impl Trampoline {
             {
                 self.heads.push((head, self.code.len()));
             }
-            self.code.stand(step.offset, 0).append(&step.copy);
+            self.code
+                .set_unwind_state(step.offset, 0)
+                .append(&step.copy);
         }
         if let Some(last) = steps.last().filter(|step| step.falls_through) {
-            self.code.stand(last.end(), 0);
-            let behind = LinkTarget::Address(shape.behind(window));
-            self.code.relative(&[0xe9], behind, &[]);
+            self.code.set_unwind_state(last.end(), 0);
+            let displaced_end = LinkTarget::Address(shape.displaced_end(window));
+            self.code.relative(&[0xe9], displaced_end, &[]);
         }
     }
 
-    fn uncalled(&mut self, call: &Step, behind: u64) {
+    fn uncalled(&mut self, call: &Step, return_address: u64) {
         self.copy = self.code.len();
-        self.code.stand(0, 0).append(&call.copy);
+        self.code.set_unwind_state(0, 0).append(&call.copy);
         self.trapped = self.code.len();
-        self.code.stand(0, 0);
-        push_return(&mut self.code, behind);
+        self.code.set_unwind_state(0, 0);
+        push_return(&mut self.code, return_address);
         self.code.jump_back(None, 0);
     }
 
@@ -438,7 +440,7 @@ impl Trampoline {
         }
         self.around(hit, shape.entry, abi, &copy);
         if called.is_some() {
-            self.uncalled(first, shape.behind(window));
+            self.uncalled(first, shape.displaced_end(window));
         }
     }
 

@@ -8,7 +8,7 @@
 //! the program's unwind information.
 //!
 //! The positions come from decoding: the walk follows pushes and pops along each way of control,
-//! from the points that the trampoline declares ([`Code::stand`]).
+//! from the points that the trampoline declares ([`Code::set_unwind_state`]).
 //!
 //! After a call that the trampoline follows by itself there is no frame; the return address is in
 //! the trampoline's word.
@@ -22,38 +22,38 @@ use std::ops::Range;
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use tiptoe_wire::arena::{UNIT, unwind_info};
 
-use crate::code::{Code, LinkTarget, Stand};
+use crate::code::{Code, LinkTarget, UnwindState};
 
-fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
+fn rows(code: &Code, first: UnwindState) -> Vec<(usize, UnwindState)> {
     let mut walk = Walk {
         code,
-        stated: code.stands().iter().copied().collect(),
-        found: BTreeMap::new(),
+        stated: code.unwind_states().iter().copied().collect(),
+        states: BTreeMap::new(),
         open: vec![(0, first)],
     };
-    walk.open.extend(code.stands());
+    walk.open.extend(code.unwind_states());
     while let Some((at, stand)) = walk.open.pop() {
         walk.visit(at, stand);
     }
-    let mut rows: Vec<_> = walk.found.into_iter().collect();
+    let mut rows: Vec<_> = walk.states.into_iter().collect();
     rows.dedup_by_key(|(_, stand)| *stand);
     rows
 }
 
 struct Walk<'a> {
     code: &'a Code,
-    stated: BTreeMap<usize, Stand>,
-    found: BTreeMap<usize, Stand>,
-    open: Vec<(usize, Stand)>,
+    stated: BTreeMap<usize, UnwindState>,
+    states: BTreeMap<usize, UnwindState>,
+    open: Vec<(usize, UnwindState)>,
 }
 
 impl Walk<'_> {
-    fn visit(&mut self, at: usize, stand: Stand) {
+    fn visit(&mut self, at: usize, stand: UnwindState) {
         let stand = self.stated.get(&at).copied().unwrap_or(stand);
         let Some(bytes) = self.code.bytes().get(at..) else {
             return;
         };
-        if let Some(before) = self.found.get(&at) {
+        if let Some(before) = self.states.get(&at) {
             debug_assert_eq!(*before, stand, "two ways lead to {at}");
             return;
         }
@@ -61,17 +61,17 @@ impl Walk<'_> {
         if instruction.is_invalid() {
             return;
         }
-        self.found.insert(at, stand);
+        self.states.insert(at, stand);
         let next = at + instruction.len();
         let link = self.code.link_before(next);
         let depth = stand.depth - moves(&instruction, link);
-        let behind = Stand { depth, ..stand };
+        let after = UnwindState { depth, ..stand };
         if falls_through(&instruction) {
-            self.open.push((next, behind));
+            self.open.push((next, after));
         }
         if link.is_none() && branches(&instruction) {
             let target = instruction.near_branch_target() as usize;
-            self.open.push((target, behind));
+            self.open.push((target, after));
         }
     }
 }
@@ -162,7 +162,7 @@ const PUSH: usize = 6;
 
 impl UnwindInfo {
     pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> UnwindInfo {
-        let rows = rows(code, Stand { offset: 0, depth });
+        let rows = rows(code, UnwindState { offset: 0, depth });
         let part = |start: usize, end: usize| UnwindPart {
             form: &TRAMPOLINE,
             program: program(&rows, start..end, site),
@@ -290,9 +290,9 @@ impl UnwindPart {
     }
 }
 
-fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
+fn program(rows: &[(usize, UnwindState)], range: Range<usize>, site: u64) -> Vec<u8> {
     let mut program = Vec::new();
-    let (mut last, mut emitted) = (range.start, None::<Stand>);
+    let (mut last, mut emitted) = (range.start, None::<UnwindState>);
     let before = rows.partition_point(|(at, _)| *at <= range.start);
     let first = before.saturating_sub(1);
     for &(at, stand) in rows[first..].iter().take_while(|(at, _)| *at < range.end) {

@@ -66,22 +66,22 @@ proptest! {
                 0 => Body::Count { slot, hits: Hits::default() },
                 _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: by(slot) },
             };
-            if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
+            if let Ok(patch) = planner.plan(&shape, &body, || islands.clone()) {
                 // A head that resumes at the copy is a guard: an operand byte that makes the site's instruction
                 // invalid. It needs no trap byte.
                 let mut inner = patch.heads[1..].iter().filter(|h| h.resume != patch.copy);
                 let trapped = inner.all(|h| patch.traps_at(h.offset));
                 prop_assert!(trapped, "a head without a trap byte");
                 prop_assert_eq!(patch.strategy == How::Short, patch.island.is_some());
-                prop_assert!(planner.place(&shape, &body, || islands.clone()).is_err(), "placed twice");
+                prop_assert!(planner.plan(&shape, &body, || islands.clone()).is_err(), "placed twice");
             }
         }
         for site in syscall_sites(&function, &[0, 1, 2]) {
-            let _ = planner.place(&site.shape, &Body::Syscall { nr: site.nr, recall: Some(0) }, || islands.clone());
+            let _ = planner.plan(&site.shape, &Body::Syscall { nr: site.nr, recall: Some(0) }, || islands.clone());
         }
         for site in futex_sites(&function, |_| Some(function)) {
-            for shape in site.behind.iter().chain([&site.call.shape]) {
-                let _ = planner.place(shape, &Body::Futex(Notice::before(8, true)), || islands.clone());
+            for shape in site.after_call.iter().chain([&site.call.shape]) {
+                let _ = planner.plan(shape, &Body::Futex(Notice::before_call(8, true)), || islands.clone());
             }
         }
     }

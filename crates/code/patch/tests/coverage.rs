@@ -236,7 +236,7 @@ fn nearly_every_function_takes_a_jump() {
                 .map_err(|&refusal| refusal)
                 .and_then(|shape| {
                     let patch =
-                        planner.place(shape, &body, || near(&paddings, shape.site()).to_vec())?;
+                        planner.plan(shape, &body, || near(&paddings, shape.site()).to_vec())?;
                     check(shape, &patch);
                     Ok(patch)
                 });
@@ -277,7 +277,7 @@ fn every_instruction_is_patched_or_refused() {
             let Ok(shape) = shape(&function, offset) else {
                 continue;
             };
-            let placed = planner.place(&shape, &body, Vec::new);
+            let placed = planner.plan(&shape, &body, Vec::new);
             placed.iter().for_each(|patch| check(&shape, patch));
             tally.add(&placed);
         }
@@ -303,7 +303,7 @@ fn the_c_library_waits_and_wakes_at_known_sites() {
                 nr: site.nr,
                 recall: Some(0),
             };
-            let patch = planner.place(&site.shape, &body, Vec::new).expect("room");
+            let patch = planner.plan(&site.shape, &body, Vec::new).expect("room");
             assert_eq!(patch.strategy, Strategy::Jump);
         }
     }

@@ -193,12 +193,12 @@ impl Mode {
         }
     }
 
-    fn place(self, machine: &mut Machine, shape: &Shape) -> Option<Patch> {
+    fn plan(self, machine: &mut Machine, shape: &Shape) -> Option<Patch> {
         let shape = match self {
             Mode::Inside => shape.clone().preserving_everything(),
             _ => shape.clone(),
         };
-        match machine.planner.place(&shape, &self.body(), Vec::new) {
+        match machine.planner.plan(&shape, &self.body(), Vec::new) {
             Ok(patch) => Some(patch),
             // Code that reads its caller's flags.
             Err(Refusal::NotEntry) => None,
@@ -233,7 +233,7 @@ impl Entries {
         let Ok(shape) = shape(&function, 0) else {
             return false;
         };
-        let Some(patch) = mode.place(&mut self.machine, &shape) else {
+        let Some(patch) = mode.plan(&mut self.machine, &shape) else {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);

@@ -92,7 +92,7 @@ impl Bench {
         let patch = self
             .machine
             .planner
-            .place(&shape, &body, || islands.clone())
+            .plan(&shape, &body, || islands.clone())
             .expect("room");
         let inputs: Vec<_> = (0..6).map(|_| self.random.registers(self.helper)).collect();
         let starts: Vec<u64> = patch
@@ -222,7 +222,7 @@ fn a_branch_back_to_the_site_counts_again() {
     let patch = bench
         .machine
         .planner
-        .place(&shape, &body, Vec::new)
+        .plan(&shape, &body, Vec::new)
         .expect("room");
     assert_eq!(patch.strategy, Strategy::Jump);
     bench.machine.apply(&patch);
@@ -252,7 +252,7 @@ fn without_counters_the_cold_entry_is_called_unless_the_gate_is_shut() {
     let patch = bench
         .machine
         .planner
-        .place(&shape.expect("plain"), &body, Vec::new)
+        .plan(&shape.expect("plain"), &body, Vec::new)
         .expect("room");
     let registers = bench.random.registers(bench.helper);
     let expected = bench.observe(at, &registers);
@@ -295,7 +295,7 @@ fn only_threads_inside_the_gate_count() {
         let body = Body::Count { slot: 70, hits };
         let registers = bench.random.registers(bench.helper);
         let expected = bench.observe(at, &registers);
-        let patch = bench.machine.planner.place(&shape, &body, Vec::new);
+        let patch = bench.machine.planner.plan(&shape, &body, Vec::new);
         bench.machine.apply(&patch.expect("room"));
         for (calls, counts) in [(0, 0), (1, 1), (0, 0), (7, 1)] {
             bench.machine.slab[inside] = calls;
@@ -377,7 +377,7 @@ fn filters_decide_as_the_model_does() {
         let patch = bench
             .machine
             .planner
-            .place(&shape, &body, Vec::new)
+            .plan(&shape, &body, Vec::new)
             .expect("room");
         bench.machine.apply(&patch);
         for _ in 0..12 {
@@ -463,7 +463,7 @@ fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, s
     let start = site.address - u64::from(site.nr == u32::MAX) * 5;
     let mut expected = bench.machine.run(start, &registers);
     let planner = &mut bench.machine.planner;
-    let patch = planner.place(&site.shape, body, Vec::new).expect("room");
+    let patch = planner.plan(&site.shape, body, Vec::new).expect("room");
     bench.machine.apply(&patch);
     let before = bench.machine.calls();
     let mut found = bench.machine.run(start, &registers);

@@ -15,7 +15,7 @@ use gimli::{
     UnwindSection, UnwindTableRow, X86_64,
 };
 
-use crate::{Base, Rule, find, row};
+use crate::{Base, Rule, encode_row, find};
 
 /// Longest CIE compiled. Each function runs its CIE again, so an unbounded one would make the work
 /// quadratic.
@@ -111,13 +111,13 @@ impl Table {
             let [Ok(start), Ok(end)] = [range.start, range.end].map(u32::try_from) else {
                 break;
             };
-            let goes_on = |last: &mut u64| *last == row(start, Rule::UNKNOWN);
+            let goes_on = |last: &mut u64| *last == encode_row(start, Rule::UNKNOWN);
             rows.pop_if(goes_on);
-            rows.push(row(start, self.rule(range.start)));
+            rows.push(encode_row(start, self.rule(range.start)));
             let first = self.0.partition_point(|row| row >> 32 <= range.start);
             let inside = self.0[first..].iter();
             rows.extend(inside.take_while(|row| **row >> 32 < range.end));
-            rows.push(row(end, Rule::UNKNOWN));
+            rows.push(encode_row(end, Rule::UNKNOWN));
         }
         rows
     }
@@ -178,16 +178,16 @@ impl Spans {
             }
         }
         rows.into_iter()
-            .map(|(start, rule)| row(start, rule))
+            .map(|(start, rule)| encode_row(start, rule))
             .collect()
     }
 }
 
 fn rule(row: &UnwindTableRow<usize>) -> Rule {
-    known(row).unwrap_or(Rule::UNKNOWN)
+    supported_rule(row).unwrap_or(Rule::UNKNOWN)
 }
 
-fn known(row: &UnwindTableRow<usize>) -> Option<Rule> {
+fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     match row.register(X86_64::RA)? {
         RegisterRule::Offset(-8) => {}
         RegisterRule::Undefined => return Some(Rule::OUTERMOST),
@@ -273,7 +273,7 @@ mod tests {
     fn check(functions: &[(u32, u32, &[u8])], rows: &[(u32, Rule)]) {
         let rows: Vec<u64> = rows
             .iter()
-            .map(|(start, rule)| row(*start, *rule))
+            .map(|(start, rule)| encode_row(*start, *rule))
             .collect();
         assert_eq!(compiled(&eh_frame(functions)).rows(), rows);
     }

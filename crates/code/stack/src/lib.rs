@@ -26,4 +26,4 @@ mod rule;
 mod table;
 
 pub use rule::{Base, Frame, Rule};
-pub use table::{find, row};
+pub use table::{encode_row, find};

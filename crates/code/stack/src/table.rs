@@ -4,7 +4,7 @@ use crate::Rule;
 
 /// Returns a row: a rule and its address, relative to the load address.
 #[inline]
-pub const fn row(start: u32, rule: Rule) -> u64 {
+pub const fn encode_row(start: u32, rule: Rule) -> u64 {
     (start as u64) << 32 | rule.bits() as u64
 }
 
@@ -36,9 +36,9 @@ mod tests {
     fn a_rule_holds_up_to_the_next_row() {
         let rules = [1, 2, 3].map(Rule::from_bits);
         let rows = [
-            row(10, rules[0]),
-            row(20, rules[1]),
-            row(u32::MAX, rules[2]),
+            encode_row(10, rules[0]),
+            encode_row(20, rules[1]),
+            encode_row(u32::MAX, rules[2]),
         ];
         let find = |len, at| find(len, |index| rows[index as usize], at);
         let expected = [
@@ -62,7 +62,7 @@ mod tests {
             for at in 0..45 {
                 let found = find(
                     len,
-                    |index| row(start(index), Rule::from_bits(index + 1)),
+                    |index| encode_row(start(index), Rule::from_bits(index + 1)),
                     at,
                 );
                 let last = (0..len).rfind(|index| start(*index) <= at);

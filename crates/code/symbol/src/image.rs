@@ -14,7 +14,7 @@ use crate::header::{Class, Header};
 use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
-use crate::tables::{Datum, Symbol, Symbols};
+use crate::tables::{DataSymbol, Symbol, Symbols};
 use crate::variable::ThreadSegment;
 use crate::xz;
 
@@ -187,7 +187,7 @@ impl Image {
 #[derive(Default)]
 struct Tables<'d> {
     functions: Vec<(Source, Symbol<'d>)>,
-    data: Vec<Datum<'d>>,
+    data: Vec<DataSymbol<'d>>,
 }
 
 impl<'d> Tables<'d> {
@@ -228,7 +228,7 @@ impl Variable {
     }
 }
 
-fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
+fn variables(mut data: Vec<DataSymbol>) -> Vec<Variable> {
     data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.thread_local));
     data.dedup_by_key(|datum| (datum.name, datum.address, datum.thread_local));
     let owned = data.into_iter().map(|datum| Variable {

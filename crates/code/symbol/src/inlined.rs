@@ -22,7 +22,7 @@ const MOST: u64 = 32 << 20;
 const MOST_TABLES: u64 = 2 << 30;
 
 /// The entry to which a function's copies refer: whether it is in the shared file, and its offset.
-type Abstract = (bool, usize);
+type AbstractOrigin = (bool, usize);
 
 impl Image {
     /// Returns in how many places each function was inlined, by its link-time address. Empty without debug
@@ -65,8 +65,8 @@ pub(crate) fn each_unit(
 
 #[derive(Default)]
 struct InlineCounts {
-    own: HashMap<Abstract, u64>,
-    inlined: HashMap<Abstract, u32>,
+    own: HashMap<AbstractOrigin, u64>,
+    inlined: HashMap<AbstractOrigin, u32>,
 }
 
 impl InlineCounts {
@@ -118,7 +118,7 @@ impl InlineCounts {
 fn referred<'d>(
     unit: &Unit<SectionPart<'d>>,
     value: &AttributeValue<SectionPart<'d>>,
-) -> Option<Abstract> {
+) -> Option<AbstractOrigin> {
     match value {
         AttributeValue::UnitRef(at) => Some((false, at.to_debug_info_offset(&unit.header)?.0)),
         AttributeValue::DebugInfoRef(at) => Some((false, at.0)),

@@ -31,7 +31,7 @@ pub(crate) struct Section<'d> {
 }
 
 enum Bytes<'d> {
-    Held(Cow<'d, [u8]>),
+    InMemory(Cow<'d, [u8]>),
     InFile {
         content: &'d Content,
         start: u64,
@@ -47,7 +47,7 @@ struct Window {
 
 impl Default for Section<'_> {
     fn default() -> Self {
-        Section::held(Cow::Borrowed(&[]))
+        Section::from_bytes(Cow::Borrowed(&[]))
     }
 }
 
@@ -66,7 +66,7 @@ impl<'d> Section<'d> {
             Some((range.offset, range.uncompressed_size))
         };
         let Some((start, size)) = plain() else {
-            return Section::held(unpacked(file, content, name).unwrap_or_default());
+            return Section::from_bytes(unpacked(file, content, name).unwrap_or_default());
         };
         let end = start.checked_add(size);
         if size > MOST || end.is_none_or(|end| end > content.size()) {
@@ -83,10 +83,10 @@ impl<'d> Section<'d> {
         }
     }
 
-    fn held(bytes: Cow<'d, [u8]>) -> Section<'d> {
+    fn from_bytes(bytes: Cow<'d, [u8]>) -> Section<'d> {
         Section {
             len: bytes.len(),
-            bytes: Bytes::Held(bytes),
+            bytes: Bytes::InMemory(bytes),
         }
     }
 
@@ -94,7 +94,7 @@ impl<'d> Section<'d> {
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         let (content, start, window) = match &self.bytes {
-            Bytes::Held(bytes) => {
+            Bytes::InMemory(bytes) => {
                 piece.copy_from_slice(&bytes[at..end]);
                 return Some(());
             }
@@ -138,7 +138,7 @@ impl<'d> Section<'d> {
     }
 
     pub(crate) fn each_part(&self, mut show: impl FnMut(&[u8])) {
-        if let Bytes::Held(bytes) = &self.bytes {
+        if let Bytes::InMemory(bytes) = &self.bytes {
             return show(bytes);
         }
         let mut part = vec![0; WINDOW];
@@ -338,7 +338,7 @@ mod tests {
         let mut bytes = bytes;
         bytes[2 * WINDOW + 50] = 0;
         let content = Content::from([&[9; 33][..], &bytes].concat());
-        check(Section::held(Cow::Borrowed(&bytes)), &bytes);
+        check(Section::from_bytes(Cow::Borrowed(&bytes)), &bytes);
         let in_file = Section {
             bytes: Bytes::InFile {
                 content: &content,

@@ -25,7 +25,7 @@ pub(crate) struct Symbol<'d> {
     pub(crate) ifunc: bool,
 }
 
-pub(crate) struct Datum<'d> {
+pub(crate) struct DataSymbol<'d> {
     pub(crate) name: &'d str,
     /// Its address, or its offset in a thread's block.
     pub(crate) address: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Datum<'d> {
 #[derive(Default)]
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
-    pub(crate) data: Vec<Datum<'d>>,
+    pub(crate) data: Vec<DataSymbol<'d>>,
     pub(crate) cut: bool,
 }
 
@@ -127,12 +127,14 @@ fn collect<'d, E: Elf>(
         match symbol.st_type() {
             kind @ (elf::STT_OBJECT | elf::STT_COMMON | elf::STT_TLS) => {
                 let address = symbol.st_value(endian).into();
-                found.data.extend(named(&mut strings).map(|name| Datum {
-                    name,
-                    address,
-                    size: symbol.st_size(endian).into(),
-                    thread_local: kind == elf::STT_TLS,
-                }));
+                found
+                    .data
+                    .extend(named(&mut strings).map(|name| DataSymbol {
+                        name,
+                        address,
+                        size: symbol.st_size(endian).into(),
+                        thread_local: kind == elf::STT_TLS,
+                    }));
             }
             kind if is_function::<E>(symbol, || is_in_code(index, symbol)) => {
                 found.functions.push(Symbol {

@@ -14,12 +14,12 @@ use core::fmt;
 
 mod modifiers;
 mod names;
-mod near;
 mod parse;
+mod suggestions;
 
 pub use modifiers::Modifiers;
 pub use names::counter_names;
-pub use near::{NEAR, nearest, nearest_of};
+pub use suggestions::{NEAR, nearest, nearest_of};
 
 /// The kind of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

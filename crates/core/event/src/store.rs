@@ -53,7 +53,13 @@ const ACCUMULATOR: u8 = 0;
 impl Store {
     /// Derives the old and new value of `len` watched bytes from the registers after the store, in
     /// the order of their numbers. `bpf/watch.bpf.c` must do the same.
-    pub fn known(&self, registers: &[u64; 16], flags: u64, at: u64, len: u8) -> AccessValues {
+    pub fn values_from_registers(
+        &self,
+        registers: &[u64; 16],
+        flags: u64,
+        at: u64,
+        len: u8,
+    ) -> AccessValues {
         let register = |number: u8| registers.get(usize::from(number)).copied().unwrap_or(0);
         let of = |number: Option<u8>| number.map_or(0, register);
         let from = of(self.base)
@@ -122,7 +128,7 @@ mod tests {
         registers[0] = 0x10;
         registers[2] = 0x1122_3344_5566_7788;
         registers[7] = AT - 4;
-        store.known(&registers, ZERO_FLAG, AT, len)
+        store.values_from_registers(&registers, ZERO_FLAG, AT, len)
     }
 
     #[test]

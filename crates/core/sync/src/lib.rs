@@ -34,4 +34,4 @@ mod shards;
 pub use lock::{ReadGuard, RwLock, WriteGuard};
 pub use pool::Pool;
 pub use sequence::SeqCount;
-pub use shards::{All, One, Shards, Wait};
+pub use shards::{AllShardsGuard, ShardGuard, Shards, Wait};

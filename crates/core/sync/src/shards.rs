@@ -59,10 +59,10 @@ impl<'a, W: Wait> Shards<'a, W> {
 
     /// Locks a shard; `None` if there is no such shard.
     #[inline]
-    pub fn one(&self, index: usize) -> Option<One<'a, W>> {
+    pub fn one(&self, index: usize) -> Option<ShardGuard<'a, W>> {
         let word = self.word(index)?;
         let waited_ns = lock(word, self.wait);
-        Some(One {
+        Some(ShardGuard {
             word,
             wait: self.wait,
             waited_ns,
@@ -70,9 +70,9 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 
     /// Locks a shard without waiting; `None` if it is held or does not exist.
-    pub fn try_one(&self, index: usize) -> Option<One<'a, W>> {
+    pub fn try_one(&self, index: usize) -> Option<ShardGuard<'a, W>> {
         let word = self.word(index).filter(|word| try_lock(word))?;
-        Some(One {
+        Some(ShardGuard {
             word,
             wait: self.wait,
             waited_ns: None,
@@ -80,11 +80,11 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 
     /// Locks all shards.
-    pub fn all(&self) -> All<'_, 'a, W> {
-        let mut all = All::none(self);
+    pub fn all(&self) -> AllShardsGuard<'_, 'a, W> {
+        let mut all = AllShardsGuard::none(self);
         for word in self.locks() {
             let waited_ns = lock(word, self.wait);
-            all.held += 1;
+            all.locked_count += 1;
             all.waited_ns = match (all.waited_ns, waited_ns) {
                 (Some(before), Some(more)) => Some(before.saturating_add(more)),
                 (before, more) => before.or(more),
@@ -94,13 +94,13 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 
     /// Locks all shards without waiting; `None` if one is held.
-    pub fn try_all(&self) -> Option<All<'_, 'a, W>> {
-        let mut all = All::none(self);
+    pub fn try_all(&self) -> Option<AllShardsGuard<'_, 'a, W>> {
+        let mut all = AllShardsGuard::none(self);
         for word in self.locks() {
             if !try_lock(word) {
                 return None; // dropping the guard releases the others
             }
-            all.held += 1;
+            all.locked_count += 1;
         }
         Some(all)
     }
@@ -117,14 +117,14 @@ impl<'a, W: Wait> Shards<'a, W> {
 
 /// Holds a shard: no other thread holds it, or all.
 #[derive(Debug)]
-pub struct One<'a, W: Wait> {
+pub struct ShardGuard<'a, W: Wait> {
     word: &'a AtomicU64,
     wait: &'a W,
     /// How long the thread waited for the shard; `None` if it was free.
     pub waited_ns: Option<u64>,
 }
 
-impl<W: Wait> Drop for One<'_, W> {
+impl<W: Wait> Drop for ShardGuard<'_, W> {
     #[inline]
     fn drop(&mut self) {
         unlock(self.word, self.wait);
@@ -133,26 +133,26 @@ impl<W: Wait> Drop for One<'_, W> {
 
 /// Holds all shards: no other thread holds any.
 #[derive(Debug)]
-pub struct All<'s, 'a, W: Wait> {
+pub struct AllShardsGuard<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
-    held: usize,
+    locked_count: usize,
     /// How long the thread waited in all; `None` if each was free.
     pub waited_ns: Option<u64>,
 }
 
-impl<'s, 'a, W: Wait> All<'s, 'a, W> {
+impl<'s, 'a, W: Wait> AllShardsGuard<'s, 'a, W> {
     fn none(shards: &'s Shards<'a, W>) -> Self {
-        All {
+        AllShardsGuard {
             shards,
-            held: 0,
+            locked_count: 0,
             waited_ns: None,
         }
     }
 }
 
-impl<W: Wait> Drop for All<'_, '_, W> {
+impl<W: Wait> Drop for AllShardsGuard<'_, '_, W> {
     fn drop(&mut self) {
-        for word in self.shards.locks().take(self.held) {
+        for word in self.shards.locks().take(self.locked_count) {
             unlock(word, self.shards.wait);
         }
     }

@@ -4,14 +4,14 @@
 //! system calls without effects outside this process. Process ids are of tiptoe's pid namespace. A
 //! target's files are opened through `/proc/PID`, whatever its mount namespace.
 
-pub mod attaching;
+pub mod attach_progress;
 pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
 pub mod destination;
 pub mod ends;
 mod error;
-pub mod inherited;
+pub mod inherited_descriptors;
 pub mod kallsyms;
 pub mod limits;
 pub mod memory;

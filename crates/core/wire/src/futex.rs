@@ -96,7 +96,7 @@ pub mod head {
     /// The measured hold, five words: the lock or 0; the call site that took it; the start of that
     /// frame; since when in ticks, or 0; how many times it was taken. The first shares a cache line
     /// with the words before it.
-    pub const HELD: u32 = 7;
+    pub const MEASURED_HOLD: u32 = 7;
     /// The mean number of skipped waits between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
     /// The weight of the next timed wait; 0 while each is timed.
@@ -331,22 +331,22 @@ pub mod frames {
         pub const RWLOCK: u64 = 3;
     }
 
-    /// Results of earlier searches, by a hash: return addresses, each with the rule, [`KNOWN_LIBC`]
-    /// or [`KNOWN_MIXED`], and [`KNOWN_TAKEN`].
-    pub const KNOWN: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
+    /// Results of earlier searches, by a hash: return addresses, each with the rule, [`CACHED_LIBC`]
+    /// or [`CACHED_MIXED`], and [`CACHED_TAKEN`].
+    pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Log2 of the hashes.
-    pub const KNOWN_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
+    pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
     /// How many slots are probed, from the hash on.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
-    pub const KNOWN_LIBC: u64 = 1 << 32;
+    pub const CACHED_LIBC: u64 = 1 << 32;
     /// A thread has taken the slot.
-    pub const KNOWN_TAKEN: u64 = 1 << 33;
+    pub const CACHED_TAKEN: u64 = 1 << 33;
     /// The address is in a [`library::MIXED`] library: the standard library's if it has a rule, else the
     /// user's.
-    pub const KNOWN_MIXED: u64 = 1 << 34;
+    pub const CACHED_MIXED: u64 = 1 << 34;
     /// From here on: rows as `tiptoe_stack::find` reads them, by library.
-    pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
+    pub const ROWS: u32 = CACHE + 2 * ((1 << CACHE_BITS) + LOOKS);
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 

@@ -64,10 +64,10 @@ pub mod tls {
     pub const RECALL: i64 = 16;
     /// The thread's current or last wait: the address after the system call, and from
     /// [`NUMBER_SHIFT`] on the call's number.
-    pub const BEHIND: i64 = 24;
+    pub const WAIT_CALL: i64 = 24;
     /// Where that wait's hook returns to.
     pub const TRAMPOLINE: i64 = 32;
-    /// Position of the number in [`BEHIND`]; an address has 47 bits.
+    /// Position of the number in [`WAIT_CALL`]; an address has 47 bits.
     pub const NUMBER_SHIFT: u32 = 48;
     /// A signal mask as passed to the kernel, its address, its length, and the original mask.
     pub const MASK: i64 = 64;

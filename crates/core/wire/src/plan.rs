@@ -66,7 +66,7 @@ pub enum Request {
     /// ascending, at most [`crate::calls::MAX_EXTENTS`] pairs.
     Described = 22,
     /// Put ranges of code in mappings of their own: starts and ends.
-    SetApart = 25,
+    SplitMaps = 25,
     /// Count ended threads' calls as left.
     Bury = 15,
     /// Read the list of mappings even if nothing is in doubt: [`crate::Readings`] has the result.
@@ -90,7 +90,7 @@ impl Request {
         [
             Map, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Settle, Thunks,
             Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall, Described,
-            SetApart,
+            SplitMaps,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

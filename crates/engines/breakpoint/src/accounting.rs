@@ -1,9 +1,9 @@
 //! The locks around the counting rules, and the public operations.
 
-use tiptoe_sync::{All, One, Shards, Wait};
+use tiptoe_sync::{AllShardsGuard, ShardGuard, Shards, Wait};
 
 use crate::backend::{Backend, NoBackend};
-use crate::constraints::{Constraints, DenyReason, PlacedRequest};
+use crate::constraints::{Constraints, DenyReason, ResolvedRequest};
 use crate::error::Error;
 use crate::geometry::{Geometry, HEAD};
 use crate::primitive::AtomicU64;
@@ -32,8 +32,8 @@ struct Hold<'s, 'a, W: Wait> {
 }
 
 enum Lock<'s, 'a, W: Wait> {
-    One(One<'a, W>),
-    All(All<'s, 'a, W>),
+    One(ShardGuard<'a, W>),
+    All(AllShardsGuard<'s, 'a, W>),
 }
 
 impl<W: Wait> Lock<'_, '_, W> {
@@ -106,11 +106,11 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
 
     /// Replaces `old` by `new`, or keeps `old`. No other request can take the slots in between.
     pub fn modify(&self, old: &Request, new: &Request) -> Result<(), Error> {
-        let (old_placed, new_placed) = (self.placed(old)?, self.placed(new)?);
-        let shards = old_placed.shard().zip(new_placed.shard());
+        let (old_resolved, new_resolved) = (self.resolve(old)?, self.resolve(new)?);
+        let shards = old_resolved.shard().zip(new_resolved.shard());
         let shard = shards.filter(|(old, new)| old == new);
         let hold = self.hold(shard.map(|(shard, _)| shard), OnContention::Wait)?;
-        self.modify_locked(&old_placed, &new_placed, &hold)
+        self.modify_locked(&old_resolved, &new_resolved, &hold)
     }
 
     /// Makes all replacements in one hold of the locks. If one replacement is refused, every
@@ -118,8 +118,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     pub fn modify_all(&self, all: &[Replacement]) -> Result<(), Error> {
         let hold = self.hold(None, OnContention::Wait)?;
         let modify = |old: &Request, new: &Request| {
-            let (old_placed, new_placed) = (self.placed(old)?, self.placed(new)?);
-            self.modify_locked(&old_placed, &new_placed, &hold)
+            let (old_resolved, new_resolved) = (self.resolve(old)?, self.resolve(new)?);
+            self.modify_locked(&old_resolved, &new_resolved, &hold)
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
@@ -151,11 +151,11 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
 
     /// Returns how many slots a target holds. For a task on a CPU this includes its slots on all
     /// CPUs.
-    pub fn held(&self, target: Target, kind: Kind) -> u32 {
+    pub fn slots_held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
-        self.placed(&request).map_or(0, |placed| {
-            let hold = self.hold(placed.shard(), OnContention::Wait);
-            hold.map_or(0, |_hold| self.constraints.held_locked(&placed))
+        self.resolve(&request).map_or(0, |resolved| {
+            let hold = self.hold(resolved.shard(), OnContention::Wait);
+            hold.map_or(0, |_hold| self.constraints.held_locked(&resolved))
         })
     }
 
@@ -178,74 +178,77 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     }
 
     #[inline]
-    fn placed<'s>(&'s self, request: &'s Request) -> Result<PlacedRequest<'s>, Error> {
+    fn resolve<'s>(&'s self, request: &'s Request) -> Result<ResolvedRequest<'s>, Error> {
         self.constraints.validate(request)?;
-        self.constraints.placed(request).ok_or(Error::Full)
+        self.constraints.resolve(request).ok_or(Error::Full)
     }
 
     #[inline]
     fn reserve_if(&self, request: &Request, on_contention: OnContention) -> Result<(), Error> {
-        let placed = self.placed(request)?;
+        let resolved = self.resolve(request)?;
         {
-            let hold = self.hold(placed.shard(), on_contention)?;
-            match self.reserve_locked(&placed, &hold, on_contention) {
+            let hold = self.hold(resolved.shard(), on_contention)?;
+            match self.reserve_locked(&resolved, &hold, on_contention) {
                 Err(Error::Full) => {}
                 done => return done,
             }
         }
         // The task's shard is full, but other shards may have free entries.
         let hold = self.hold(None, on_contention)?;
-        self.reserve_locked(&placed, &hold, on_contention)
+        self.reserve_locked(&resolved, &hold, on_contention)
     }
 
     #[inline]
     fn reserve_locked(
         &self,
-        placed: &PlacedRequest,
+        resolved: &ResolvedRequest,
         hold: &Hold<'_, '_, W>,
         on_contention: OnContention,
     ) -> Result<(), Error> {
-        let held = match self.check_locked(placed, hold) {
+        let held = match self.check_locked(resolved, hold) {
             Ok(held) => held,
-            Err(denied) => return Err(self.constraints.explain_locked(placed, denied)),
+            Err(denied) => return Err(self.constraints.explain_locked(resolved, denied)),
         };
         {
             let _alone = self.backend_lock(on_contention)?;
             self.backend
-                .reserve(placed.request)
+                .reserve(resolved.request)
                 .map_err(Error::Backend)?;
         }
-        self.constraints.add_locked(placed, &held);
-        hold.counters.reserved(1);
+        self.constraints.add_locked(resolved, &held);
+        hold.counters.count_reservations(1);
         Ok(())
     }
 
-    /// Replaces `old_placed` by `new_placed`, or leaves `old_placed` as it was.
+    /// Replaces `old_resolved` by `new_resolved`, or leaves `old_resolved` as it was.
     fn modify_locked(
         &self,
-        old_placed: &PlacedRequest,
-        new_placed: &PlacedRequest,
+        old_resolved: &ResolvedRequest,
+        new_resolved: &ResolvedRequest,
         hold: &Hold<'_, '_, W>,
     ) -> Result<(), Error> {
-        if !self.constraints.remove_locked(old_placed) {
+        if !self.constraints.remove_locked(old_resolved) {
             return Err(Error::NotHeld);
         }
-        let checked = self.check_locked(new_placed, hold);
-        let checked = checked.map_err(|denied| self.constraints.explain_locked(new_placed, denied));
+        let checked = self.check_locked(new_resolved, hold);
+        let checked =
+            checked.map_err(|denied| self.constraints.explain_locked(new_resolved, denied));
         let done = checked.and_then(|held| {
             let _alone = self.backend_lock(OnContention::Wait)?;
-            let replaced = self.backend.replace(old_placed.request, new_placed.request);
+            let replaced = self
+                .backend
+                .replace(old_resolved.request, new_resolved.request);
             replaced.map(|()| held).map_err(Error::Backend)
         });
         match &done {
-            Ok(held) => self.constraints.add_locked(new_placed, held),
+            Ok(held) => self.constraints.add_locked(new_resolved, held),
             Err(_) => {
                 if hold.is_all() {
                     // `gather_locked` for the new request may have moved the entry to another
                     // shard.
-                    self.constraints.gather_locked(old_placed);
+                    self.constraints.gather_locked(old_resolved);
                 }
-                self.constraints.restore_locked(old_placed);
+                self.constraints.restore_locked(old_resolved);
             }
         }
         done.map(|_| ())
@@ -256,35 +259,35 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     #[inline]
     fn check_locked(
         &self,
-        placed: &PlacedRequest,
+        resolved: &ResolvedRequest,
         hold: &Hold<'_, '_, W>,
     ) -> Result<TaskSlots, DenyReason> {
-        let mut checked = self.constraints.check_locked(placed);
+        let mut checked = self.constraints.check_locked(resolved);
         if hold.is_all() && checked == Err(DenyReason::Full) {
-            self.constraints.gather_locked(placed);
-            checked = self.constraints.check_locked(placed);
+            self.constraints.gather_locked(resolved);
+            checked = self.constraints.check_locked(resolved);
         }
         checked
     }
 
     #[inline]
     fn release_if(&self, request: &Request, on_contention: OnContention) -> Result<(), Error> {
-        let placed = self.placed(request)?;
-        let _hold = self.hold(placed.shard(), on_contention)?;
-        self.release_locked(&placed, on_contention)
+        let resolved = self.resolve(request)?;
+        let _hold = self.hold(resolved.shard(), on_contention)?;
+        self.release_locked(&resolved, on_contention)
     }
 
     #[inline]
     fn release_locked(
         &self,
-        placed: &PlacedRequest,
+        resolved: &ResolvedRequest,
         on_contention: OnContention,
     ) -> Result<(), Error> {
         let _alone = self.backend_lock(on_contention)?;
-        if !self.constraints.remove_locked(placed) {
+        if !self.constraints.remove_locked(resolved) {
             return Err(Error::NotHeld);
         }
-        self.backend.release(placed.request);
+        self.backend.release(resolved.request);
         Ok(())
     }
 
@@ -293,13 +296,14 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         all.try_for_each(|request| self.constraints.validate(&request))?;
         let hold = self.hold(None, OnContention::Wait)?;
         for (count, request) in requests.clone().enumerate() {
-            let placed = self.placed(&request)?;
-            if let Err(error) = self.reserve_locked(&placed, &hold, OnContention::Wait) {
+            let resolved = self.resolve(&request)?;
+            if let Err(error) = self.reserve_locked(&resolved, &hold, OnContention::Wait) {
                 for granted in requests.take(count) {
-                    let placed = self.placed(&granted)?;
-                    self.release_locked(&placed, OnContention::Wait)?;
+                    let resolved = self.resolve(&granted)?;
+                    self.release_locked(&resolved, OnContention::Wait)?;
                 }
-                hold.counters.reserved((count as u64).wrapping_neg());
+                hold.counters
+                    .count_reservations((count as u64).wrapping_neg());
                 return Err(error);
             }
         }
@@ -310,8 +314,9 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         let _hold = self.hold(None, OnContention::Wait)?;
         let mut all = Ok(());
         for request in requests {
-            let placed = self.placed(&request);
-            let done = placed.and_then(|placed| self.release_locked(&placed, OnContention::Wait));
+            let resolved = self.resolve(&request);
+            let done =
+                resolved.and_then(|resolved| self.release_locked(&resolved, OnContention::Wait));
             all = all.and(done);
         }
         all
@@ -346,12 +351,15 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         let lock = lock.ok_or(Error::Busy)?;
         let counters = self.constraints.counters(shard);
-        counters.held(lock.waited_ns());
+        counters.count_lock(lock.waited_ns());
         Ok(Hold { lock, counters })
     }
 
     #[inline]
-    fn backend_lock(&self, on_contention: OnContention) -> Result<Option<One<'a, W>>, Error> {
+    fn backend_lock(
+        &self,
+        on_contention: OnContention,
+    ) -> Result<Option<ShardGuard<'a, W>>, Error> {
         let lock = match (B::PARALLEL, on_contention) {
             (true, _) => return Ok(None),
             (false, OnContention::Wait) => self.hooks.one(0),

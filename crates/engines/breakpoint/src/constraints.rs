@@ -1,5 +1,5 @@
 //! The counting rules. A caller of a `_locked` function must hold the shard that
-//! [`PlacedRequest::shard`] returns, or all.
+//! [`ResolvedRequest::shard`] returns, or all.
 //!
 //! A task is counted once in its shard's histogram, by the slots that it holds on all CPUs. On each
 //! CPU where it holds more, that CPU's histogram also counts it, by all that it holds there.
@@ -31,14 +31,14 @@ pub(crate) struct Constraints<'a> {
 /// A request, and the places of its task or CPU. Passed by reference, because a copy costs as much
 /// as the counting.
 #[derive(Debug)]
-pub(crate) struct PlacedRequest<'a> {
+pub(crate) struct ResolvedRequest<'a> {
     pub(crate) request: &'a Request,
     file: usize,
-    place: RequestPlace<'a>,
+    target: ResolvedTarget<'a>,
 }
 
 #[derive(Debug)]
-enum RequestPlace<'a> {
+enum ResolvedTarget<'a> {
     Task { task: Task<'a>, index: usize },
     Cpu(u32),
 }
@@ -58,13 +58,13 @@ enum Change {
     Remove,
 }
 
-impl PlacedRequest<'_> {
+impl ResolvedRequest<'_> {
     /// Returns the shard to hold; `None` means all shards.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
-        match self.place {
-            RequestPlace::Task { index, .. } => Some(index),
-            RequestPlace::Cpu(_) => None,
+        match self.target {
+            ResolvedTarget::Task { index, .. } => Some(index),
+            ResolvedTarget::Cpu(_) => None,
         }
     }
 }
@@ -115,25 +115,25 @@ impl<'a> Constraints<'a> {
 
     /// Finds a request's places; `None` only if the words were corrupted.
     #[inline]
-    pub(crate) fn placed<'s>(&'s self, request: &'s Request) -> Option<PlacedRequest<'s>> {
-        let place = match request.target {
-            Target::Cpu(cpu) => RequestPlace::Cpu(cpu),
+    pub(crate) fn resolve<'s>(&'s self, request: &'s Request) -> Option<ResolvedRequest<'s>> {
+        let target = match request.target {
+            Target::Cpu(cpu) => ResolvedTarget::Cpu(cpu),
             Target::Task { task, .. } => {
                 let (index, task) = self.task(task)?;
-                RequestPlace::Task { task, index }
+                ResolvedTarget::Task { task, index }
             }
         };
         let file = self.geometry.file(request.kind);
-        Some(PlacedRequest {
+        Some(ResolvedRequest {
             request,
             file,
-            place,
+            target,
         })
     }
 
     #[inline]
     fn task(&self, id: u64) -> Option<(usize, Task<'_>)> {
-        let (index, bucket) = self.layout.place(id);
+        let (index, bucket) = self.layout.shard_and_bucket(id);
         let task = Task {
             id,
             shard: self.shard(index)?,
@@ -173,21 +173,21 @@ impl<'a> Constraints<'a> {
 
     /// Checks whether a request can be granted, and returns what its task holds.
     #[inline]
-    pub(crate) fn check_locked(&self, placed: &PlacedRequest) -> Result<TaskSlots, DenyReason> {
-        let RequestPlace::Task { task, .. } = &placed.place else {
-            return self.check_cpu_locked(placed);
+    pub(crate) fn check_locked(&self, resolved: &ResolvedRequest) -> Result<TaskSlots, DenyReason> {
+        let ResolvedTarget::Task { task, .. } = &resolved.target else {
+            return self.check_cpu_locked(resolved);
         };
-        let (file, cpu) = (placed.file, placed.request.cpu());
-        let held = task.held(file, cpu);
-        let own = held.everywhere.saturating_add(placed.request.weight);
+        let (file, cpu) = (resolved.file, resolved.request.cpu());
+        let held = task.slots(file, cpu);
+        let own = held.everywhere.saturating_add(resolved.request.weight);
         if let Some(cpu) = cpu {
             let own = own.saturating_add(held.here);
-            self.fits(placed, own, self.cpu(cpu, file).wide(), || cpu)?;
+            self.fits(resolved, own, self.cpu(cpu, file).wide(), || cpu)?;
         } else {
             let widest = self.widest(file);
-            self.fits(placed, own, widest, || self.first_with(file, widest))?;
+            self.fits(resolved, own, widest, || self.first_with(file, widest))?;
             if held.elsewhere {
-                self.check_runs_locked(placed, task, own)?;
+                self.check_runs_locked(resolved, task, own)?;
             }
         }
         match task.shard.has_room() {
@@ -200,35 +200,35 @@ impl<'a> Constraints<'a> {
     #[cold]
     fn check_runs_locked(
         &self,
-        placed: &PlacedRequest,
+        resolved: &ResolvedRequest,
         task: &Task,
         own: u32,
     ) -> Result<(), DenyReason> {
-        task.runs(placed.file).try_for_each(|run| {
+        task.runs(resolved.file).try_for_each(|run| {
             let Some(cpu) = run.cpu else { return Ok(()) };
             let own = own.saturating_add(run.slots);
-            self.fits(placed, own, self.cpu(cpu, placed.file).wide(), || cpu)
+            self.fits(resolved, own, self.cpu(cpu, resolved.file).wide(), || cpu)
         })
     }
 
     #[cold]
-    fn check_cpu_locked(&self, placed: &PlacedRequest) -> Result<TaskSlots, DenyReason> {
-        let cpu = placed.request.cpu().unwrap_or(0);
-        let own = self.most(cpu, placed.file);
-        let own = own.saturating_add(placed.request.weight);
-        self.fits(placed, own, self.cpu(cpu, placed.file).wide(), || cpu)?;
+    fn check_cpu_locked(&self, resolved: &ResolvedRequest) -> Result<TaskSlots, DenyReason> {
+        let cpu = resolved.request.cpu().unwrap_or(0);
+        let own = self.most(cpu, resolved.file);
+        let own = own.saturating_add(resolved.request.weight);
+        self.fits(resolved, own, self.cpu(cpu, resolved.file).wide(), || cpu)?;
         Ok(TaskSlots::default())
     }
 
     #[inline]
     fn fits(
         &self,
-        placed: &PlacedRequest,
+        resolved: &ResolvedRequest,
         own: u32,
         wide: u32,
         cpu: impl FnOnce() -> u32,
     ) -> Result<(), DenyReason> {
-        match own.saturating_add(wide) <= self.geometry.slots(placed.request.kind) {
+        match own.saturating_add(wide) <= self.geometry.slots(resolved.request.kind) {
             true => Ok(()),
             false => Err(DenyReason::NoSlot(cpu())),
         }
@@ -255,53 +255,53 @@ impl<'a> Constraints<'a> {
 
     /// Records a request that was checked.
     #[inline]
-    pub(crate) fn add_locked(&self, placed: &PlacedRequest, held: &TaskSlots) {
-        match &placed.place {
-            RequestPlace::Task { task, .. } => {
-                self.count(placed, task, held, Change::Add);
-                task.insert(placed.request, placed.file, held);
+    pub(crate) fn add_locked(&self, resolved: &ResolvedRequest, held: &TaskSlots) {
+        match &resolved.target {
+            ResolvedTarget::Task { task, .. } => {
+                self.count(resolved, task, held, Change::Add);
+                task.insert(resolved.request, resolved.file, held);
             }
-            &RequestPlace::Cpu(cpu) => {
-                let registers = self.cpu(cpu, placed.file);
-                registers.add(placed.request.holder, placed.request.weight);
-                let widest = self.widest(placed.file).max(registers.wide());
-                self.set_widest(placed.file, widest);
+            &ResolvedTarget::Cpu(cpu) => {
+                let registers = self.cpu(cpu, resolved.file);
+                registers.add(resolved.request.holder, resolved.request.weight);
+                let widest = self.widest(resolved.file).max(registers.wide());
+                self.set_widest(resolved.file, widest);
             }
         }
     }
 
     /// Records again a request that was removed in the same hold of the locks.
     #[cold]
-    pub(crate) fn restore_locked(&self, placed: &PlacedRequest) {
-        let held = match &placed.place {
-            RequestPlace::Task { task, .. } => task.held(placed.file, placed.request.cpu()),
-            RequestPlace::Cpu(_) => TaskSlots::default(),
+    pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
+        let held = match &resolved.target {
+            ResolvedTarget::Task { task, .. } => task.slots(resolved.file, resolved.request.cpu()),
+            ResolvedTarget::Cpu(_) => TaskSlots::default(),
         };
-        self.add_locked(placed, &held);
+        self.add_locked(resolved, &held);
     }
 
     /// Removes a request. Returns `false` if it was not reserved.
     #[inline]
-    pub(crate) fn remove_locked(&self, placed: &PlacedRequest) -> bool {
-        match &placed.place {
-            RequestPlace::Task { task, .. } => {
-                let left = task.remove(placed.request, placed.file);
+    pub(crate) fn remove_locked(&self, resolved: &ResolvedRequest) -> bool {
+        match &resolved.target {
+            ResolvedTarget::Task { task, .. } => {
+                let left = task.remove(resolved.request, resolved.file);
                 if let Some(left) = &left {
-                    self.count(placed, task, left, Change::Remove);
+                    self.count(resolved, task, left, Change::Remove);
                 }
                 left.is_some()
             }
-            &RequestPlace::Cpu(cpu) => self.remove_wide_locked(placed, cpu),
+            &ResolvedTarget::Cpu(cpu) => self.remove_wide_locked(resolved, cpu),
         }
     }
 
     #[cold]
-    fn remove_wide_locked(&self, placed: &PlacedRequest, cpu: u32) -> bool {
-        let Request { holder, weight, .. } = *placed.request;
-        let was_held = self.cpu(cpu, placed.file).remove(holder, weight);
-        let cpus = (0..self.geometry.cpus()).map(|cpu| self.cpu(cpu, placed.file));
+    fn remove_wide_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
+        let Request { holder, weight, .. } = *resolved.request;
+        let was_held = self.cpu(cpu, resolved.file).remove(holder, weight);
+        let cpus = (0..self.geometry.cpus()).map(|cpu| self.cpu(cpu, resolved.file));
         let widest = cpus.map(|cpu| cpu.wide()).max();
-        self.set_widest(placed.file, widest.unwrap_or(0));
+        self.set_widest(resolved.file, widest.unwrap_or(0));
         was_held
     }
 
@@ -311,13 +311,13 @@ impl<'a> Constraints<'a> {
 
     /// Adds a task's request to the histograms, or removes it. `held` excludes the request.
     #[inline]
-    fn count(&self, placed: &PlacedRequest, task: &Task, held: &TaskSlots, change: Change) {
-        let with = held.everywhere.saturating_add(placed.request.weight);
-        let Some(cpu) = placed.request.cpu() else {
+    fn count(&self, resolved: &ResolvedRequest, task: &Task, held: &TaskSlots, change: Change) {
+        let with = held.everywhere.saturating_add(resolved.request.weight);
+        let Some(cpu) = resolved.request.cpu() else {
             let (from, to) = change.ends(held.everywhere, with);
-            task.shard.histogram(placed.file).shift_alone(from, to);
+            task.shard.histogram(resolved.file).shift(from, to);
             if held.elsewhere {
-                self.count_runs(placed, task, held, change);
+                self.count_runs(resolved, task, held, change);
             }
             return;
         };
@@ -326,26 +326,32 @@ impl<'a> Constraints<'a> {
             here => held.everywhere.saturating_add(here),
         };
         let (from, to) = change.ends(without, with.saturating_add(held.here));
-        self.cpu(cpu, placed.file).tasks().shift(from, to);
+        self.cpu(cpu, resolved.file).tasks().shift_shared(from, to);
     }
 
     /// Changes the histogram of each CPU where the task holds slots besides those on all CPUs.
     #[cold]
-    fn count_runs(&self, placed: &PlacedRequest, task: &Task, held: &TaskSlots, change: Change) {
-        for run in task.runs(placed.file) {
+    fn count_runs(
+        &self,
+        resolved: &ResolvedRequest,
+        task: &Task,
+        held: &TaskSlots,
+        change: Change,
+    ) {
+        for run in task.runs(resolved.file) {
             let Some(cpu) = run.cpu else { continue };
             let without = held.everywhere.saturating_add(run.slots);
-            let with = without.saturating_add(placed.request.weight);
+            let with = without.saturating_add(resolved.request.weight);
             let (from, to) = change.ends(without, with);
-            self.cpu(cpu, placed.file).tasks().shift(from, to);
+            self.cpu(cpu, resolved.file).tasks().shift_shared(from, to);
         }
     }
 
     /// Moves other shards' free entries to the task's shard, if it has none. All shards must be
     /// held.
     #[cold]
-    pub(crate) fn gather_locked(&self, placed: &PlacedRequest) {
-        let RequestPlace::Task { task, index } = &placed.place else {
+    pub(crate) fn gather_locked(&self, resolved: &ResolvedRequest) {
+        let ResolvedTarget::Task { task, index } = &resolved.target else {
             return;
         };
         if task.shard.has_room() {
@@ -360,22 +366,22 @@ impl<'a> Constraints<'a> {
 
     /// Returns the error with all details.
     #[cold]
-    pub(crate) fn explain_locked(&self, placed: &PlacedRequest, denied: DenyReason) -> Error {
+    pub(crate) fn explain_locked(&self, resolved: &ResolvedRequest, denied: DenyReason) -> Error {
         match denied {
-            DenyReason::NoSlot(cpu) => Error::NoSlot(self.conflict(placed, cpu)),
+            DenyReason::NoSlot(cpu) => Error::NoSlot(self.conflict(resolved, cpu)),
             DenyReason::Full => Error::Full,
         }
     }
 
-    fn conflict(&self, placed: &PlacedRequest, cpu: u32) -> Conflict {
-        let mut conflict = Conflict::new(placed.request, cpu);
-        let task = match &placed.place {
-            RequestPlace::Task { task, .. } => Some(*task),
-            RequestPlace::Cpu(_) => self.task_with_most(cpu, placed.file),
+    fn conflict(&self, resolved: &ResolvedRequest, cpu: u32) -> Conflict {
+        let mut conflict = Conflict::new(resolved.request, cpu);
+        let task = match &resolved.target {
+            ResolvedTarget::Task { task, .. } => Some(*task),
+            ResolvedTarget::Cpu(_) => self.task_with_most(cpu, resolved.file),
         };
         conflict.task = task.map(|task| task.id);
         for task in task.iter() {
-            let entries = task.all(placed.file);
+            let entries = task.all(resolved.file);
             let covers = |on: Option<u32>| on.is_none_or(|on| on == cpu);
             entries
                 .filter(|entry| covers(entry.cpu()))
@@ -386,7 +392,7 @@ impl<'a> Constraints<'a> {
                     });
                 });
         }
-        for id in self.cpu(cpu, placed.file).holders() {
+        for id in self.cpu(cpu, resolved.file).holders() {
             conflict.add(Holder { id, is_wide: true });
         }
         conflict
@@ -405,10 +411,12 @@ impl<'a> Constraints<'a> {
     }
 
     /// Returns how many slots a target holds.
-    pub(crate) fn held_locked(&self, placed: &PlacedRequest) -> u32 {
-        match &placed.place {
-            RequestPlace::Task { task, .. } => task_slots(task, placed.file, placed.request.cpu()),
-            &RequestPlace::Cpu(cpu) => self.cpu(cpu, placed.file).wide(),
+    pub(crate) fn held_locked(&self, resolved: &ResolvedRequest) -> u32 {
+        match &resolved.target {
+            ResolvedTarget::Task { task, .. } => {
+                task_slots(task, resolved.file, resolved.request.cpu())
+            }
+            &ResolvedTarget::Cpu(cpu) => self.cpu(cpu, resolved.file).wide(),
         }
     }
 
@@ -436,6 +444,6 @@ impl<'a> Constraints<'a> {
 }
 
 fn task_slots(task: &Task, file: usize, cpu: Option<u32>) -> u32 {
-    let held = task.held(file, cpu);
+    let held = task.slots(file, cpu);
     held.everywhere.saturating_add(held.here)
 }

@@ -124,7 +124,7 @@ impl Geometry {
 
     /// Returns the shard that a task's requests lock.
     pub fn shard(&self, task: u64) -> usize {
-        Layout::new(self).place(task).0
+        Layout::new(self).shard_and_bucket(task).0
     }
 
     /// Returns the number of slots for a kind.
@@ -201,7 +201,7 @@ impl Layout {
 
     /// Returns a task's shard, and its position among all buckets.
     #[inline]
-    pub(crate) fn place(&self, task: u64) -> (usize, usize) {
+    pub(crate) fn shard_and_bucket(&self, task: u64) -> (usize, usize) {
         let hash = hash(task);
         let shard = hash as usize & (self.shards - 1);
         let bucket = (hash >> 16) as usize & (self.buckets - 1);

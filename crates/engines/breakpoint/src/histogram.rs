@@ -8,7 +8,7 @@ pub(crate) struct Histogram<'a>(pub Words<'a>);
 impl Histogram<'_> {
     /// Moves a task from `from` to `to` slots. No other thread may change the histogram.
     #[inline]
-    pub(crate) fn shift_alone(&self, from: u32, to: u32) {
+    pub(crate) fn shift(&self, from: u32, to: u32) {
         if let Some(at) = from.checked_sub(1) {
             self.0.add(at as usize, 1u64.wrapping_neg());
         }
@@ -17,8 +17,8 @@ impl Histogram<'_> {
         }
     }
 
-    /// As [`Histogram::shift_alone`], but atomic, because other threads may change the histogram.
-    pub(crate) fn shift(&self, from: u32, to: u32) {
+    /// As [`Histogram::shift`], but atomic, because other threads may change the histogram.
+    pub(crate) fn shift_shared(&self, from: u32, to: u32) {
         let word = |level: u32| self.0.get(level.checked_sub(1)? as usize);
         if let Some(word) = word(from) {
             word.add_shared(1u64.wrapping_neg());

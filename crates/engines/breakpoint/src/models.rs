@@ -61,7 +61,10 @@ impl Shared {
         let geometry = Geometry::new(CPUS, Registers::Mixed(slots), 4).expect("sane");
         let geometry = geometry.with_shards(2);
         let layout = Layout::new(&geometry);
-        assert_ne!(layout.place(0).0, layout.place(OTHER).0);
+        assert_ne!(
+            layout.shard_and_bucket(0).0,
+            layout.shard_and_bucket(OTHER).0
+        );
         geometry
     }
 
@@ -270,11 +273,15 @@ fn all_or_nothing_beside_a_task() {
         let set = [task(0, None), task(OTHER, Some(0))];
         let ours = shared.ours();
         if ours.reserve_all(&set).is_ok() {
-            assert_eq!(ours.held(set[0].target, Kind::Data), 1);
-            assert_eq!(ours.held(set[1].target, Kind::Data), 1);
+            assert_eq!(ours.slots_held(set[0].target, Kind::Data), 1);
+            assert_eq!(ours.slots_held(set[1].target, Kind::Data), 1);
             ours.release_all(&set).expect("held");
         } else {
-            assert_eq!(ours.held(set[0].target, Kind::Data), 0, "no part is held");
+            assert_eq!(
+                ours.slots_held(set[0].target, Kind::Data),
+                0,
+                "no part is held"
+            );
         }
         other.join().expect("a pair");
         shared.check_end();

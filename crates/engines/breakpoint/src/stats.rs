@@ -36,7 +36,7 @@ pub(crate) struct Counters<'a>(pub Words<'a>);
 
 impl Counters<'_> {
     #[inline]
-    pub(crate) fn held(&self, waited_ns: Option<u64>) {
+    pub(crate) fn count_lock(&self, waited_ns: Option<u64>) {
         self.0.add(HOLDS, 1);
         if let Some(ns) = waited_ns {
             self.0.add(WAITED, 1);
@@ -45,7 +45,7 @@ impl Counters<'_> {
     }
 
     #[inline]
-    pub(crate) fn reserved(&self, count: u64) {
+    pub(crate) fn count_reservations(&self, count: u64) {
         self.0.add(RESERVATIONS, count);
     }
 

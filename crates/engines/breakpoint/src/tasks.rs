@@ -204,7 +204,7 @@ impl<'a> Task<'a> {
 
     /// Returns what the task holds in a register file, on all CPUs and on `cpu`.
     #[inline]
-    pub(crate) fn held(&self, file: usize, cpu: Option<u32>) -> TaskSlots {
+    pub(crate) fn slots(&self, file: usize, cpu: Option<u32>) -> TaskSlots {
         let mut held = TaskSlots::default();
         self.all(file).for_each(|entry| held.add(&entry, cpu));
         held

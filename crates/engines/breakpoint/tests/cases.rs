@@ -201,7 +201,7 @@ fn run(case: &Case, registers: Registers, cpus: u32, kind: Kind) {
         match is_granted {
             true => {
                 answer.unwrap_or_else(|error| panic!("{what}: {error}"));
-                model.held.push(request);
+                model.reservations.push(request);
             }
             false => assert!(
                 matches!(answer, Err(Error::NoSlot(_))),
@@ -219,15 +219,18 @@ fn run(case: &Case, registers: Registers, cpus: u32, kind: Kind) {
                 .iter()
                 .for_each(|&target| ask(&mut model, target, false)),
             Remove(target) => {
-                let at = model.held.iter().rposition(|held| held.target == target);
+                let at = model
+                    .reservations
+                    .iter()
+                    .rposition(|held| held.target == target);
                 let request = model
-                    .held
+                    .reservations
                     .remove(at.expect("the table removes what it has"));
                 ours.release(&request).expect("held");
             }
         }
     }
-    for request in model.held {
+    for request in model.reservations {
         ours.release(&request).expect("held");
     }
     assert!(ours.is_empty(), "{}", case.name);
@@ -336,7 +339,7 @@ fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
             new: on(cpu, weight, 2),
         })
     };
-    let held = || [0, 1, 2].map(|cpu| ours.held(Target::Cpu(cpu), Kind::Data));
+    let held = || [0, 1, 2].map(|cpu| ours.slots_held(Target::Cpu(cpu), Kind::Data));
     let refused = ours.modify_all(&moved(2));
     assert!(matches!(refused, Err(Error::NoSlot(_))), "{refused:?}");
     assert_eq!(held(), [1, 4, 1]);

@@ -74,14 +74,14 @@ fn registers() -> impl Strategy<Value = Registers> {
 /// A backend that records what it took, and refuses every n-th request.
 #[derive(Default)]
 struct Hardware {
-    held: RefCell<Vec<Request>>,
+    taken_requests: RefCell<Vec<Request>>,
     request_count: Cell<u32>,
     refuses_every: u32,
 }
 
 impl Hardware {
     fn drop_one(&self, request: &Request) {
-        let mut held = self.held.borrow_mut();
+        let mut held = self.taken_requests.borrow_mut();
         let at = held.iter().position(|held| held == request);
         held.remove(at.expect("only what was reserved is released"));
     }
@@ -99,7 +99,7 @@ impl Backend for &Hardware {
         if self.refuses() {
             return Err(Refusal(-16));
         }
-        self.held.borrow_mut().push(*request);
+        self.taken_requests.borrow_mut().push(*request);
         Ok(())
     }
 
@@ -173,23 +173,23 @@ impl World<'_> {
                 let request = self.named(request);
                 let answer = self.ours.reserve(&request);
                 if self.compare(&self.model, &request, answer) {
-                    self.model.held.push(request);
+                    self.model.reservations.push(request);
                 }
             }
-            Act::Release(_) | Act::Modify(..) if self.model.held.is_empty() => {}
+            Act::Release(_) | Act::Modify(..) if self.model.reservations.is_empty() => {}
             Act::Release(at) => {
-                let at = at % self.model.held.len();
-                let request = self.model.held.swap_remove(at);
+                let at = at % self.model.reservations.len();
+                let request = self.model.reservations.swap_remove(at);
                 assert_eq!(self.ours.release(&request), Ok(()));
             }
             Act::Modify(at, new) => {
-                let at = at % self.model.held.len();
+                let at = at % self.model.reservations.len();
                 let new = self.named(new);
                 let mut model = self.model.clone();
-                let old = model.held.swap_remove(at);
+                let old = model.reservations.swap_remove(at);
                 let answer = self.ours.modify(&old, &new);
                 if self.compare(&model, &new, answer) {
-                    model.held.push(new);
+                    model.reservations.push(new);
                     self.model = model;
                 }
             }
@@ -212,8 +212,8 @@ impl World<'_> {
                 self.all_or_nothing(&requests, answer);
             }
             Act::ReleaseAll(count) => {
-                let from = self.model.held.len().saturating_sub(count);
-                let mut requests: Vec<_> = self.model.held.drain(from..).collect();
+                let from = self.model.reservations.len().saturating_sub(count);
+                let mut requests: Vec<_> = self.model.reservations.drain(from..).collect();
                 let stray = self.named(Request::new(task(1, None), Kind::Data, 0));
                 assert_eq!(self.ours.release_all(&requests), Ok(()));
                 requests.insert(0, stray);
@@ -238,7 +238,7 @@ impl World<'_> {
                 self.compare(&model, request, answer);
                 return;
             }
-            model.held.push(*request);
+            model.reservations.push(*request);
         }
         match answer {
             Ok(()) => self.model = model,
@@ -248,8 +248,8 @@ impl World<'_> {
 
     fn check_state(&self) {
         let key = |request: &Request| (request.holder, request.cpu());
-        let mut theirs = self.hardware.held.borrow().clone();
-        let mut listed = self.model.held.clone();
+        let mut theirs = self.hardware.taken_requests.borrow().clone();
+        let mut listed = self.model.reservations.clone();
         theirs.sort_by_key(key);
         listed.sort_by_key(key);
         assert_eq!(theirs, listed, "the hardware holds what is accounted for");
@@ -261,16 +261,16 @@ impl World<'_> {
                 };
                 for kind in [Kind::Data, Kind::Instruction] {
                     let is_mixed = matches!(self.model.registers, Registers::Mixed(_));
-                    let held = self.model.held.iter().filter(of);
+                    let held = self.model.reservations.iter().filter(of);
                     let slots: u32 = held
                         .filter(|held| is_mixed || held.kind == kind)
                         .map(|held| held.weight)
                         .sum();
-                    assert_eq!(self.ours.held(task(id, Some(cpu)), kind), slots);
+                    assert_eq!(self.ours.slots_held(task(id, Some(cpu)), kind), slots);
                 }
             }
         }
-        assert_eq!(self.ours.is_empty(), self.model.held.is_empty());
+        assert_eq!(self.ours.is_empty(), self.model.reservations.is_empty());
     }
 }
 
@@ -300,7 +300,7 @@ proptest! {
             next: 0,
         };
         acts.into_iter().for_each(|act| world.run(act));
-        for request in std::mem::take(&mut world.model.held) {
+        for request in std::mem::take(&mut world.model.reservations) {
             prop_assert_eq!(world.ours.release(&request), Ok(()));
         }
         prop_assert!(world.ours.is_empty());

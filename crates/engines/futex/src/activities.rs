@@ -48,7 +48,7 @@ fn at(index: u32, word: u32) -> usize {
     (head::ACTIVITIES + index * activity::WORDS + word) as usize
 }
 
-fn place(index: u32) -> usize {
+fn sp_word(index: u32) -> usize {
     (head::SPS + index) as usize
 }
 
@@ -59,7 +59,7 @@ impl<'a> Activities<'a> {
     }
 
     fn sp(&self, index: u32) -> u64 {
-        self.0.load(place(index))
+        self.0.load(sp_word(index))
     }
 
     /// Returns whether there is no wait.
@@ -77,7 +77,7 @@ impl<'a> Activities<'a> {
         noted().find(|index| !self.may_be_on(*index, sp))?;
         let innermost = noted().last()?;
         let wait = self.get(innermost, self.sp(innermost));
-        self.0.store(place(innermost), 0);
+        self.0.store(sp_word(innermost), 0);
         // A slot without an address was interrupted while it was filled, and its wait never began.
         wait.or_else(|| self.pop_left(sp))
     }
@@ -101,10 +101,10 @@ impl<'a> Activities<'a> {
         }
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
-        self.0.store(place(index), wait.sp);
+        self.0.store(sp_word(index), wait.sp);
         // Waits inside this slot's previous one have ended with it.
         if index + 1 < activity::DEPTH {
-            self.0.store(place(index + 1), 0);
+            self.0.store(sp_word(index + 1), 0);
         }
         put(activity::SITE, wait.site);
         put(activity::VIA, wait.via);
@@ -160,7 +160,7 @@ impl<'a> Activities<'a> {
             false => self.of_slow(sp)?,
         };
         let wait = self.get(index, sp);
-        self.0.store(place(index), 0);
+        self.0.store(sp_word(index), 0);
         wait
     }
 

@@ -27,8 +27,8 @@ const LOCK: u64 = 7;
 /// Set in [`Activity::operation`] if the wait begins an episode.
 pub(crate) const FIRST: u64 = 1 << 32;
 /// Position in [`Activity::operation`] of what the wait found: the holder, or the number of readers.
-const FOUND_SHIFT: u32 = 33;
-const FOUND: u64 = (1 << (STANDS_FOR_SHIFT - FOUND_SHIFT)) - 1;
+const LOCK_STATE_SHIFT: u32 = 33;
+const LOCK_STATE: u64 = (1 << (STANDS_FOR_SHIFT - LOCK_STATE_SHIFT)) - 1;
 /// Position in [`Activity::operation`] of the wait's weight; 0 if skipped.
 const STANDS_FOR_SHIFT: u32 = 57;
 
@@ -38,7 +38,7 @@ const STAMP_SHIFT: u32 = 40;
 const VIA: u64 = (1 << OPERATION_SHIFT) - 1;
 
 const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - STANDS_FOR_SHIFT));
-const _: () = assert!(FOUND + 1 == 1 << owner::LOCK_SHIFT);
+const _: () = assert!(LOCK_STATE + 1 == 1 << owner::LOCK_SHIFT);
 
 /// A futex call that is about to be made.
 #[derive(Clone, Copy, Debug)]
@@ -77,13 +77,13 @@ impl Call {
 }
 
 impl Activity {
-    fn found(&self) -> Found {
-        (self.operation >> FOUND_SHIFT & FOUND) as Found
+    fn lock_state(&self) -> Found {
+        (self.operation >> LOCK_STATE_SHIFT & LOCK_STATE) as Found
     }
 
     /// Returns who held the lock when the wait began, as [`crate::history`] records it.
     pub(crate) fn holder(&self) -> u32 {
-        owner::holder(self.found())
+        owner::holder(self.lock_state())
     }
 
     fn lock(&self) -> Option<OwnedLock> {
@@ -101,7 +101,7 @@ impl<'a> Thread<'a> {
     /// Returns the state of a thread in this scope node.
     #[inline(always)]
     #[must_use]
-    pub fn within(self, scope: u64) -> Self {
+    pub fn with_scope(self, scope: u64) -> Self {
         Thread { scope, ..self }
     }
 
@@ -154,7 +154,7 @@ impl<'a> Thread<'a> {
             operation: u64::from(
                 call.operation & OPERATION | found >> owner::LOCK_SHIFT << LOCK_SHIFT,
             ) | self.episode(call)
-                | (u64::from(found) & FOUND) << FOUND_SHIFT
+                | (u64::from(found) & LOCK_STATE) << LOCK_STATE_SHIFT
                 | stands_for << STANDS_FOR_SHIFT,
             frame,
             seen,
@@ -239,7 +239,7 @@ impl<'a> Thread<'a> {
         if wait.operation & FIRST != 0 {
             entry.add(entry::EPISODES, 1);
         }
-        let readers = owner::readers(wait.found());
+        let readers = owner::readers(wait.lock_state());
         if readers != 0 {
             entry.found_readers(readers.into());
         }

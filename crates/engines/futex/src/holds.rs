@@ -13,12 +13,12 @@
 //! one that took the lock.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::head::HELD;
+use tiptoe_wire::futex::head::MEASURED_HOLD;
 use tiptoe_wire::futex::hold;
 
 use crate::walk::Caller;
 
-const LOCK: usize = HELD as usize;
+const LOCK: usize = MEASURED_HOLD as usize;
 const SITE: usize = LOCK + 1;
 const FRAME: usize = LOCK + 2;
 const SINCE: usize = LOCK + 3;

@@ -18,7 +18,7 @@
 //! - [`operation`]: whether a call waits or wakes, and how a wait ended.
 //! - [`paths`]: a cache of walks.
 //! - [`calls`]: a wait, a wake, an episode; composes the others.
-//! - `left`: waits that never return.
+//! - `abandoned_waits`: waits that never return.
 //! - [`reported`]: waits that a library of the program reports itself.
 //!
 //! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller provides. It takes no
@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod abandoned_waits;
 pub mod activities;
 mod blame;
 pub mod board;
@@ -36,7 +37,6 @@ pub mod entries;
 pub mod gaps;
 pub mod history;
 pub mod holds;
-mod left;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 #[cfg(all(test, tiptoe_loom))]

@@ -8,7 +8,7 @@ use std::boxed::Box;
 use std::sync::Arc;
 use std::vec::Vec;
 
-use tiptoe_stack::{Base, Frame, Rule, row};
+use tiptoe_stack::{Base, Frame, Rule, encode_row};
 use tiptoe_sync::mutant::{AtomicU64, Edge, interrupt, lose, was_missed};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::board::{ADDRESS, SITE, SUM};
@@ -332,7 +332,7 @@ fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
         let [rule, _] = rules();
         let adds = thread::spawn(move || {
             lose(tiptoe);
-            add(words, &[row(0, rule)]);
+            add(words, &[encode_row(0, rule)]);
         });
         let walk = || {
             let load = |at| if at == 0x10 { 0x1500 } else { 0x4000 };
@@ -370,7 +370,7 @@ fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
         let [rule, rest] = rules();
-        add(words, &[row(0, rule), row(0x1800, rest)]);
+        add(words, &[encode_row(0, rule), encode_row(0x1800, rest)]);
         let walk = move |inside: u64| {
             let load = |at| match at {
                 0x10 => inside,
@@ -420,7 +420,7 @@ fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));
         let [rule, rest] = rules();
-        add(shared, &[row(0, rule), row(0x1800, rest)]);
+        add(shared, &[encode_row(0, rule), encode_row(0x1800, rest)]);
         let comes = move |first: u64| {
             let user = if first < 0x1800 { 0x18 } else { 0x20 };
             let load = |at| if at == 0x10 { first } else { 0x4000 + at };

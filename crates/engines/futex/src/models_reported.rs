@@ -30,19 +30,19 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
 }
 
 /// Makes a reported wait with a futex wait inside.
-fn reported(own: Words<'static>, shared: Words<'static>, place: u64) {
+fn reported(own: Words<'static>, shared: Words<'static>, frame_end: u64) {
     let wait = ReportedWait {
         address: 0x1000,
         mode: 1,
         label: 0x5000,
-        place,
+        frame_end,
         site: 5,
     };
     let thread = Thread::new(own, shared);
     thread.reported_begins(&wait, || 10);
     futex(own, shared, (980, 6));
     let clocks = (|| 30, |ticks| ticks);
-    thread.reported_ends(place, 0, clocks, |_| &b"name"[..]);
+    thread.reported_ends(frame_end, 0, clocks, |_| &b"name"[..]);
 }
 
 fn calls(own: Words<'static>, site: u64) -> u64 {
@@ -53,11 +53,11 @@ fn calls(own: Words<'static>, site: u64) -> u64 {
 
 /// A handler waits at a futex before each access. The reported wait counts once; others count only
 /// outside of it.
-fn a_reported_wait_counts_once(place: u64) {
+fn a_reported_wait_counts_once(frame_end: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
         interrupt(nth, move || futex(own, shared, (900, 7)));
-        reported(own, shared, place);
+        reported(own, shared, frame_end);
         let missed = was_missed();
         let counts = [5, 6, 7].map(|site| calls(own, site));
         assert_eq!(counts[..2], [1, 0], "only the lock's wait counts");

@@ -64,7 +64,7 @@ impl OwnedLock {
                     operation == FUTEX_WAIT && (value == CONTENDED || value & WAITERS != 0);
                 is_mutex.then_some(OwnedLock::Mutex)
             }
-            owner::RWLOCK if rwlock::beginning_of_wait(address, value) == address => {
+            owner::RWLOCK if rwlock::start_at_wait(address, value) == address => {
                 Some(OwnedLock::RwlockItself)
             }
             owner::RWLOCK => Some(OwnedLock::Rwlock),
@@ -87,7 +87,7 @@ impl OwnedLock {
     #[inline]
     pub(crate) fn address(self, futex: u64) -> u64 {
         match self {
-            OwnedLock::Rwlock => rwlock::beginning(futex),
+            OwnedLock::Rwlock => rwlock::start_of(futex),
             _ => futex,
         }
     }

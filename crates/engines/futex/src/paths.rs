@@ -164,7 +164,7 @@ mod tests {
     extern crate std;
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
-    use tiptoe_stack::{Base, Frame, Rule, row};
+    use tiptoe_stack::{Base, Frame, Rule, encode_row};
     use tiptoe_wire::futex::{ENTRY_WORDS, WIDTH};
 
     fn words(count: u32) -> Vec<AtomicU64> {
@@ -180,10 +180,10 @@ mod tests {
         let frames = Frames::new(Words::new(shared));
         let by_bp = Rule::new(Base::Bp, 16, Some(16)).expect("it fits");
         let rows = [
-            row(0x100, rule(0x20)),
-            row(0x140, rule(0x40)),
-            row(0x160, by_bp),
-            row(0x180, Rule::UNKNOWN),
+            encode_row(0x100, rule(0x20)),
+            encode_row(0x140, rule(0x40)),
+            encode_row(0x160, by_bp),
+            encode_row(0x180, Rule::UNKNOWN),
         ];
         for (base, part) in [(0x1000, RuntimePart::Libc), (0x8000, RuntimePart::Mixed)] {
             let (start, end) = (base + 0x100, base + 0x200);
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    fn known(stack: &[u64]) -> PathLookup {
+    fn look_up_cached(stack: &[u64]) -> PathLookup {
         let (shared, own) = (words(WIDTH), words(ENTRY_WORDS));
         let (frames, paths) = (frames(&shared), Paths::new(Words::new(&own)));
         let load = |at| load(stack, at);
@@ -261,14 +261,17 @@ mod tests {
             &[0x1101, 0x8101, 0x1101, 0x1111, 0x4001],
             &[0x4001],
         ] {
-            let PathLookup::To(caller) = known(stack) else {
+            let PathLookup::To(caller) = look_up_cached(stack) else {
                 panic!("{stack:x?}");
             };
             assert_eq!(caller.site, stack[stack.len() - 1]);
         }
         // Too long; ruled by %rbp; without a rule.
         for stack in [&[0x1101; 9][..], &[0x1101, 0x1161, 0x9001], &[0x1181]] {
-            assert!(matches!(known(stack), PathLookup::Unkept), "{stack:x?}");
+            assert!(
+                matches!(look_up_cached(stack), PathLookup::Unkept),
+                "{stack:x?}"
+            );
         }
     }
 
@@ -290,7 +293,7 @@ mod tests {
             end: 0x4200,
             part: RuntimePart::Other,
         };
-        assert!(frames.add(&late, &[row(0x100, rule(0x20))]));
+        assert!(frames.add(&late, &[encode_row(0x100, rule(0x20))]));
         assert_eq!([site(), site()], [0x9001; 2]);
     }
 }

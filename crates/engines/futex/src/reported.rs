@@ -23,7 +23,7 @@ pub struct ReportedWait {
     /// The lock's label, whose name is read when the wait ends.
     pub label: u64,
     /// The end of the caller's frame.
-    pub place: u64,
+    pub frame_end: u64,
     /// The caller's return address.
     pub site: u64,
 }
@@ -40,11 +40,11 @@ impl Thread<'_> {
         let call = Call {
             address: wait.address,
             operation: REPORTED,
-            sp: wait.place,
+            sp: wait.frame_end,
             caller: Caller {
                 site: wait.site,
                 via: wait.label | (wait.mode & 0xff) << REPORTED_MODE_SHIFT,
-                frame: wait.place,
+                frame: wait.frame_end,
             },
             at: 0,
             timed: true,
@@ -52,16 +52,16 @@ impl Thread<'_> {
         self.begins(&call, || 0, clock);
     }
 
-    /// Records the end of the wait that began at `place`. `name` reads a label's text.
+    /// Records the end of the wait that began at `frame_end`. `name` reads a label's text.
     #[inline]
     pub fn reported_ends<'n>(
         &self,
-        place: u64,
+        frame_end: u64,
         outcome: u64,
         (clock, ns): (impl Fn() -> u64, impl Fn(u64) -> u64),
         name: impl FnOnce(u64) -> &'n [u8],
     ) {
-        let Some(wait) = Activities::new(self.own()).pop(place) else {
+        let Some(wait) = Activities::new(self.own()).pop(frame_end) else {
             return;
         };
         let outcome = usize::try_from(outcome).ok();
@@ -114,7 +114,7 @@ mod tests {
             address: 0x1000,
             mode: 3,
             label: 0x5000,
-            place: PLACE,
+            frame_end: PLACE,
             site: 5,
         }
     }

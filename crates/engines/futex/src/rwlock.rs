@@ -19,7 +19,7 @@ const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
 /// Returns the start of the rwlock whose waiters are at this address.
-pub fn beginning(waited_at: u64) -> u64 {
+pub fn start_of(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE
     } else {
@@ -30,9 +30,9 @@ pub fn beginning(waited_at: u64) -> u64 {
 
 /// Returns the same for any waiter, given the value that it expects in the futex: readers that let
 /// a writer go first wait at the first word, and mark it.
-pub fn beginning_of_wait(waited_at: u64, word: u32) -> u64 {
+pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
-        0 => beginning(waited_at),
+        0 => start_of(waited_at),
         _ => waited_at,
     }
 }
@@ -57,8 +57,8 @@ mod tests {
             [0, 3, 3]
         );
         assert_eq!(readers(3 << 3 | WRITE_PHASE), 0);
-        assert_eq!([0x1008, 0x100c].map(beginning), [0x1000, 0x1000]);
-        assert_eq!(beginning_of_wait(0x1008, 3), 0x1000);
-        assert_eq!(beginning_of_wait(0x1000, 2 << 3 | 4 | 2), 0x1000);
+        assert_eq!([0x1008, 0x100c].map(start_of), [0x1000, 0x1000]);
+        assert_eq!(start_at_wait(0x1008, 3), 0x1000);
+        assert_eq!(start_at_wait(0x1000, 2 << 3 | 4 | 2), 0x1000);
     }
 }

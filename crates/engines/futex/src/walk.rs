@@ -25,8 +25,8 @@ use core::cell::Cell;
 use tiptoe_stack::{Frame, Rule, find};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::frames::{
-    BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_MIXED, KNOWN_TAKEN, LIBRARIES,
-    LOOKS, MOST_ROWS, OWNER_COUNT, OWNER_SHIFT, OWNER_WORDS, OWNERS, ROWS, library,
+    BEGIN, CACHE, CACHE_BITS, CACHED_LIBC, CACHED_MIXED, CACHED_TAKEN, COUNT, END, FIRST,
+    LIBRARIES, LOOKS, MOST_ROWS, OWNER_COUNT, OWNER_SHIFT, OWNER_WORDS, OWNERS, ROWS, library,
 };
 
 use crate::HASH;
@@ -97,12 +97,12 @@ impl LeaveRule {
     }
 
     fn is_in_libc(self) -> bool {
-        self.0 & KNOWN_LIBC != 0
+        self.0 & CACHED_LIBC != 0
     }
 
     /// Whether the program contains this function of a standard library.
     fn is_mixed(self) -> bool {
-        self.0 & KNOWN_MIXED != 0
+        self.0 & CACHED_MIXED != 0
     }
 
     #[inline]
@@ -184,8 +184,8 @@ impl<'a> Frames<'a> {
     /// Returns how to leave a return address's function; `None` if it is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<LeaveRule> {
-        let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
-        let first = KNOWN as usize + 2 * hash;
+        let hash = (address.wrapping_mul(HASH) >> (64 - CACHE_BITS)) as usize;
+        let first = CACHE as usize + 2 * hash;
         let places = (0..LOOKS as usize).map(|more| first + 2 * more);
         for place in places {
             let known = self.0.at(place)?.load(Acquire); // edge E
@@ -222,8 +222,8 @@ impl<'a> Frames<'a> {
         let rule = find(counted(rows), row, at as u32);
         let part = match (rows & library::LIBC, rows & library::MIXED) {
             (0, 0) => 0,
-            (0, _) => KNOWN_MIXED,
-            _ => KNOWN_LIBC,
+            (0, _) => CACHED_MIXED,
+            _ => CACHED_LIBC,
         };
         let way = LeaveRule(u64::from(rule.bits()) | part);
         self.keep(address, first, way);
@@ -237,7 +237,7 @@ impl<'a> Frames<'a> {
             let Some((known, value)) = words else { return };
             // Relaxed: readers look at this word only after the address, which is stored with
             // Release.
-            let taken = value.compare_exchange(0, found | KNOWN_TAKEN, Relaxed, Relaxed);
+            let taken = value.compare_exchange(0, found | CACHED_TAKEN, Relaxed, Relaxed);
             if taken.is_ok() {
                 return known.store(address, Release); // edge E
             }

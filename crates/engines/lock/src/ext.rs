@@ -12,7 +12,7 @@ use crate::acquisition::Outcome;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
-use crate::kind::{Read, Upgradable, Upgrade, Whole, Write};
+use crate::kind::{MutexKind, ReadKind, UpgradableKind, UpgradeKind, WriteKind};
 
 /// How often a cancellable wait calls `cancelled`.
 ///
@@ -103,7 +103,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T> {
         // SAFETY: this is no upgrade, and the guard takes over the lock.
         unsafe {
-            self.raw().take::<Whole>(depth);
+            self.raw().take::<MutexKind>(depth);
             self.make_guard_unchecked()
         }
     }
@@ -125,7 +125,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
                     |slice| raw.try_lock_for(slice),
                 )
             };
-            let taken = self.raw().acquire::<Whole>(0, wait);
+            let taken = self.raw().acquire::<MutexKind>(0, wait);
             taken.then(|| self.make_guard_unchecked())
         }
     }
@@ -254,7 +254,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T> {
         // SAFETY: this is no upgrade, and the guard takes over the lock.
         unsafe {
-            self.raw().take::<Read>(depth);
+            self.raw().take::<ReadKind>(depth);
             self.make_read_guard_unchecked()
         }
     }
@@ -263,7 +263,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T> {
         // SAFETY: as above.
         unsafe {
-            self.raw().take::<Write>(depth);
+            self.raw().take::<WriteKind>(depth);
             self.make_write_guard_unchecked()
         }
     }
@@ -278,7 +278,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            self.raw().take::<Upgradable>(depth);
+            self.raw().take::<UpgradableKind>(depth);
             self.make_upgradable_guard_unchecked()
         }
     }
@@ -300,7 +300,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
                     |slice| raw.try_lock_shared_for(slice),
                 )
             };
-            let taken = self.raw().acquire::<Read>(0, wait);
+            let taken = self.raw().acquire::<ReadKind>(0, wait);
             taken.then(|| self.make_read_guard_unchecked())
         }
     }
@@ -322,7 +322,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
                     |slice| raw.try_lock_exclusive_for(slice),
                 )
             };
-            let taken = self.raw().acquire::<Write>(0, wait);
+            let taken = self.raw().acquire::<WriteKind>(0, wait);
             taken.then(|| self.make_write_guard_unchecked())
         }
     }
@@ -344,7 +344,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
                     |slice| raw.try_lock_upgradable_for(slice),
                 )
             };
-            let taken = self.raw().acquire::<Upgradable>(0, wait);
+            let taken = self.raw().acquire::<UpgradableKind>(0, wait);
             taken.then(|| self.make_upgradable_guard_unchecked())
         }
     }
@@ -401,7 +401,7 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
                     |slice| raw.try_upgrade_for(slice),
                 )
             };
-            match lock.raw().acquire::<Upgrade>(0, wait) {
+            match lock.raw().acquire::<UpgradeKind>(0, wait) {
                 true => {
                     forget(guard);
                     Ok(lock.make_write_guard_unchecked())

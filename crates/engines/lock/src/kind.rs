@@ -24,14 +24,14 @@ pub(crate) trait Kind<R> {
     unsafe fn wait(raw: &R);
 }
 
-pub(crate) struct Whole;
-pub(crate) struct Write;
-pub(crate) struct Read;
+pub(crate) struct MutexKind;
+pub(crate) struct WriteKind;
+pub(crate) struct ReadKind;
 /// Takes the lock to read, perhaps recursively.
-pub(crate) struct ReadAgain;
+pub(crate) struct ReadAgainKind;
 /// Takes the lock to read, with the right to upgrade.
-pub(crate) struct Upgradable;
-pub(crate) struct Upgrade;
+pub(crate) struct UpgradableKind;
+pub(crate) struct UpgradeKind;
 
 macro_rules! kind {
     ($kind:ident, $raw:ident, $mode:ident, $port:ident, $attempt:ident, $wait:ident) => {
@@ -52,18 +52,25 @@ macro_rules! kind {
     };
 }
 
-kind!(Whole, RawMutex, Exclusive, MUTEX, try_lock, lock);
+kind!(MutexKind, RawMutex, Exclusive, MUTEX, try_lock, lock);
 kind!(
-    Write,
+    WriteKind,
     RawRwLock,
     Exclusive,
     WRITE,
     try_lock_exclusive,
     lock_exclusive
 );
-kind!(Read, RawRwLock, Shared, READ, try_lock_shared, lock_shared);
 kind!(
-    ReadAgain,
+    ReadKind,
+    RawRwLock,
+    Shared,
+    READ,
+    try_lock_shared,
+    lock_shared
+);
+kind!(
+    ReadAgainKind,
     RawRwLockRecursive,
     SharedRecursive,
     READ,
@@ -71,7 +78,7 @@ kind!(
     lock_shared_recursive
 );
 kind!(
-    Upgradable,
+    UpgradableKind,
     RawRwLockUpgrade,
     Upgradable,
     UPGRADABLE,
@@ -79,7 +86,7 @@ kind!(
     lock_upgradable
 );
 
-impl<R: RawRwLockUpgrade> Kind<R> for Upgrade {
+impl<R: RawRwLockUpgrade> Kind<R> for UpgradeKind {
     const MODE: Mode = Mode::Upgrade;
     const PORT_MODE: u64 = mode::UPGRADE;
 

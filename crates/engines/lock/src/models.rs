@@ -19,7 +19,7 @@ use crate::acquisition::{Lock, Mode, Outcome};
 use crate::contended::Contended;
 use crate::ext::MutexExt;
 use crate::hook::Hook;
-use crate::kind::{Kind, Whole};
+use crate::kind::{Kind, MutexKind};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
@@ -269,7 +269,7 @@ fn by_hand(world: &World, wait: impl Fn(&Raw) -> bool, end: impl Fn(bool)) -> Op
     // SAFETY: the guard takes over the lock if it was taken.
     unsafe {
         let raw = world.mutex.raw().raw();
-        let taken = Whole::attempt(raw) || {
+        let taken = MutexKind::attempt(raw) || {
             Recorder::note(None);
             let taken = wait(raw);
             end(taken);

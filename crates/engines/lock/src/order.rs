@@ -18,7 +18,7 @@
 #[cfg(feature = "validate")]
 mod always;
 mod graph;
-mod held;
+mod held_locks;
 mod report;
 mod rules;
 
@@ -33,7 +33,7 @@ pub use report::{Fault, Report, Side, Step, on_report, reports};
 use crate::acquisition::{Lock, Mode, Way};
 use crate::class::Unnamed;
 use crate::hook::Hook;
-use rules::{HeldAs, Wants};
+use rules::{HeldAs, WantedAs};
 
 /// Depths within a class, each its own node.
 const DEPTHS: u32 = 256;
@@ -99,21 +99,24 @@ impl Hook for Order {
 
     fn acquiring(&self, lock: &Lock, mode: Mode) {
         let node = self.node(lock);
-        held::check(&held::HeldLock::new(lock, node, mode), Wants::of(mode));
+        held_locks::check(
+            &held_locks::HeldLock::new(lock, node, mode),
+            WantedAs::of(mode),
+        );
     }
 
     fn acquired(&self, lock: &Lock, mode: Mode, _: Way) {
         match mode {
-            Mode::Upgrade => held::change(lock.address, HeldAs::MayWrite, Mode::Exclusive),
-            _ => held::push(held::HeldLock::new(lock, self.node(lock), mode)),
+            Mode::Upgrade => held_locks::change(lock.address, HeldAs::MayWrite, Mode::Exclusive),
+            _ => held_locks::push(held_locks::HeldLock::new(lock, self.node(lock), mode)),
         }
     }
 
     fn downgraded(&self, lock: &Lock, from: Mode, to: Mode) {
-        held::change(lock.address, HeldAs::of(from), to);
+        held_locks::change(lock.address, HeldAs::of(from), to);
     }
 
     fn released(&self, lock: &Lock, mode: Mode) {
-        held::pop(lock.address, HeldAs::of(mode));
+        held_locks::pop(lock.address, HeldAs::of(mode));
     }
 }

@@ -6,7 +6,7 @@ use crate::acquisition::Mode;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
-use crate::kind::Whole;
+use crate::kind::MutexKind;
 
 // SAFETY: the wrapper's holder holds the raw mutex, which excludes others.
 unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
@@ -18,14 +18,14 @@ unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     #[track_caller]
     fn lock(&self) {
         // SAFETY: this is no upgrade.
-        unsafe { self.take::<Whole>(0) }
+        unsafe { self.take::<MutexKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock(&self) -> bool {
         // SAFETY: this is no upgrade.
-        unsafe { self.attempt::<Whole>() }
+        unsafe { self.attempt::<MutexKind>() }
     }
 
     #[inline]
@@ -75,13 +75,13 @@ unsafe impl<R: RawMutexTimed, H: Hook, C: Class> RawMutexTimed for Contended<R, 
     #[track_caller]
     fn try_lock_for(&self, timeout: R::Duration) -> bool {
         // SAFETY: no upgrade, and the raw lock returns whether it was taken.
-        unsafe { self.take_timed::<Whole>(|raw| raw.try_lock_for(timeout)) }
+        unsafe { self.take_timed::<MutexKind>(|raw| raw.try_lock_for(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_until(&self, timeout: R::Instant) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<Whole>(|raw| raw.try_lock_until(timeout)) }
+        unsafe { self.take_timed::<MutexKind>(|raw| raw.try_lock_until(timeout)) }
     }
 }

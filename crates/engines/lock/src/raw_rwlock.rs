@@ -9,7 +9,7 @@ use crate::acquisition::Mode;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
-use crate::kind::{Read, ReadAgain, Write};
+use crate::kind::{ReadAgainKind, ReadKind, WriteKind};
 
 // SAFETY: the wrapper's holder holds the raw lock in the same mode.
 unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
@@ -21,14 +21,14 @@ unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     #[track_caller]
     fn lock_shared(&self) {
         // SAFETY: this is no upgrade.
-        unsafe { self.take::<Read>(0) }
+        unsafe { self.take::<ReadKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared(&self) -> bool {
         // SAFETY: this is no upgrade.
-        unsafe { self.attempt::<Read>() }
+        unsafe { self.attempt::<ReadKind>() }
     }
 
     #[inline]
@@ -42,14 +42,14 @@ unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     #[track_caller]
     fn lock_exclusive(&self) {
         // SAFETY: this is no upgrade.
-        unsafe { self.take::<Write>(0) }
+        unsafe { self.take::<WriteKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_exclusive(&self) -> bool {
         // SAFETY: this is no upgrade.
-        unsafe { self.attempt::<Write>() }
+        unsafe { self.attempt::<WriteKind>() }
     }
 
     #[inline]
@@ -139,28 +139,28 @@ unsafe impl<R: RawRwLockTimed, H: Hook, C: Class> RawRwLockTimed for Contended<R
     #[track_caller]
     fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
         // SAFETY: no upgrade, and the raw lock returns whether it was taken.
-        unsafe { self.take_timed::<Read>(|raw| raw.try_lock_shared_for(timeout)) }
+        unsafe { self.take_timed::<ReadKind>(|raw| raw.try_lock_shared_for(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared_until(&self, timeout: R::Instant) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<Read>(|raw| raw.try_lock_shared_until(timeout)) }
+        unsafe { self.take_timed::<ReadKind>(|raw| raw.try_lock_shared_until(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_exclusive_for(&self, timeout: R::Duration) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<Write>(|raw| raw.try_lock_exclusive_for(timeout)) }
+        unsafe { self.take_timed::<WriteKind>(|raw| raw.try_lock_exclusive_for(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_exclusive_until(&self, timeout: R::Instant) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<Write>(|raw| raw.try_lock_exclusive_until(timeout)) }
+        unsafe { self.take_timed::<WriteKind>(|raw| raw.try_lock_exclusive_until(timeout)) }
     }
 }
 
@@ -170,14 +170,14 @@ unsafe impl<R: RawRwLockRecursive, H: Hook, C: Class> RawRwLockRecursive for Con
     #[track_caller]
     fn lock_shared_recursive(&self) {
         // SAFETY: this is no upgrade.
-        unsafe { self.take::<ReadAgain>(0) }
+        unsafe { self.take::<ReadAgainKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive(&self) -> bool {
         // SAFETY: this is no upgrade.
-        unsafe { self.attempt::<ReadAgain>() }
+        unsafe { self.attempt::<ReadAgainKind>() }
     }
 }
 
@@ -192,13 +192,17 @@ where
     #[track_caller]
     fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
         // SAFETY: no upgrade, and the raw lock returns whether it was taken.
-        unsafe { self.take_timed::<ReadAgain>(|raw| raw.try_lock_shared_recursive_for(timeout)) }
+        unsafe {
+            self.take_timed::<ReadAgainKind>(|raw| raw.try_lock_shared_recursive_for(timeout))
+        }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive_until(&self, timeout: R::Instant) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<ReadAgain>(|raw| raw.try_lock_shared_recursive_until(timeout)) }
+        unsafe {
+            self.take_timed::<ReadAgainKind>(|raw| raw.try_lock_shared_recursive_until(timeout))
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::acquisition::Mode;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
-use crate::kind::{Upgradable, Upgrade};
+use crate::kind::{UpgradableKind, UpgradeKind};
 
 // SAFETY: the wrapper's holder holds the raw lock in the same mode.
 unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contended<R, H, C> {
@@ -16,14 +16,14 @@ unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contend
     #[track_caller]
     fn lock_upgradable(&self) {
         // SAFETY: this is no upgrade.
-        unsafe { self.take::<Upgradable>(0) }
+        unsafe { self.take::<UpgradableKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_upgradable(&self) -> bool {
         // SAFETY: this is no upgrade.
-        unsafe { self.attempt::<Upgradable>() }
+        unsafe { self.attempt::<UpgradableKind>() }
     }
 
     #[inline]
@@ -37,14 +37,14 @@ unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contend
     #[track_caller]
     unsafe fn upgrade(&self) {
         // SAFETY: the caller holds it upgradable.
-        unsafe { self.take::<Upgrade>(0) }
+        unsafe { self.take::<UpgradeKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade(&self) -> bool {
         // SAFETY: the caller holds it upgradable.
-        unsafe { self.attempt::<Upgrade>() }
+        unsafe { self.attempt::<UpgradeKind>() }
     }
 }
 
@@ -115,27 +115,27 @@ where
     #[track_caller]
     fn try_lock_upgradable_for(&self, timeout: R::Duration) -> bool {
         // SAFETY: no upgrade, and the raw lock returns whether it was taken.
-        unsafe { self.take_timed::<Upgradable>(|raw| raw.try_lock_upgradable_for(timeout)) }
+        unsafe { self.take_timed::<UpgradableKind>(|raw| raw.try_lock_upgradable_for(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_upgradable_until(&self, timeout: R::Instant) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<Upgradable>(|raw| raw.try_lock_upgradable_until(timeout)) }
+        unsafe { self.take_timed::<UpgradableKind>(|raw| raw.try_lock_upgradable_until(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_for(&self, timeout: R::Duration) -> bool {
         // SAFETY: the caller holds it upgradable, and the raw lock returns whether it was upgraded.
-        unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_for(timeout)) }
+        unsafe { self.take_timed::<UpgradeKind>(|raw| raw.try_upgrade_for(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_until(&self, timeout: R::Instant) -> bool {
         // SAFETY: as above.
-        unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_until(timeout)) }
+        unsafe { self.take_timed::<UpgradeKind>(|raw| raw.try_upgrade_until(timeout)) }
     }
 }

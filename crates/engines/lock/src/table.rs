@@ -212,7 +212,7 @@ impl Entry {
     /// Adds the stored time. A reader that races with this may miss it once.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn add_pending(&self) {
         if let Some(ns) = self.held_back_ns() {
             self.held_back.store(0, Relaxed); // Relaxed: as for counters
             self.add(ns, Outcome::Acquired);

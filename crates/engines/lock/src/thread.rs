@@ -5,9 +5,9 @@
 #[inline]
 pub(crate) fn this_thread() -> usize {
     std::thread_local! {
-        static PLACE: u8 = const { 0 };
+        static MARKER: u8 = const { 0 };
     }
-    PLACE.with(|place| core::ptr::from_ref(place).addr())
+    MARKER.with(|place| core::ptr::from_ref(place).addr())
 }
 
 /// Returns a number from the stack's address, which threads may share.

@@ -45,11 +45,11 @@ pub struct Waits;
 std::thread_local! {
     /// The entry of this thread's wait, with lock and call site. It is looked up before the wait,
     /// because a search with the lock held would delay others.
-    static HERE: Cell<Here> = const { Cell::new((None, 0, None)) };
+    static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }
 
 #[cfg(feature = "std")]
-type Here = (
+type CurrentWait = (
     Option<&'static Entry>,
     usize,
     Option<&'static Location<'static>>,
@@ -58,8 +58,8 @@ type Here = (
 /// Returns the entry, if it is this lock's and call site's.
 #[cfg(feature = "std")]
 #[inline]
-fn here(lock: &Lock) -> Option<&'static Entry> {
-    let (entry, address, site) = HERE.get();
+fn current_entry(lock: &Lock) -> Option<&'static Entry> {
+    let (entry, address, site) = CURRENT_WAIT.get();
     let is_it = address == lock.address && site.is_some_and(|site| core::ptr::eq(site, lock.site));
     entry.filter(|_| is_it)
 }
@@ -73,9 +73,9 @@ impl Hook for Waits {
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
         let entry = WAITS.find(lock, mode);
         if let Some(entry) = entry {
-            entry.settle();
+            entry.add_pending();
         }
-        HERE.set((entry, lock.address, Some(lock.site)));
+        CURRENT_WAIT.set((entry, lock.address, Some(lock.site)));
     }
 
     #[inline]
@@ -86,8 +86,8 @@ impl Hook for Waits {
     #[cfg(feature = "std")]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
-        let is_held_back =
-            outcome == Outcome::Acquired && here(lock).is_some_and(|entry| entry.hold_back(ticks));
+        let is_held_back = outcome == Outcome::Acquired
+            && current_entry(lock).is_some_and(|entry| entry.hold_back(ticks));
         if !is_held_back {
             add_slow(lock, mode, outcome, ticks);
         }

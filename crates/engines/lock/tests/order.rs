@@ -237,12 +237,13 @@ fn a_report_names_both_call_sites_and_both_stacks() {
     let [now, before] = &report.steps[..] else {
         panic!("{report}");
     };
-    let names = |step: &tiptoe_lock::Step| (step.held.name, step.wants.name);
+    let names = |step: &tiptoe_lock::Step| (step.held_lock.name, step.wanted_lock.name);
     assert_eq!(
         (names(now), names(before)),
         (("two", "one"), ("one", "two"))
     );
-    let lines = |step: &tiptoe_lock::Step| step.wants.site.line() - step.held.site.line();
+    let lines =
+        |step: &tiptoe_lock::Step| step.wanted_lock.site.line() - step.held_lock.site.line();
     assert_eq!(
         (lines(now), lines(before), before.thread.as_str()),
         (1, 1, "first")
@@ -253,10 +254,10 @@ fn a_report_names_both_call_sites_and_both_stacks() {
         "takes_one_then_two",
         "takes_two_then_one",
         "thread `first`",
-        &now.held.site.to_string(),
-        &now.wants.site.to_string(),
-        &before.held.site.to_string(),
-        &before.wants.site.to_string(),
+        &now.held_lock.site.to_string(),
+        &now.wanted_lock.site.to_string(),
+        &before.held_lock.site.to_string(),
+        &before.wanted_lock.site.to_string(),
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::order::Settle;
-use crate::set::Set;
+use crate::order::ReassignCause;
+use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
@@ -34,7 +34,7 @@ pub enum Policy {
 #[derive(Clone, Debug, Default)]
 pub struct Task {
     /// A set for each PMU, up to the last PMU with events of this task.
-    sets: Vec<Set>,
+    sets: Vec<GroupSet>,
 }
 
 impl Task {
@@ -52,7 +52,7 @@ impl Task {
         events: &[Event],
     ) -> Result<GroupId, AddError> {
         if self.sets.len() <= pmu {
-            self.sets.resize_with(pmu + 1, Set::default);
+            self.sets.resize_with(pmu + 1, GroupSet::default);
         }
         // The task does not run, so its time does not pass.
         let number = self.sets[pmu].add(priority, events, 0)?;
@@ -150,7 +150,7 @@ impl<P: Pmu> Context<P> {
             let to = unit.homes.nearest(tree, label);
             if left || !unit.task.is_empty() || to != unit.here {
                 unit.cross(to, now_ns);
-                unit.settle(now_ns, Settle::Change);
+                unit.reassign(now_ns, ReassignCause::Change);
             }
         }
         left
@@ -190,7 +190,7 @@ impl<P: Pmu> Context<P> {
             return Err(AddError::NoLabel);
         }
         if target == Target::Task && self.task.sets.len() <= pmu {
-            self.task.sets.resize_with(pmu + 1, Set::default);
+            self.task.sets.resize_with(pmu + 1, GroupSet::default);
             for unit in &mut self.units[..=pmu] {
                 unit.task.arrive(now_ns);
             }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::set::Set;
+use crate::set::GroupSet;
 use crate::{Label, Tree};
 
 /// The sets of labels on one PMU. Labels without groups are skipped: any label's nearest home is
@@ -23,7 +23,7 @@ struct Home {
     label: Label,
     up: Option<u32>,
     depth: u32,
-    set: Set,
+    set: GroupSet,
 }
 
 /// The index of a home; `None` above the outermost one.
@@ -61,11 +61,11 @@ impl Homes {
         self.homes[at as usize].depth
     }
 
-    pub(crate) fn set(&self, at: u32) -> &Set {
+    pub(crate) fn set(&self, at: u32) -> &GroupSet {
         &self.homes[at as usize].set
     }
 
-    pub(crate) fn set_mut(&mut self, at: u32) -> &mut Set {
+    pub(crate) fn set_mut(&mut self, at: u32) -> &mut GroupSet {
         &mut self.homes[at as usize].set
     }
 
@@ -107,7 +107,7 @@ impl Homes {
             label,
             up: None,
             depth: 0,
-            set: Set::default(),
+            set: GroupSet::default(),
         });
         self.connect(tree);
         self.homes.len() as u32 - 1

@@ -16,7 +16,7 @@
 use alloc::vec::Vec;
 
 use crate::group::{Group, WHOLE};
-use crate::set::Set;
+use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{Pmu, State};
 
@@ -24,7 +24,7 @@ use crate::{Pmu, State};
 const LEAD: u32 = WHOLE / 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settle {
+pub(crate) enum ReassignCause {
     /// A switch, or a group was added, removed or changed.
     Change,
     /// A turn: waiting groups should get slots.
@@ -32,7 +32,7 @@ pub(crate) enum Settle {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SetPlace {
+pub(crate) enum SetId {
     System,
     Home(u32),
     Task,
@@ -41,7 +41,7 @@ pub(crate) enum SetPlace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     rank: Rank,
-    pub(crate) place: SetPlace,
+    pub(crate) set: SetId,
     group: u32,
     is_chosen: bool,
 }
@@ -72,7 +72,7 @@ impl Candidate {
 impl<P: Pmu> Unit<P> {
     /// Returns all groups that could count, in order. The vector must be given back as
     /// `self.order`, otherwise the next call allocates.
-    pub(crate) fn ordered(&mut self, now_ns: u64, why: Settle) -> Vec<Candidate> {
+    pub(crate) fn ordered(&mut self, now_ns: u64, why: ReassignCause) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
         order.clear();
         let now = SortContext {
@@ -80,15 +80,15 @@ impl<P: Pmu> Unit<P> {
             even: self.even_share(),
             why,
         };
-        now.push(&mut order, &mut self.system, SetPlace::System, 0);
+        now.push(&mut order, &mut self.system, SetId::System, 0);
         let mut at = self.here;
         while let Some(home) = at {
             let level = self.homes.depth(home) + 1;
             let set = self.homes.set_mut(home);
-            now.push(&mut order, set, SetPlace::Home(home), level);
+            now.push(&mut order, set, SetId::Home(home), level);
             at = self.homes.up(home);
         }
-        now.push(&mut order, &mut self.task, SetPlace::Task, u32::MAX);
+        now.push(&mut order, &mut self.task, SetId::Task, u32::MAX);
         order.sort_unstable_by_key(|candidate| candidate.rank);
         order
     }
@@ -103,23 +103,23 @@ impl<P: Pmu> Unit<P> {
     }
 
     /// Gives out slots in order. All pinned groups must fit.
-    pub(crate) fn place_by_order(&mut self, now_ns: u64, why: Settle) {
+    pub(crate) fn place_by_order(&mut self, now_ns: u64, why: ReassignCause) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();
         for candidate in &mut order {
-            let (set, _) = self.at_place(candidate.place);
+            let (set, _) = self.set_of(candidate.set);
             let left = room.checked_sub(set.at(candidate.group()).weight());
             candidate.is_chosen = left.is_some();
             room = left.unwrap_or(room);
         }
         for candidate in order.iter().filter(|candidate| !candidate.is_chosen) {
-            let (set, pmu) = self.at_place(candidate.place);
+            let (set, pmu) = self.set_of(candidate.set);
             set.take_out(candidate.group(), now_ns, pmu);
         }
         for (rank, candidate) in order.iter().enumerate() {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
             // At a change a flexible group must not displace others; it waits for its turn.
-            if !counts && (candidate.is_pinned() || why == Settle::Turn) {
+            if !counts && (candidate.is_pinned() || why == ReassignCause::Turn) {
                 self.put_in_for_others(&order[rank..], now_ns);
             }
         }
@@ -128,7 +128,7 @@ impl<P: Pmu> Unit<P> {
     }
 
     fn put_in(&mut self, candidate: &Candidate, now_ns: u64) -> bool {
-        let (set, pmu) = self.at_place(candidate.place);
+        let (set, pmu) = self.set_of(candidate.set);
         set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
     }
 
@@ -140,7 +140,7 @@ impl<P: Pmu> Unit<P> {
             return;
         };
         for last in rest.iter().rev().filter(|last| !last.is_pinned()) {
-            let (set, pmu) = self.at_place(last.place);
+            let (set, pmu) = self.set_of(last.set);
             if set.at(last.group()).is_running() {
                 set.take_out(last.group(), now_ns, pmu);
                 if self.put_in(first, now_ns) {
@@ -149,7 +149,7 @@ impl<P: Pmu> Unit<P> {
             }
         }
         if first.is_pinned() {
-            let (set, _) = self.at_place(first.place);
+            let (set, _) = self.set_of(first.set);
             set.rest_at(first.group(), State::Error, now_ns);
         }
     }
@@ -158,11 +158,11 @@ impl<P: Pmu> Unit<P> {
 struct SortContext {
     now_ns: u64,
     even: u32,
-    why: Settle,
+    why: ReassignCause,
 }
 
 impl SortContext {
-    fn push(&self, order: &mut Vec<Candidate>, set: &mut Set, place: SetPlace, level: u32) {
+    fn push(&self, order: &mut Vec<Candidate>, set: &mut GroupSet, place: SetId, level: u32) {
         if set.wanted == 0 {
             return;
         }
@@ -170,7 +170,7 @@ impl SortContext {
         for (at, group) in set.groups_mut().filter(|(_, group)| group.is_wanted()) {
             order.push(Candidate {
                 rank: self.rank(group, own_ns, level),
-                place,
+                set: place,
                 group: at as u32,
                 is_chosen: false,
             });
@@ -184,8 +184,8 @@ impl SortContext {
         let mut share = || group.share(own_ns, self.now_ns, self.even);
         let (share, gives_way) = match (is_flexible, self.why) {
             (false, _) => (0, !is_running),
-            (true, Settle::Turn) => (share(), is_running),
-            (true, Settle::Change) => (share().saturating_sub(lead), !is_running),
+            (true, ReassignCause::Turn) => (share(), is_running),
+            (true, ReassignCause::Change) => (share().saturating_sub(lead), !is_running),
         };
         Rank {
             is_flexible,

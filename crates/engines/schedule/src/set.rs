@@ -15,7 +15,7 @@ use crate::{AddError, Event, Pmu, Priority, State, Times};
 /// | `pinned` | of these, those that are pinned |
 /// | `running` | of these, those that count |
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Set {
+pub(crate) struct GroupSet {
     groups: Vec<Group>,
     pub(crate) wanted: u32,
     pub(crate) pinned: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Set {
     next: u32,
 }
 
-impl Set {
+impl GroupSet {
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }

@@ -1,8 +1,8 @@
 use alloc::vec::Vec;
 
 use crate::homes::{At, Homes};
-use crate::order::{Candidate, SetPlace, Settle};
-use crate::set::Set;
+use crate::order::{Candidate, ReassignCause, SetId};
+use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
 /// One PMU with all its groups. INVARIANT between two calls:
@@ -14,8 +14,8 @@ use crate::{Label, Pmu, State, Target, Tree};
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<P> {
     pub(crate) pmu: P,
-    pub(crate) system: Set,
-    pub(crate) task: Set,
+    pub(crate) system: GroupSet,
+    pub(crate) task: GroupSet,
     pub(crate) homes: Homes,
     /// The running label's home, or the nearest home above it.
     pub(crate) here: At,
@@ -25,12 +25,12 @@ pub(crate) struct Unit<P> {
 
 impl<P: Pmu> Unit<P> {
     pub(crate) fn new(pmu: P, now_ns: u64) -> Unit<P> {
-        let mut system = Set::default();
+        let mut system = GroupSet::default();
         system.arrive(now_ns);
         Unit {
             pmu,
             system,
-            task: Set::default(),
+            task: GroupSet::default(),
             homes: Homes::default(),
             here: None,
             order: Vec::new(),
@@ -42,7 +42,7 @@ impl<P: Pmu> Unit<P> {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
             self.cross(to, now_ns);
-            self.settle(now_ns, Settle::Change);
+            self.reassign(now_ns, ReassignCause::Change);
         }
     }
 
@@ -52,7 +52,7 @@ impl<P: Pmu> Unit<P> {
         if to != self.here {
             self.each_set(|set, pmu| set.take_all_out(now_ns, pmu));
             self.cross(to, now_ns);
-            self.settle(now_ns, Settle::Change);
+            self.reassign(now_ns, ReassignCause::Change);
         }
     }
 
@@ -73,7 +73,7 @@ impl<P: Pmu> Unit<P> {
     }
 
     /// Restores the invariant after any change.
-    pub(crate) fn settle(&mut self, now_ns: u64, why: Settle) {
+    pub(crate) fn reassign(&mut self, now_ns: u64, why: ReassignCause) {
         let slots = self.pmu.slots();
         if self.sum(|set| set.wanted) <= slots {
             let mut all = true;
@@ -90,18 +90,18 @@ impl<P: Pmu> Unit<P> {
 
     /// Restores the invariant after a change of this target's groups, if the target runs.
     pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
-        if self.set(target).is_some_and(Set::is_here) {
-            self.settle(now_ns, Settle::Change);
+        if self.set(target).is_some_and(GroupSet::is_here) {
+            self.reassign(now_ns, ReassignCause::Change);
         }
     }
 
     pub(crate) fn rotate(&mut self, now_ns: u64) {
         if self.sum(|set| set.wanted) > self.sum(|set| set.running) {
-            self.settle(now_ns, Settle::Turn);
+            self.reassign(now_ns, ReassignCause::Turn);
         }
     }
 
-    pub(crate) fn set(&self, target: Target) -> Option<&Set> {
+    pub(crate) fn set(&self, target: Target) -> Option<&GroupSet> {
         match target {
             Target::System => Some(&self.system),
             Target::Task => Some(&self.task),
@@ -109,7 +109,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    pub(crate) fn set_mut(&mut self, target: Target) -> Option<(&mut Set, &mut P)> {
+    pub(crate) fn set_mut(&mut self, target: Target) -> Option<(&mut GroupSet, &mut P)> {
         let set = match target {
             Target::System => &mut self.system,
             Target::Task => &mut self.task,
@@ -128,7 +128,7 @@ impl<P: Pmu> Unit<P> {
         target: Target,
         running: Label,
         now_ns: u64,
-    ) -> &mut Set {
+    ) -> &mut GroupSet {
         match target {
             Target::System => &mut self.system,
             Target::Task => &mut self.task,
@@ -152,7 +152,7 @@ impl<P: Pmu> Unit<P> {
             self.homes.close(tree, label);
             self.here = self.homes.nearest(tree, running);
             if was_here {
-                self.settle(now_ns, Settle::Change);
+                self.reassign(now_ns, ReassignCause::Change);
             }
         }
     }
@@ -164,7 +164,7 @@ impl<P: Pmu> Unit<P> {
 
     /// Visits the sets that can count now: the system's, the running labels' from the innermost on,
     /// the task's.
-    fn each_set(&mut self, mut visit: impl FnMut(&mut Set, &mut P)) {
+    fn each_set(&mut self, mut visit: impl FnMut(&mut GroupSet, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;
         while let Some(home) = at {
@@ -174,17 +174,17 @@ impl<P: Pmu> Unit<P> {
         visit(&mut self.task, &mut self.pmu);
     }
 
-    pub(crate) fn sum(&self, of: impl Fn(&Set) -> u32) -> u32 {
+    pub(crate) fn sum(&self, of: impl Fn(&GroupSet) -> u32) -> u32 {
         let homes = self.homes.way(self.here, None);
         let labels = homes.map(|at| of(self.homes.set(at))).sum::<u32>();
         of(&self.system) + labels + of(&self.task)
     }
 
-    pub(crate) fn at_place(&mut self, place: SetPlace) -> (&mut Set, &mut P) {
+    pub(crate) fn set_of(&mut self, place: SetId) -> (&mut GroupSet, &mut P) {
         let set = match place {
-            SetPlace::System => &mut self.system,
-            SetPlace::Home(at) => self.homes.set_mut(at),
-            SetPlace::Task => &mut self.task,
+            SetId::System => &mut self.system,
+            SetId::Home(at) => self.homes.set_mut(at),
+            SetId::Task => &mut self.task,
         };
         (set, &mut self.pmu)
     }
@@ -193,9 +193,9 @@ impl<P: Pmu> Unit<P> {
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();
-        let mut order = self.ordered(now_ns, Settle::Change);
+        let mut order = self.ordered(now_ns, ReassignCause::Change);
         for candidate in order.iter().filter(|candidate| candidate.is_pinned()) {
-            let (set, _) = self.at_place(candidate.place);
+            let (set, _) = self.set_of(candidate.set);
             match room.checked_sub(set.at(candidate.group()).weight()) {
                 Some(left) => room = left,
                 None => set.rest_at(candidate.group(), State::Error, now_ns),

@@ -194,15 +194,15 @@ impl<'a> Feed<'a> {
     }
 
     fn note_file(&self, writer: &Writer, range: Range<u64>, id: FileId, offset: u64) -> bool {
-        let place = self
+        let file_offset = self
             .files
             .number(id)
             .and_then(|number| FileOffset::new(number, offset));
-        let done = match place {
-            Some(place) => writer.insert(Mapping {
+        let done = match file_offset {
+            Some(file_offset) => writer.insert(Mapping {
                 start: range.start,
                 end: range.end,
-                place,
+                file_offset,
             }),
             None => {
                 self.doubt.lack();
@@ -240,14 +240,14 @@ impl<'a> Feed<'a> {
     }
 
     /// Returns an address's place in a file.
-    pub fn place_of(&self, address: u64) -> Option<FileOffset> {
-        self.space.resolve(address).found()
+    pub fn file_offset_of(&self, address: u64) -> Option<FileOffset> {
+        self.space.resolve(address).value()
     }
 
     /// Returns whether `address` maps the byte that it must map if `site` maps `place`. Safe in a
     /// signal handler.
-    pub fn is_at(&self, address: u64, site: u64, place: FileOffset) -> Answer {
-        let expected = place.plus(address.wrapping_sub(site));
+    pub fn is_at(&self, address: u64, site: u64, file_offset: FileOffset) -> Answer {
+        let expected = file_offset.plus(address.wrapping_sub(site));
         if !self.doubt.is_none() {
             return Answer::Missed;
         }
@@ -299,7 +299,7 @@ impl<'a> Feed<'a> {
         let mapping = Mapping {
             start: line.start,
             end: line.end,
-            place: FileOffset::new(number, line.offset)?,
+            file_offset: FileOffset::new(number, line.offset)?,
         };
         mapping.can_be_held().then_some(mapping)
     }

@@ -70,7 +70,7 @@ pub enum Lookup<T> {
 impl<T> Lookup<T> {
     /// Returns what was found.
     #[inline]
-    pub fn found(self) -> Option<T> {
+    pub fn value(self) -> Option<T> {
         match self {
             Lookup::Speculative(found) => Some(found),
             Lookup::Locked(found) => found,
@@ -93,12 +93,12 @@ pub enum SpaceError {
 /// Alone on a cache line, because fallbacks write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Alone<T>(T);
+struct CachePadded<T>(T);
 
 /// An address space and its probes.
 #[derive(Debug)]
 pub struct Space<'a> {
-    lock: Alone<RwLock>,
+    lock: CachePadded<RwLock>,
     sequence: SeqCount,
     mappings: Mappings<'a>,
     registry: Registry<'a>,
@@ -113,7 +113,7 @@ impl<'a> Space<'a> {
         let (tables, words) = words.split_at_checked(mapping::words_for(shape.tables))?;
         let slots = words.get(..registry::words_for(shape.probes))?;
         Some(Space {
-            lock: Alone::default(),
+            lock: CachePadded::default(),
             sequence: SeqCount::new(),
             mappings: Mappings::new(tables)?,
             registry: Registry::new(slots),
@@ -133,7 +133,7 @@ impl<'a> Space<'a> {
     #[inline]
     pub fn resolve(&self, address: u64) -> Lookup<FileOffset> {
         match self.speculate(|space| space.mappings.find_speculative(address)) {
-            Some(place) => Lookup::Speculative(place),
+            Some(file_offset) => Lookup::Speculative(file_offset),
             None => self.look_slow(|space| space.mappings.find_speculative(address)),
         }
     }
@@ -150,11 +150,11 @@ impl<'a> Space<'a> {
     /// Returns whether one mapping certainly covers all of a range.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         let covered = self.speculate(|space| {
-            let place = space.mappings.find_speculative(range.start)?;
+            let file_offset = space.mappings.find_speculative(range.start)?;
             let all = Mapping {
                 start: range.start,
                 end: range.end,
-                place,
+                file_offset,
             };
             Some(space.mappings.holds(&all))
         });
@@ -171,8 +171,8 @@ impl<'a> Space<'a> {
 
     #[inline]
     fn probe_speculative(&self, address: u64) -> Option<u32> {
-        let place = self.mappings.find_speculative(address)?;
-        self.registry.get_speculative(place)
+        let file_offset = self.mappings.find_speculative(address)?;
+        self.registry.get_speculative(file_offset)
     }
 
     #[inline]
@@ -231,7 +231,7 @@ impl Writer<'_, '_> {
         if !mappings.has_room(&range, true) {
             return Err(SpaceError::Full);
         }
-        self.change(|| mappings.fill(range, Some(mapping.place)));
+        self.change(|| mappings.fill(range, Some(mapping.file_offset)));
         Ok(())
     }
 
@@ -283,14 +283,14 @@ impl Writer<'_, '_> {
     }
 
     /// Puts a probe at a place, replacing any other.
-    pub fn add_probe(&self, place: FileOffset, probe: u32) -> Result<(), SpaceError> {
-        let added = self.change(|| self.space.registry.insert(place, probe));
+    pub fn add_probe(&self, file_offset: FileOffset, probe: u32) -> Result<(), SpaceError> {
+        let added = self.change(|| self.space.registry.insert(file_offset, probe));
         added.then_some(()).ok_or(SpaceError::Full)
     }
 
     /// Removes the probe at a place, and returns it.
-    pub fn remove_probe(&self, place: FileOffset) -> Option<u32> {
-        self.change(|| self.space.registry.remove(place))
+    pub fn remove_probe(&self, file_offset: FileOffset) -> Option<u32> {
+        self.change(|| self.space.registry.remove(file_offset))
     }
 
     /// Returns all mappings in order, merging those that continue each other.

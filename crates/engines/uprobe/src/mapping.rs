@@ -63,8 +63,8 @@ struct Entry(u64);
 impl Entry {
     const NOTHING: Entry = Entry(0);
 
-    fn file(place: FileOffset) -> Entry {
-        Entry(place.0 | FILE)
+    fn file(file_offset: FileOffset) -> Entry {
+        Entry(file_offset.0 | FILE)
     }
 
     fn below(table: u64) -> Entry {
@@ -87,14 +87,14 @@ impl Entry {
 
     /// Returns an entry's place, if it names no table.
     #[inline]
-    fn place(self) -> Option<FileOffset> {
+    fn file_offset(self) -> Option<FileOffset> {
         (self.0 != 0).then_some(FileOffset(self.0 & !FILE))
     }
 }
 
 struct Piece {
     range: Range<u64>,
-    place: Option<FileOffset>,
+    file_offset: Option<FileOffset>,
 }
 
 #[inline]
@@ -155,7 +155,7 @@ impl<'a> Mappings<'a> {
     #[inline]
     pub(crate) fn find_speculative(&self, address: u64) -> Option<FileOffset> {
         let (level, entry) = self.walk(address);
-        Some(entry.place()?.plus(address % span(level)))
+        Some(entry.file_offset()?.plus(address % span(level)))
     }
 
     /// Returns what a range has, span by span, up to [`END`].
@@ -166,7 +166,9 @@ impl<'a> Mappings<'a> {
             let within = at % span(level);
             let piece = Piece {
                 range: at..(at - within + span(level)).min(end),
-                place: entry.place().map(|place| place.plus(within)),
+                file_offset: entry
+                    .file_offset()
+                    .map(|file_offset| file_offset.plus(within)),
             };
             at = piece.range.end;
             Some(piece)
@@ -175,24 +177,25 @@ impl<'a> Mappings<'a> {
 
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
         self.pieces(range.clone())
-            .any(|piece| piece.place.is_some())
+            .any(|piece| piece.file_offset.is_some())
     }
 
     /// Returns whether the space has this mapping, or one that contains it.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
-        let is_it = |piece: Piece| piece.place == Some(mapping.place_of(piece.range.start));
+        let is_it =
+            |piece: Piece| piece.file_offset == Some(mapping.file_offset_of(piece.range.start));
         range.end <= END && self.pieces(range).all(is_it)
     }
 
     /// Returns the mappings in a range, in order, cut to it, and merged if they continue each
     /// other. The caller must hold the lock.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Mapping> + '_ {
-        let mapped = |Piece { range, place }| {
+        let mapped = |Piece { range, file_offset }| {
             Some(Mapping {
                 start: range.start,
                 end: range.end,
-                place: place?,
+                file_offset: file_offset?,
             })
         };
         let mut parts = self.pieces(range).filter_map(mapped).peekable();

@@ -7,7 +7,7 @@
 //! | the patch | on and off by | a thread that arrives during the change |
 //! |---|---|---|
 //! | displaces one instruction, and is inside one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
-//! | any, while every thread is stopped outside its window ([`Manner::Still`]) | plain writes | does not exist |
+//! | any, while every thread is stopped outside its window ([`OtherThreads::Stopped`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch an aligned word
@@ -60,7 +60,7 @@ use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
 /// At [`Site::PAIR`] while the byte after it is written: a trap byte that no other tool uses.
-const SHUT: u8 = 0x06;
+const PAIR_TRAP: u8 = 0x06;
 
 /// Memory that holds code.
 pub trait Text {
@@ -94,17 +94,17 @@ pub enum Outcome {
 
 /// What the caller guarantees about the other threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Manner {
+pub enum OtherThreads {
     /// They run. No thread blocks SIGTRAP or SIGILL while trap bytes are needed.
     #[default]
     Running,
     /// Each is stopped, outside all windows, until the patcher returns.
-    Still,
+    Stopped,
 }
 
-impl Manner {
+impl OtherThreads {
     fn has_phases(self, site: &Site) -> bool {
-        self == Manner::Running && !site.fits_word()
+        self == OtherThreads::Running && !site.fits_word()
     }
 }
 
@@ -117,7 +117,7 @@ pub const BATCH: usize = 64;
 struct Batch<'a, T: Text> {
     text: &'a T,
     sites: &'a [Site],
-    manner: Manner,
+    other_threads: OtherThreads,
     outcomes: [Outcome; BATCH],
 }
 
@@ -125,7 +125,7 @@ impl<T: Text> Batch<'_, T> {
     /// Runs a step over the sites that have not failed; a failure excludes a site from later steps.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
-            if self.manner.has_phases(site) == phased
+            if self.other_threads.has_phases(site) == phased
                 && !matches!(*outcome, Outcome::Foreign | Outcome::Unmapped)
                 && !step(self.text, site, *outcome)
             {
@@ -141,18 +141,24 @@ impl<T: Text> Batch<'_, T> {
 
     /// Patches the sites that need no phases.
     fn at_once(&mut self, bytes: impl Fn(&Site) -> &[u8; 8]) {
-        let manner = self.manner;
-        let put = |text: &T, site: &Site, found: Outcome| match manner {
-            Manner::Running => put_word(text, site, bytes(site), found),
-            Manner::Still => put_plainly(text, site, bytes(site), found),
+        let other_threads = self.other_threads;
+        let put = |text: &T, site: &Site, found: Outcome| match other_threads {
+            OtherThreads::Running => put_word(text, site, bytes(site), found),
+            OtherThreads::Stopped => put_plainly(text, site, bytes(site), found),
         };
-        if self.sites.iter().any(|site| !manner.has_phases(site)) {
+        if self
+            .sites
+            .iter()
+            .any(|site| !other_threads.has_phases(site))
+        {
             self.step(false, put);
         }
     }
 
     fn has_phases(&self) -> bool {
-        self.sites.iter().any(|site| self.manner.has_phases(site))
+        self.sites
+            .iter()
+            .any(|site| self.other_threads.has_phases(site))
     }
 
     fn pairs(&mut self, step: impl Fn(&T, &Site) -> bool) {
@@ -162,18 +168,18 @@ impl<T: Text> Batch<'_, T> {
     }
 }
 
-fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site], manner: Manner) -> Batch<'a, T> {
+fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site], other_threads: OtherThreads) -> Batch<'a, T> {
     Batch {
         text,
         sites,
-        manner,
+        other_threads,
         outcomes: [Outcome::Done; BATCH],
     }
 }
 
 /// Arms the first [`BATCH`] sites. Returns each outcome at its site's index.
-pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
-    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
+pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [Outcome; BATCH] {
+    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), other_threads);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
         *outcome = ready(text, site);
     }
@@ -199,7 +205,7 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
-        && ours(text, site) == Outcome::Done
+        && inspect(text, site) == Outcome::Done
         && holds(text, site.address, &site.original, 1);
     if dead && site.fits_word() {
         let done = put_word(text, site, &site.patched, Outcome::Done);
@@ -216,10 +222,10 @@ pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
 }
 
 /// Restores the original bytes of the first [`BATCH`] sites.
-pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
-    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
+pub fn disarm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [Outcome; BATCH] {
+    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), other_threads);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
-        *outcome = ours(text, site);
+        *outcome = inspect(text, site);
     }
     batch.at_once(|site| &site.original);
     if !batch.has_phases() {
@@ -231,7 +237,7 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BA
     });
     batch.pairs(
         |text, site| match holds_at(text, site, Site::PAIR, &site.patched) {
-            true => shut(text, site),
+            true => write_pair_trap(text, site),
             false => true,
         },
     );
@@ -307,7 +313,7 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
 
 /// Checks whether the site holds what [`arm`] wrote. If the first byte is another trap than ours, a
 /// foreign probe is on top. If an inner head has a trap or the file's byte, one is or was inside.
-fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
+fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
     };
@@ -363,7 +369,7 @@ fn is_head(site: &Site, offset: usize) -> bool {
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
     let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
         // If the patch's byte is there, it is part of a jump that threads may run, and must stay.
-        true => holds_at(text, site, head, &site.patched) || shut(text, site),
+        true => holds_at(text, site, head, &site.patched) || write_pair_trap(text, site),
         false => put_byte(text, site, head, &site.patched),
     });
     heads && text.write(site.address, &[INT3])
@@ -394,7 +400,7 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {
-        true => now.get(*at) == Some(&SHUT),
+        true => now.get(*at) == Some(&PAIR_TRAP),
         false => now.get(*at) == site.patched.get(*at),
     };
     let mut ours = inner_heads(site).filter(is_ours);
@@ -402,8 +408,8 @@ fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
         && (found == Outcome::ForeignOnTop || write_first(text, site, &site.original))
 }
 
-fn shut<T: Text>(text: &T, site: &Site) -> bool {
-    text.write(site.address + Site::PAIR as u64, &[SHUT])
+fn write_pair_trap<T: Text>(text: &T, site: &Site) -> bool {
+    text.write(site.address + Site::PAIR as u64, &[PAIR_TRAP])
 }
 
 fn holds_at<T: Text>(text: &T, site: &Site, offset: usize, bytes: &[u8; 8]) -> bool {

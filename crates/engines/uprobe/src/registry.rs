@@ -50,54 +50,54 @@ impl<'a> Registry<'a> {
     }
 
     #[inline]
-    fn bucket(&self, place: FileOffset) -> usize {
-        let hash = place.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn bucket(&self, file_offset: FileOffset) -> usize {
+        let hash = file_offset.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash.wrapping_shr(self.shift) as usize
     }
 
     /// Returns a place's probe. Speculative: see [`crate::lookup`].
     #[inline]
-    pub(crate) fn get_speculative(&self, place: FileOffset) -> Option<u32> {
-        let bucket = self.buckets.get(self.bucket(place))?;
+    pub(crate) fn get_speculative(&self, file_offset: FileOffset) -> Option<u32> {
+        let bucket = self.buckets.get(self.bucket(file_offset))?;
         let mut probe = 0;
         for slot in 0..SLOTS {
-            let is_it = bucket[slot].load(Relaxed) == place.0;
+            let is_it = bucket[slot].load(Relaxed) == file_offset.0;
             probe = select_unpredictable(is_it, bucket[SLOTS + slot].load(Relaxed), probe);
         }
         match probe {
-            0 => self.search(place).and_then(|(_, probe)| probe),
+            0 => self.search(file_offset).and_then(|(_, probe)| probe),
             probe => Some((probe - 1) as u32),
         }
     }
 
     fn read(&self, slot: usize) -> Option<(FileOffset, Option<u32>)> {
         let bucket = self.buckets.get(slot / SLOTS)?;
-        let place = bucket.get(slot % SLOTS)?.load(Relaxed);
+        let file_offset = bucket.get(slot % SLOTS)?.load(Relaxed);
         let probe = bucket.get(SLOTS + slot % SLOTS)?.load(Relaxed);
         Some((
-            FileOffset(place),
+            FileOffset(file_offset),
             probe.checked_sub(1).map(|probe| probe as u32),
         ))
     }
 
-    fn write(&self, slot: usize, place: FileOffset, probe: Option<u32>) {
+    fn write(&self, slot: usize, file_offset: FileOffset, probe: Option<u32>) {
         let Some(bucket) = self.buckets.get(slot / SLOTS) else {
             return;
         };
         let probe = probe.map_or(0, |probe| u64::from(probe) + 1);
         let words = bucket.iter().skip(slot % SLOTS).step_by(SLOTS);
         words
-            .zip([place.0, probe])
+            .zip([file_offset.0, probe])
             .for_each(|(word, value)| word.store(value, Relaxed));
     }
 
     /// Returns a place's slot and probe, or the free slot where it would go.
     #[cold]
-    fn search(&self, place: FileOffset) -> Option<(usize, Option<u32>)> {
-        let mut slot = self.bucket(place) * SLOTS;
+    fn search(&self, file_offset: FileOffset) -> Option<(usize, Option<u32>)> {
+        let mut slot = self.bucket(file_offset) * SLOTS;
         for _ in 0..=self.mask {
             let (found, probe) = self.read(slot)?;
-            if found == place || probe.is_none() {
+            if found == file_offset || probe.is_none() {
                 return Some((slot, probe));
             }
             slot = (slot + 1) & self.mask;
@@ -106,22 +106,22 @@ impl<'a> Registry<'a> {
     }
 
     /// Puts a probe at a place, replacing any other, if there is room.
-    pub(crate) fn insert(&self, place: FileOffset, probe: u32) -> bool {
-        let Some((slot, before)) = self.search(place) else {
+    pub(crate) fn insert(&self, file_offset: FileOffset, probe: u32) -> bool {
+        let Some((slot, before)) = self.search(file_offset) else {
             return false;
         };
         let len = self.len.load(Relaxed) as usize;
         if before.is_none() && 2 * len >= self.mask {
             return false;
         }
-        self.write(slot, place, Some(probe));
+        self.write(slot, file_offset, Some(probe));
         let len = len + usize::from(before.is_none());
         self.len.store(len as u64, Relaxed);
         true
     }
 
-    pub(crate) fn remove(&self, place: FileOffset) -> Option<u32> {
-        let (mut hole, probe) = self.search(place)?;
+    pub(crate) fn remove(&self, file_offset: FileOffset) -> Option<u32> {
+        let (mut hole, probe) = self.search(file_offset)?;
         let probe = probe?;
         let mut slot = hole;
         for _ in 0..self.mask {

@@ -134,7 +134,7 @@ impl<'a> Table<'a> {
             let Some(site) = self.site(index).filter(&wanted) else {
                 continue;
             };
-            let place = self.place(new, self.below(new, len as usize, site.address));
+            let place = self.order_word(new, self.below(new, len as usize, site.address));
             if let Some(place) = place
                 && self.address_of(place.load(Ordering::Relaxed) as usize) == site.address
             {
@@ -185,12 +185,12 @@ impl<'a> Table<'a> {
             let index = match take_new {
                 true => (first + from_new) as u64,
                 false => self
-                    .place(old, from_old)
+                    .order_word(old, from_old)
                     .map_or(0, |word| word.load(Ordering::Relaxed)),
             };
             from_old += usize::from(!take_new || a == b);
             from_new += usize::from(take_new);
-            self.place(new, out)
+            self.order_word(new, out)
                 .ok_or(TableError::Full)?
                 .store(index, Ordering::Relaxed); // published by edge D
             out += 1;
@@ -206,7 +206,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn place(&self, order: usize, position: usize) -> Option<&'a AtomicU64> {
+    fn order_word(&self, order: usize, position: usize) -> Option<&'a AtomicU64> {
         self.slots.get(position)?.get(order)
     }
 
@@ -217,7 +217,7 @@ impl<'a> Table<'a> {
 
     fn address_at(&self, order: usize, position: usize) -> u64 {
         let index = self
-            .place(order, position)
+            .order_word(order, position)
             .map_or(0, |word| word.load(Ordering::Relaxed)); // edge D
         self.address_of(index as usize)
     }
@@ -225,7 +225,7 @@ impl<'a> Table<'a> {
     /// Returns the site that has a head at `address`; `None` also if insertions kept overtaking.
     /// Safe in a signal handler.
     pub fn find(&self, address: u64) -> Option<TrapSite> {
-        self.found(self.last_up_to(address)?, address)
+        self.trap_site(self.last_up_to(address)?, address)
     }
 
     /// Returns whether a site patches the byte at `address`. Safe in a signal handler.
@@ -258,7 +258,7 @@ impl<'a> Table<'a> {
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
         let start = self.below(order, len.min(self.slots.len()), from);
         (start..len)
-            .map(move |at| self.place(order, at))
+            .map(move |at| self.order_word(order, at))
             .map(|place| place.map_or(0, |word| word.load(Ordering::Relaxed)) as usize)
             .take_while(move |index| self.address_of(*index) < to)
     }
@@ -283,11 +283,11 @@ impl<'a> Table<'a> {
         let len = len.min(self.slots.len());
         let above = |next| self.below(order, len, next);
         let count = address.checked_add(1).map_or(len, above);
-        let index = self.place(order, count.checked_sub(1)?)?;
+        let index = self.order_word(order, count.checked_sub(1)?)?;
         Some(index.load(Ordering::Relaxed) as usize) // edge D
     }
 
-    fn found(&self, index: usize, address: u64) -> Option<TrapSite> {
+    fn trap_site(&self, index: usize, address: u64) -> Option<TrapSite> {
         let site = self.site(index)?;
         let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
         let head = site.heads().iter().find(|head| head.offset == offset)?;

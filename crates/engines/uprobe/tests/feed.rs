@@ -120,8 +120,8 @@ fn threads_that_map_beside_each_other() {
             [0, 2 * PAGE, CODE, PRIVATE, fd, 7 * PAGE],
         );
         read(feed);
-        let place = feed.place_of(stays + PAGE).expect("it was read");
-        assert_eq!(place.offset(), 8 * PAGE);
+        let file_offset = feed.file_offset_of(stays + PAGE).expect("it was read");
+        assert_eq!(file_offset.offset(), 8 * PAGE);
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
         // Threads begin together, otherwise one's stack could be mapped into another's holes.
@@ -142,7 +142,7 @@ fn threads_that_map_beside_each_other() {
                 if feed.is_unsure() {
                     corrected.fetch_add(read(feed).corrected, Relaxed);
                 }
-                ask(feed, stays, place);
+                ask(feed, stays, file_offset);
             }
             together.wait();
         });
@@ -154,18 +154,18 @@ fn threads_that_map_beside_each_other() {
         );
         assert_eq!((last.mappings, last.bytes), by_the_list());
         assert!(!feed.is_unsure());
-        assert_ne!(feed.is_at(stays, stays + PAGE, place), Answer::Missed);
-        let other = FileOffset::new(place.file(), 0).expect("small");
+        assert_ne!(feed.is_at(stays, stays + PAGE, file_offset), Answer::Missed);
+        let other = FileOffset::new(file_offset.file(), 0).expect("small");
         assert_eq!(feed.is_at(stays, stays, other), Answer::Missed);
-        assert_eq!(feed.place_of(rooms[0] + 3 * PAGE), None);
+        assert_eq!(feed.file_offset_of(rooms[0] + 3 * PAGE), None);
     });
 }
 
 /// Code that stays must never be taken for another; an uncertain answer is allowed.
-fn ask(feed: &Feed, stays: u64, place: FileOffset) {
-    feed.is_at(stays + PAGE, stays + PAGE, place);
-    if let Some(found) = feed.place_of(stays + PAGE) {
-        assert_eq!(found, place);
+fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
+    feed.is_at(stays + PAGE, stays + PAGE, file_offset);
+    if let Some(found) = feed.file_offset_of(stays + PAGE) {
+        assert_eq!(found, file_offset);
     }
 }
 

@@ -8,7 +8,7 @@ mod simulator;
 use std::sync::atomic::AtomicU64;
 
 use simulator::{Cores, Guard, INT3, Memory, Mix, Shape, Step};
-use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, rearm};
+use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, rearm};
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::{SLOT_WORDS, Site};
 
@@ -16,11 +16,11 @@ use tiptoe_wire::{SLOT_WORDS, Site};
 const AT: u64 = 0x1004;
 
 fn arm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
-    patcher::arm(memory, sites, Manner::Running)
+    patcher::arm(memory, sites, OtherThreads::Running)
 }
 
 fn disarm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
-    patcher::disarm(memory, sites, Manner::Running)
+    patcher::disarm(memory, sites, OtherThreads::Running)
 }
 
 /// Original code in memory, and cores that have seen nothing else.
@@ -78,7 +78,7 @@ fn unreadable_memory_is_not_foreign() {
     for shape in Shape::all(AT) {
         for gone in [shape.site.address, shape.site.island.max(AT)] {
             let (mut memory, _) = fresh(&[shape]);
-            memory.gone_from = gone;
+            memory.unmapped_from = gone;
             *memory.accesses_left.borrow_mut() = Some(0);
             assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Unmapped);
         }
@@ -414,7 +414,7 @@ fn unmapped_memory_fails_only_its_own_sites() {
             let pair = [first, last];
             let sites = pair.map(|shape| shape.site);
             let (mut memory, mut cores) = fresh(&pair);
-            memory.gone_from = last.site.address;
+            memory.unmapped_from = last.site.address;
             *memory.accesses_left.borrow_mut() = Some(accesses);
             let outcomes = arm(&memory, &sites);
             cores.run(&pair, &memory.take_steps()).expect("arming");

@@ -4,15 +4,15 @@
 mod simulator;
 
 use simulator::{Cores, Guard, INT3, Memory, Shape, Step};
-use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome};
+use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome};
 use tiptoe_wire::Site;
 
 fn arm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
-    patcher::arm(memory, sites, Manner::Running)
+    patcher::arm(memory, sites, OtherThreads::Running)
 }
 
 fn disarm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
-    patcher::disarm(memory, sites, Manner::Running)
+    patcher::disarm(memory, sites, OtherThreads::Running)
 }
 
 fn holds(memory: &Memory, site: &Site, bytes: &[u8; 8]) -> bool {
@@ -96,12 +96,12 @@ fn sites_of_stopped_threads_have_no_phases() {
         let memory = Memory::of(&[shape]);
         for (act, bytes) in [
             (
-                patcher::arm as fn(&Memory, &[Site], Manner) -> _,
+                patcher::arm as fn(&Memory, &[Site], OtherThreads) -> _,
                 &shape.site.patched,
             ),
             (patcher::disarm, &shape.site.original),
         ] {
-            assert_eq!(act(&memory, &site, Manner::Still)[0], Outcome::Done);
+            assert_eq!(act(&memory, &site, OtherThreads::Stopped)[0], Outcome::Done);
             assert!(holds(&memory, &shape.site, bytes), "{shape:?}");
             let at = |step: &&Step| matches!(step, Step::Write(at, _) if *at == shape.site.address);
             assert_eq!(memory.take_steps().iter().filter(at).count(), 1);
@@ -109,7 +109,7 @@ fn sites_of_stopped_threads_have_no_phases() {
         if shape.site.len > 1 {
             arm(&memory, &site);
             memory.put(shape.site.address, &[INT3]);
-            let outcome = patcher::disarm(&memory, &site, Manner::Still)[0];
+            let outcome = patcher::disarm(&memory, &site, OtherThreads::Stopped)[0];
             assert_eq!(outcome, Outcome::ForeignOnTop);
             assert_eq!(memory.get(shape.site.address, 1), [INT3]);
         }

@@ -24,7 +24,7 @@ fn storage(shape: Shape) -> Vec<AtomicU64> {
     (0..shape.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn place(file: u64, offset: u64) -> FileOffset {
+fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 
@@ -37,7 +37,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     Mapping {
         start,
         end,
-        place: place(file, offset * PAGE),
+        file_offset: file_offset(file, offset * PAGE),
     }
 }
 
@@ -57,8 +57,8 @@ fn runs(space: &Space) -> Vec<(u64, u64, u64, u64)> {
         (
             map.start / PAGE,
             map.end / PAGE,
-            map.place.file().into(),
-            map.place.offset() / PAGE,
+            map.file_offset.file().into(),
+            map.file_offset.offset() / PAGE,
         )
     })
     .collect()
@@ -108,8 +108,8 @@ proptest! {
         }
         prop_assert_eq!(runs(&space), cells.runs());
         for address in 0..ADDRESSES {
-            let found = space.resolve(address * PAGE + 77).found();
-            let cell = cells.get(address).map(|(file, offset)| place(file, offset * PAGE + 77));
+            let found = space.resolve(address * PAGE + 77).value();
+            let cell = cells.get(address).map(|(file, offset)| file_offset(file, offset * PAGE + 77));
             prop_assert_eq!(found, cell);
         }
     }
@@ -145,16 +145,16 @@ proptest! {
         for (index, (file, offset, add)) in changes.into_iter().enumerate() {
             let probe = index as u32;
             if add {
-                prop_assert_eq!(writer.add_probe(place(file, offset), probe), Ok(()));
+                prop_assert_eq!(writer.add_probe(file_offset(file, offset), probe), Ok(()));
                 model.insert((file, offset), probe);
             } else {
-                prop_assert_eq!(writer.remove_probe(place(file, offset)), model.remove(&(file, offset)));
+                prop_assert_eq!(writer.remove_probe(file_offset(file, offset)), model.remove(&(file, offset)));
             }
         }
         drop(writer);
         for (file, offset) in (0..4).flat_map(|file| (0..64).map(move |offset| (file, offset))) {
             let expected = model.get(&(file, offset)).copied();
-            prop_assert_eq!(space.find(file * PAGE + offset).found(), expected);
+            prop_assert_eq!(space.find(file * PAGE + offset).value(), expected);
         }
     }
 }
@@ -165,7 +165,7 @@ fn every_answer_says_how_it_was_found() {
     let space = Space::new(&words, SHAPE).expect("long enough");
     let writer = space.write(1).expect("no other writer");
     writer.insert(mapping(1..2, 1, 0)).expect("room");
-    writer.add_probe(place(1, 5), 7).expect("room");
+    writer.add_probe(file_offset(1, 5), 7).expect("room");
     assert_eq!(
         space.find(PAGE + 5),
         Lookup::Speculative(7),
@@ -243,7 +243,9 @@ fn a_refused_change_leaves_all_as_it_was() {
         writer.remap(0..PAGE, PAGE..PAGE + 1),
         Err(SpaceError::OutOfRange)
     );
-    assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(SpaceError::Full)));
+    assert!(
+        (0..9).any(|offset| writer.add_probe(file_offset(1, offset), 1) == Err(SpaceError::Full))
+    );
 }
 
 #[test]
@@ -274,7 +276,9 @@ fn lookups_beside_changes() {
     for at in 0..fixed {
         apply(&space, &Change::Map(100 * at..100 * at + 10, at, 0)).expect("room");
         let writer = space.write(1).expect("no other writer");
-        writer.add_probe(place(at, 5), at as u32).expect("room");
+        writer
+            .add_probe(file_offset(at, 5), at as u32)
+            .expect("room");
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

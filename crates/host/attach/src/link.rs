@@ -223,12 +223,12 @@ impl Link {
     }
 
     /// Splits ranges of code off into mappings of their own.
-    pub fn set_apart(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
+    pub fn split_mappings(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
         // A range is two records, which must be in the same request.
         const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
         let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
         let ends: Vec<u64> = ends.collect();
-        self.by_address(tiptoe_wire::Request::SetApart, &ends)
+        self.by_address(tiptoe_wire::Request::SplitMaps, &ends)
             .map(|_| ())
     }
 

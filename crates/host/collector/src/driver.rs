@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use tiptoe_attach::Attached;
@@ -164,9 +164,9 @@ fn attach_all(
     if let Some(delay) = request.delay {
         pause(delay, &request.stop, &Targets::default());
     }
-    attaching::break_off_by(Some(Arc::clone(&request.stop)));
+    attach_progress::break_off_by(Some(Arc::clone(&request.stop)));
     let tracees = attach_until_stopped(pids, plan, cache);
-    attaching::break_off_by(None);
+    attach_progress::break_off_by(None);
     tracees
 }
 
@@ -183,7 +183,7 @@ fn attach_until_stopped(
                 tracees.push(tracee);
                 Phase::Attaching.begin();
             }
-            Err(_) if attaching::is_broken_off() => break,
+            Err(_) if attach_progress::is_broken_off() => break,
             Err(error) => {
                 // A failed run must leave nothing in any target.
                 for tracee in &tracees {

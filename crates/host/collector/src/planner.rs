@@ -10,7 +10,7 @@ use tiptoe_patch::{
     Abi, Arena, Body, CallerArena, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
 };
 use tiptoe_symbol::Function;
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena;
 use tiptoe_wire::calls::intercepted;
@@ -178,9 +178,9 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     if let Some(lock) = ground.hold {
         draft.holds(modules, lock, &mut plan.locks);
     }
-    attaching::begin(probes.len());
-    let probes = probes.iter().inspect(|_| attaching::advance(1));
-    let draw = |probe| match attaching::is_broken_off() {
+    attach_progress::begin(probes.len());
+    let probes = probes.iter().inspect(|_| attach_progress::advance(1));
+    let draw = |probe| match attach_progress::is_broken_off() {
         true => Err(BROKEN_OFF.to_owned()),
         false => draft.probe(probe),
     };
@@ -357,7 +357,7 @@ impl Draft<'_> {
         let body = body(slot, self.next_call);
         let site = shape.site() - probe.bias;
         let islands = || probe.object.paddings_near(site, probe.bias);
-        let patch = self.planner.place(&shape, &body, islands);
+        let patch = self.planner.plan(&shape, &body, islands);
         let patch = patch.map_err(|refusal| refusal.to_string())?;
         if had.is_none() {
             self.next_slot += width;

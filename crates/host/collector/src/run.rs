@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
                     return Ok(());
                 }
             }
-            self.tracees.iter().for_each(Tracee::pay);
+            self.tracees.iter().for_each(Tracee::refill_budgets);
             self.throttle(observer);
             if self.request.record && self.pace.reads_records(now) {
                 self.serve_records(now, observer);

@@ -8,7 +8,7 @@ use tiptoe_attach::resident::{AgentFile, agent_in};
 use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{LeaveReason, Site};
 
@@ -134,7 +134,7 @@ pub struct Tracee {
     /// Measures how often the agent's traps are hit.
     meters: RefCell<meter::Meters>,
     is_end_reported: Cell<bool>,
-    purse: Option<budget::Purse>,
+    call_budget: Option<budget::CallBudget>,
     /// Decides how many waits for locks are timed.
     thinning: Option<thinned::Thinning>,
     rings: RefCell<Option<records::Rings>>,
@@ -180,7 +180,7 @@ impl Tracee {
             hooks: Vec::new(),
             meters: RefCell::default(),
             is_end_reported: Cell::new(false),
-            purse: None,
+            call_budget: None,
             thinning: None,
             rings: RefCell::default(),
             watched_locks: contended_locks::LockWatch::default(),
@@ -215,7 +215,7 @@ impl Tracee {
         if plan.via != Via::Kernel && agent_refusal.is_none() {
             match tracee.bring_in(plan, &resolved, &modules) {
                 Ok(link) => tracee.target.link = Some(link),
-                Err(error) if attaching::is_broken_off() => return Err(error),
+                Err(error) if attach_progress::is_broken_off() => return Err(error),
                 Err(error) if plan.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.to_string()),
             }
@@ -235,7 +235,7 @@ impl Tracee {
                 tracee.note_broken_off();
                 Ok(tracee)
             }
-            Err(error) if attaching::is_broken_off() => Err(error),
+            Err(error) if attach_progress::is_broken_off() => Err(error),
             Err(error) => tracee.leave_to_kernel(plan, &modules, error),
         }
     }
@@ -320,7 +320,7 @@ impl Tracee {
         } = resolved;
         self.refused.extend(refused);
         self.notes.extend(notes);
-        self.purse = budget::Purse::of(plan);
+        self.call_budget = budget::CallBudget::of(plan);
         self.thinning = thinned::Thinning::of(plan);
         let before = Instant::now();
         self.open_rings(plan);
@@ -344,7 +344,7 @@ impl Tracee {
             }
         }
         self.charge_scopes(plan, modules)?;
-        if attaching::is_broken_off() {
+        if attach_progress::is_broken_off() {
             self.unattached += to_kernel.len();
             to_kernel.clear();
         }
@@ -377,7 +377,7 @@ impl Tracee {
     /// last reading.
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.target.link
-            && self.follows()
+            && self.follows_calls()
             && !(self.left.get().is_some() || self.target.has_ended() || self.has_execed())
         {
             // On failure these calls stay counted as inside.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tiptoe_event::Counter;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::limits::reserve_open_files;
-use tiptoe_sys::host::perf::{Attr, Counts, On, PerfEvent, abi};
+use tiptoe_sys::host::perf::{Attr, CountedOn, Counts, PerfEvent, abi};
 
 use crate::Error;
 use crate::cpus::online_cpus;
@@ -199,7 +199,7 @@ pub enum Support {
 struct CounterOpening<'a> {
     whom: &'a CountTarget,
     directory: Option<&'a File>,
-    places: Vec<On>,
+    places: Vec<CountedOn>,
 }
 
 impl CounterOpening<'_> {
@@ -265,7 +265,7 @@ impl CounterOpening<'_> {
         &self,
         event: &mut Event,
         place: usize,
-        on: On,
+        on: CountedOn,
         leader: Option<&PerfEvent>,
         is_pinned: bool,
     ) -> Result<(), Error> {
@@ -341,10 +341,10 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|e| missing.contains(&e))
 }
 
-pub(crate) fn denied(name: &str, on: On) -> Error {
+pub(crate) fn denied(name: &str, on: CountedOn) -> Error {
     let whose = match on {
-        On::Cpu(_) | On::Cgroup { .. } => "of the whole system".to_owned(),
-        On::Thread(tid) => format!("of thread {tid}"),
+        CountedOn::Cpu(_) | CountedOn::Cgroup { .. } => "of the whole system".to_owned(),
+        CountedOn::Thread(tid) => format!("of thread {tid}"),
     };
     Error::CounterDenied {
         name: name.to_owned(),
@@ -352,35 +352,35 @@ pub(crate) fn denied(name: &str, on: On) -> Error {
     }
 }
 
-fn cpu_of(on: &On) -> Option<u32> {
+fn cpu_of(on: &CountedOn) -> Option<u32> {
     match on {
-        On::Cpu(cpu) | On::Cgroup { cpu, .. } => Some(*cpu),
-        On::Thread(_) => None,
+        CountedOn::Cpu(cpu) | CountedOn::Cgroup { cpu, .. } => Some(*cpu),
+        CountedOn::Thread(_) => None,
     }
 }
 
 /// Returns the CPUs or threads that get events now. Those of a cgroup need its `directory`.
-fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<On>, Error> {
+fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {
         CountTarget::Cgroup(_) => match directory {
             Some(directory) => all()?
-                .map(|cpu| On::Cgroup {
+                .map(|cpu| CountedOn::Cgroup {
                     directory: directory.as_raw_fd(),
                     cpu,
                 })
                 .collect(),
             None => Vec::new(),
         },
-        CountTarget::Cpus(cpus) if cpus.is_empty() => all()?.map(On::Cpu).collect(),
-        CountTarget::Cpus(cpus) => cpus.iter().copied().map(On::Cpu).collect(),
-        CountTarget::Threads(tids) => tids.iter().copied().map(On::Thread).collect(),
-        CountTarget::AtExec(pid) => vec![On::Thread(*pid)],
+        CountTarget::Cpus(cpus) if cpus.is_empty() => all()?.map(CountedOn::Cpu).collect(),
+        CountTarget::Cpus(cpus) => cpus.iter().copied().map(CountedOn::Cpu).collect(),
+        CountTarget::Threads(tids) => tids.iter().copied().map(CountedOn::Thread).collect(),
+        CountTarget::AtExec(pid) => vec![CountedOn::Thread(*pid)],
         CountTarget::Processes(pids) => {
             let mut places = Vec::new();
             for pid in pids {
                 let threads = Process::new(*pid)?.threads()?;
-                places.extend(threads.into_iter().map(On::Thread));
+                places.extend(threads.into_iter().map(CountedOn::Thread));
             }
             places
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
-use tiptoe_sys::host::perf::On;
+use tiptoe_sys::host::perf::CountedOn;
 
 /// Refusals of the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -77,13 +77,13 @@ pub enum Error {
     },
     /// All debug registers are in use.
     #[error("no debug register is left {}", match on {
-        On::Cpu(cpu) | On::Cgroup { cpu, .. } => format!("on cpu {cpu}"),
-        On::Thread(0) => "for this thread".to_owned(),
-        On::Thread(tid) => format!("for thread {tid}"),
+        CountedOn::Cpu(cpu) | CountedOn::Cgroup { cpu, .. } => format!("on cpu {cpu}"),
+        CountedOn::Thread(0) => "for this thread".to_owned(),
+        CountedOn::Thread(tid) => format!("for thread {tid}"),
     })]
     NoSlot {
         /// The CPU or thread.
-        on: On,
+        on: CountedOn,
     },
     /// tiptoe itself holds all debug registers that it may use; the text names holders.
     #[error("{0}")]

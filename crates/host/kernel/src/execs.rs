@@ -4,7 +4,7 @@
 use std::fs;
 
 use tiptoe_sys::host::Process;
-use tiptoe_sys::host::perf::{self, On, PerfEvent, abi};
+use tiptoe_sys::host::perf::{self, CountedOn, PerfEvent, abi};
 use tiptoe_sys::host::tracefs::Tracefs;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Execs {
         let path = "events/sched/sched_process_exec/id";
         let id = fs::read_to_string(Tracefs::detect().root()?.join(path)).ok()?;
         let attr = perf::attr(abi::PERF_TYPE_TRACEPOINT, id.trim().parse().ok()?);
-        let event = PerfEvent::open(attr, On::Thread(process.pid())).ok()?;
+        let event = PerfEvent::open(attr, CountedOn::Thread(process.pid())).ok()?;
         let runs = |process: Process| process.exe().ok();
         let is_our_fork = runs(process).is_some_and(|exe| Some(exe) == runs(Process::current()));
         let own = u64::from(is_our_fork);

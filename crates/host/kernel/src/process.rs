@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
-use tiptoe_sys::host::{Process, attaching};
+use tiptoe_sys::host::{Process, attach_progress};
 
 use crate::closing::Closing;
 use crate::uprobes::refusal;
@@ -53,7 +53,7 @@ impl ProcessProbes {
         probes: &[KernelProbe],
     ) -> Result<(Self, Vec<RefusedProbe>), Error> {
         let mut linker = Linker::new(&counters, process, probes);
-        attaching::begin(probes.len());
+        attach_progress::begin(probes.len());
         linker.link_by_file(0..probes.len() as u64)?;
         let Linker {
             links, mut refused, ..
@@ -139,7 +139,7 @@ impl<'a> Linker<'a> {
 
     fn link_all(&mut self, path: &CStr, indices: &[u64], list: usize) -> Result<(), Error> {
         for list in indices.chunks(list) {
-            if attaching::is_broken_off() {
+            if attach_progress::is_broken_off() {
                 list.iter()
                     .for_each(|index| self.refuse(*index, Error::BrokenOff));
                 continue;
@@ -162,7 +162,7 @@ impl<'a> Linker<'a> {
             Ok(link) => {
                 let places = indices.to_vec();
                 self.links.push(OpenLink { places, link });
-                attaching::advance(indices.len());
+                attach_progress::advance(indices.len());
                 return Ok(());
             }
             Err(error) => error,
@@ -171,7 +171,7 @@ impl<'a> Linker<'a> {
         match indices {
             _ if !error.is_of_one_probe() => Err(error),
             [index] => {
-                attaching::advance(1);
+                attach_progress::advance(1);
                 self.refuse(*index, error);
                 Ok(())
             }

@@ -15,7 +15,7 @@ use aya::sys::{Stats, enable_stats};
 use aya::{Btf, Ebpf};
 use tiptoe_event::{Counter, CounterKind};
 use tiptoe_sys::host::limits::reserve_open_files;
-use tiptoe_sys::host::perf::{On, PerfEvent};
+use tiptoe_sys::host::perf::{CountedOn, PerfEvent};
 
 use crate::Error;
 use crate::counters::{KernelEvent, denied, resolve};
@@ -159,7 +159,7 @@ impl Scopes {
             source,
         };
         for tid in threads {
-            let on = On::Thread(*tid);
+            let on = CountedOn::Thread(*tid);
             match PerfEvent::open(attr, on) {
                 Ok(opened) => {
                     let runs = opened.run_program(program.as_fd());

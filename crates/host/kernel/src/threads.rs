@@ -7,9 +7,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::limits::reserve_open_files;
-use tiptoe_sys::host::perf::{On, PerfEvent, Uprobe, uprobe_pmu};
+use tiptoe_sys::host::perf::{CountedOn, PerfEvent, Uprobe, uprobe_pmu};
 
 use crate::closing::Closing;
 use crate::uprobes::{errno, refusal};
@@ -33,10 +33,10 @@ impl ThreadProbes {
         reserve_open_files(threads.len() as u64 * probes.len() as u64)?;
         let mut refused = Vec::new();
         let mut events = Vec::with_capacity(probes.len());
-        attaching::begin(probes.len());
+        attach_progress::begin(probes.len());
         for (index, probe) in probes.iter().enumerate() {
-            attaching::advance(1);
-            let armed = match attaching::is_broken_off() {
+            attach_progress::advance(1);
+            let armed = match attach_progress::is_broken_off() {
                 true => Err(Error::BrokenOff),
                 false => arm(pmu, threads, probe),
             };
@@ -120,7 +120,7 @@ fn arm(pmu: u32, threads: &[u32], probe: &KernelProbe) -> Result<Vec<PerfEvent>,
     };
     let mut events = Vec::with_capacity(threads.len());
     for tid in threads {
-        match PerfEvent::open_uprobe(&uprobe, On::Thread(*tid)) {
+        match PerfEvent::open_uprobe(&uprobe, CountedOn::Thread(*tid)) {
             Ok(event) => events.push(event),
             // The thread ended since it was listed, so it hits nothing.
             Err(e) if e.raw_os_error() == Some(errno::ESRCH) => {}

@@ -12,7 +12,7 @@ use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::owner::OwnedLock;
 use tiptoe_futex::paths::Paths;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
-use tiptoe_stack::{Base, Frame, Rule, row};
+use tiptoe_stack::{Base, Frame, Rule, encode_row};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, head};
 
@@ -79,8 +79,8 @@ fn measure() -> Calls {
         frames: Frames::new(shared),
         paths: Paths::new(own),
     };
-    let added = noted.frames.add(&LIBC, &[row(0, rule())]);
-    debug_assert!(added, "there is room for one library");
+    let added = noted.frames.add(&LIBC, &[encode_row(0, rule())]);
+    debug_assert!(added, "it is the only one");
     let each = |locks: u64, operation, result| {
         each_turn(|turn| noted.call(0x1000 + 64 * (turn % locks), operation, result))
     };

@@ -225,7 +225,7 @@ impl Patcher {
         };
         let shape = shape(&function, 0).map_err(io::Error::other)?;
         let patch = planner
-            .place(&shape, body, Vec::new)
+            .plan(&shape, body, Vec::new)
             .map_err(io::Error::other)?;
         if patch.strategy != Strategy::Jump {
             return Err(io::Error::other("no room for a jump"));

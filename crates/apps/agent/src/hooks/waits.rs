@@ -16,32 +16,32 @@ const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 
 /// Prepares a wait. Returns its result if a held signal ends it before it begins.
-pub(super) fn prepare(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<i64> {
+pub(super) fn prepare(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<i64> {
     if !signals::owned() {
         return None;
     }
     let blocked = tls::blocked();
-    let wanted = match (place, given(number, place, frame)) {
+    let wanted = match (location, given(number, location, frame)) {
         (_, None) => 0,
         (MaskLocation::Wanted(_), Some(set)) => set & OURS,
         (_, Some(mask)) => {
-            replace(place, frame, mask);
+            replace(location, frame, mask);
             blocked & !mask
         }
     };
     tls::set_call(Call {
         number: number as u64,
-        behind: behind(frame),
+        return_address: syscall_return_address(frame),
         trampoline: frame.back,
     });
     if wanted == 0 {
         return None;
     }
     signals::set_waiter(wanted);
-    match place {
+    match location {
         MaskLocation::Wanted(_) => take(wanted, frame),
         _ => {
-            let mask = given(number, place, frame)?;
+            let mask = given(number, location, frame)?;
             signals::deliver_within(mask).then_some(EINTR)
         }
     }
@@ -58,7 +58,7 @@ fn take(wanted: u64, frame: &Frame) -> Option<i64> {
 }
 
 /// Returns the address after the system call, computed from the trampoline's jump to the call.
-fn behind(frame: &Frame) -> u64 {
+fn syscall_return_address(frame: &Frame) -> u64 {
     let distance = (frame.back + JUMP_END - 4) as *const i32;
     // SAFETY: it reads the trampoline that called the hook, which is never unmapped.
     let distance = unsafe { distance.read_unaligned() };
@@ -80,7 +80,7 @@ impl Frame {
 
 /// Returns the program's mask or set, even if the hook is called again for the same call. `None` if
 /// there is none, or if the kernel refuses its size.
-fn given(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<u64> {
+fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,
         tiptoe_sys::raw::nr::PPOLL => frame.r8,
@@ -88,7 +88,7 @@ fn given(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<u64> {
         tiptoe_sys::raw::nr::PSELECT6 => 8,
         _ => frame.r9,
     };
-    let at = match place {
+    let at = match location {
         MaskLocation::Set(index) | MaskLocation::Wanted(index) => *frame.slot(index)?,
         MaskLocation::Pair(index) => {
             // SAFETY: libc passes NULL or an address and a size.
@@ -106,9 +106,9 @@ fn given(number: usize, place: MaskLocation, frame: &mut Frame) -> Option<u64> {
 }
 
 /// Gives the kernel a copy of the mask without our signals.
-fn replace(place: MaskLocation, frame: &mut Frame, mask: u64) {
+fn replace(location: MaskLocation, frame: &mut Frame, mask: u64) {
     let copy = Mask::new(mask, mask & !OURS);
-    let (index, at) = match place {
+    let (index, at) = match location {
         MaskLocation::Pair(index) => (index, copy.pair()),
         MaskLocation::Set(index) | MaskLocation::Wanted(index) => (index, copy.address()),
     };

@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw::futex;
-use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome};
+use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome};
 use tiptoe_wire::{Data, Plan, Site, SiteFlags, State};
 
-use super::{EIO, by_batch, manner, still_stands};
+use super::{EIO, by_batch, other_threads, still_stands};
 use crate::ports;
 use crate::shared::Shared;
 use crate::signals;
@@ -22,7 +22,7 @@ pub fn detach(shared: &Shared) -> u64 {
     ports::close();
     let text = SelfMemory::open();
     let probes = |site: &Site| !site.flags.has(SiteFlags::HOOK);
-    let whole = restore(shared, &text, Manner::Running, probes);
+    let whole = restore(shared, &text, OtherThreads::Running, probes);
     shared.claims.end();
     shared.set_gate(false);
     // `settle` restores the sites for which threads must be stopped.
@@ -38,16 +38,16 @@ fn is_quiet(shared: &Shared) -> bool {
 fn restore(
     shared: &Shared,
     text: &SelfMemory,
-    manner: Manner,
+    other_threads: OtherThreads,
     which: impl Fn(&Site) -> bool,
 ) -> bool {
     let mut whole = true;
     by_batch(
         armed(shared).filter(|(_, site)| which(site)),
         |indices, sites| {
-            let outcomes = match manner {
-                Manner::Still => patcher::disarm(text, sites, manner),
-                Manner::Running => take_out(shared, text, sites),
+            let outcomes = match other_threads {
+                OtherThreads::Stopped => patcher::disarm(text, sites, other_threads),
+                OtherThreads::Running => take_out(shared, text, sites),
             };
             for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
                 let stands = still_stands(text, site, outcome);
@@ -63,12 +63,13 @@ fn restore(
 /// if their memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     if !is_quiet(shared) {
-        return patcher::disarm(text, sites, Manner::Running);
+        return patcher::disarm(text, sites, OtherThreads::Running);
     }
     let mut outcomes = [Outcome::Unmapped; BATCH];
     for (site, outcome) in sites.iter().zip(&mut outcomes) {
         if site.fits_word() {
-            let [one, ..] = patcher::disarm(text, core::slice::from_ref(site), Manner::Running);
+            let [one, ..] =
+                patcher::disarm(text, core::slice::from_ref(site), OtherThreads::Running);
             *outcome = one;
         }
     }
@@ -77,7 +78,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
 
 /// Restores the hooks that may need trap bytes. Returns whether all of them are restored.
 fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
-    restore(shared, text, Manner::Running, |site| {
+    restore(shared, text, OtherThreads::Running, |site| {
         site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     })
 }
@@ -85,7 +86,7 @@ fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
 /// Restores the guards for which threads need not be stopped. The others stay: once the signals have no owner they
 /// only pass calls on, and the next session takes them over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
-    restore(shared, text, Manner::Running, |site| {
+    restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
     });
 }
@@ -100,7 +101,7 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
 /// there must be no trap byte, and no thread on its way into our signal handler. Before the guards are removed,
 /// `reblock` makes tiptoe block in the kernel, for each thread, the signals that the thread believes to block.
 /// `reblock` returns whether the threads stay stopped until `answer`.
-pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl FnOnce()) {
+pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
     let whole = restore_trapping(shared, &text);
@@ -111,10 +112,10 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
         return end(shared);
     }
     signals::wait_until_none_pending();
-    let manner = reblock();
+    let other_threads = reblock();
     signals::disown();
-    if manner == Manner::Still {
-        restore(shared, &text, manner, |site| {
+    if other_threads == OtherThreads::Stopped {
+        restore(shared, &text, other_threads, |site| {
             is_left(site) || site.is_guard() && !site.fits_word()
         });
     }
@@ -137,11 +138,11 @@ pub fn end(shared: &Shared) {
 
 /// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] while tiptoe lives, at
 /// most 12 s: tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
-pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
+pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
         if plan.sequence() != done {
-            return manner(plan);
+            return other_threads(plan);
         }
         let Some(owner) = data.owner() else { break };
         let word = owner.load(Ordering::Acquire); // Acquire: the kernel writes it when tiptoe dies
@@ -151,31 +152,31 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
         // Once tiptoe has woken us for the request, every thread of the program is stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
-    Manner::Running
+    OtherThreads::Running
 }
 
 /// Restores everything that a forked child inherited, and gives its signals back, if it has one thread. Then no code
 /// of ours runs there, except the return thunks of open calls. With more threads, any of which may be inside a patch,
 /// sites that need trap bytes stay.
-pub fn forsake(shared: &Shared) {
+pub fn restore_forked(shared: &Shared) {
     shared.forget_session();
     shared.claims.end();
     let text = SelfMemory::open();
-    let manner = match tasks::is_only_one() {
-        true => Manner::Still,
-        false => Manner::Running,
+    let other_threads = match tasks::is_only_one() {
+        true => OtherThreads::Stopped,
+        false => OtherThreads::Running,
     };
     let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS);
-    if restore(shared, &text, manner, is_left) {
+    if restore(shared, &text, other_threads, is_left) {
         signals::disown();
     }
 }
 
 /// Restores what a forked child inherited, when tiptoe attaches to that child. Must be called before the session
 /// begins, on the borrowed thread.
-pub fn disown(shared: &Shared) {
+pub fn restore_attached(shared: &Shared) {
     let text = SelfMemory::open();
-    restore(shared, &text, Manner::Running, |site| {
+    restore(shared, &text, OtherThreads::Running, |site| {
         !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     });
     restore_guards(shared, &text);

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use tiptoe_uprobe::patcher::{self, Manner, Outcome};
+use tiptoe_uprobe::patcher::{self, OtherThreads, Outcome};
 use tiptoe_wire::{Data, Plan};
 
 use super::by_batch;
@@ -78,7 +78,7 @@ fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Librar
     let sites = indices().filter(|index| shared.is_armed(*index));
     let sites = sites.filter_map(|index| Some((index, shared.table.site(index)?)));
     by_batch(sites, |indices, sites| {
-        let outcomes = patcher::arm(text, sites, Manner::Running);
+        let outcomes = patcher::arm(text, sites, OtherThreads::Running);
         for (index, outcome) in indices.iter().zip(outcomes) {
             shared.set_armed(*index, outcome == Outcome::Done);
         }

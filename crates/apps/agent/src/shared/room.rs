@@ -8,19 +8,19 @@ use crate::memory::{self, PAGE};
 
 /// A fresh mapping that is handed out page by page. All state is in one mapping, so that a process without room for
 /// all of it gets none, and is unchanged.
-pub(super) struct Room {
+pub(super) struct PageAllocator {
     pub(super) at: usize,
     left: usize,
 }
 
-impl Room {
+impl PageAllocator {
     /// Returns the size in bytes of `count` values of `T`, rounded up to whole pages.
     pub(super) const fn of<T>(count: usize) -> usize {
         (count * size_of::<T>()).next_multiple_of(PAGE)
     }
 
-    pub(super) fn new(len: usize) -> Result<Room, Errno> {
-        memory::private(len).map(|at| Room { at, left: len })
+    pub(super) fn new(len: usize) -> Result<PageAllocator, Errno> {
+        memory::private(len).map(|at| PageAllocator { at, left: len })
     }
 
     /// Returns the next `len` bytes, zeroed.

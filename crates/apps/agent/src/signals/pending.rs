@@ -58,7 +58,7 @@ pub fn take_pending(set: u64) -> Option<(usize, Info)> {
 /// Returns the owned signals that are pending for the calling thread.
 pub fn pending_set() -> u64 {
     let pending = |signal: &usize| {
-        tls::held(*signal).is_some()
+        tls::held_sender(*signal).is_some()
             || fd::is_full(*signal)
             // Acquire: pairs with the Release in `ProgramSignal::keep`.
             || believed(*signal).is_some_and(|b| b.pending.load(Ordering::Acquire) == getpid())

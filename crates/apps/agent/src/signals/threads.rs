@@ -68,7 +68,7 @@ pub fn send_held_threads() {
         if word(tls::HELD_BY) != u64::from(tid) {
             return;
         }
-        for (signal, offset) in BOTH.into_iter().zip(tls::HELD) {
+        for (signal, offset) in BOTH.into_iter().zip(tls::HELD_SENDERS) {
             let sender = word(offset);
             if sender != 0 && memory.write(base.wrapping_add_signed(offset), &[0; 8]) {
                 let sender = sender & !(1 << 63);

@@ -156,7 +156,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     let Some(found) = shared.table.find(address) else {
         return false;
     };
-    if !shared.is_live(found.index) || !space::vouches(shared, &found, address) {
+    if !shared.is_live(found.index) || !space::is_own_trap(shared, &found, address) {
         return false;
     }
     *rip = found.resume;

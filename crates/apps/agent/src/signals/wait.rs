@@ -55,7 +55,7 @@ enum Stage {
 pub(super) struct Wait {
     call: Call,
     stage: Stage,
-    place: MaskLocation,
+    mask_location: MaskLocation,
 }
 
 impl Wait {
@@ -64,20 +64,24 @@ impl Wait {
         let call = tls::call();
         let (rip, rax) = (context.register(RIP), context.register(RAX) as i64);
         let before = call.trampoline + HOOK_BEHIND..call.trampoline + CALL_MADE;
-        let stage = if rip == call.behind && rax == EINTR {
+        let stage = if rip == call.return_address && rax == EINTR {
             Stage::Interrupted
-        } else if rip.wrapping_add(2) == call.behind || before.contains(&rip) {
+        } else if rip.wrapping_add(2) == call.return_address || before.contains(&rip) {
             Stage::Before
         } else {
             return None;
         };
-        let place = MaskLocation::of(call.number as usize)?;
-        (call.behind != 0).then_some(Wait { call, stage, place })
+        let mask_location = MaskLocation::of(call.number as usize)?;
+        (call.return_address != 0).then_some(Wait {
+            call,
+            stage,
+            mask_location,
+        })
     }
 
     /// Returns the mask in force during the wait, with the signals that the program put there.
     pub(super) fn mask(&self, context: &Context) -> Option<u64> {
-        let mask = match self.place {
+        let mask = match self.mask_location {
             MaskLocation::Set(at) => Mask::at(context.register(at)),
             MaskLocation::Pair(at) => Mask::at(context.register(at).wrapping_sub(8)),
             MaskLocation::Wanted(_) => None,
@@ -88,7 +92,7 @@ impl Wait {
     /// Ends a sigtimedwait that wants this signal, with the signal as its result. Once the call is
     /// made, the kernel does that.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
-        let (MaskLocation::Wanted(at), Stage::Before) = (self.place, self.stage) else {
+        let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;
         };
         // SAFETY: the hook read the set from there, for this very call.
@@ -112,7 +116,7 @@ impl Wait {
 
     fn end(&self, result: i64, context: &mut Context) {
         context.set_register(RAX, result as u64);
-        context.set_register(RIP, self.call.behind);
+        context.set_register(RIP, self.call.return_address);
     }
 
     /// Continues without a visible effect: an interrupted call is made again, unless another
@@ -127,7 +131,7 @@ impl Wait {
             && pending & !context.mask & !OURS == 0
         {
             context.set_register(RAX, self.call.number);
-            context.set_register(RIP, self.call.behind - 2);
+            context.set_register(RIP, self.call.return_address - 2);
         }
     }
 }

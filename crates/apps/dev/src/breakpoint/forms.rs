@@ -33,9 +33,9 @@ pub(super) trait Slots: Sync {
     fn waited_ns(&self) -> u64;
 }
 
-pub(super) struct Off;
+pub(super) struct NoAccounting;
 
-impl Slots for Off {
+impl Slots for NoAccounting {
     #[inline(never)]
     fn reserve(&self, request: &Request) -> bool {
         black_box(request);
@@ -93,7 +93,7 @@ impl Storage {
             Accounting::new(geometry, words, &Futex).expect("as many words as it takes")
         };
         match form {
-            Form::Ideal => act.on(&Off),
+            Form::Ideal => act.on(&NoAccounting),
             Form::Tiptoe => act.on(&ours(self.geometry, sharded)),
             Form::GlobalMutex => act.on(&ours(self.geometry.with_shards(1), single)),
         }

@@ -81,7 +81,7 @@ impl Stress {
             bench: "breakpoint stress".into(),
             ..Table::default()
         };
-        let rows = measured.iter().map(|(case, found)| row(case, found));
+        let rows = measured.iter().map(|(case, found)| table_row(case, found));
         table.rows.extend(rows);
         table.notes.push(format!(
             "wall time of a pair of reserve and release, of pinned threads; medians of {} alternating rounds of {} ms, \
@@ -192,7 +192,7 @@ fn batch(slots: &impl Slots, requests: &[Request]) {
     }
 }
 
-fn row(case: &StressCase, found: &[Measured]) -> TableRow {
+fn table_row(case: &StressCase, found: &[Measured]) -> TableRow {
     let of = |part: fn(&Measured) -> f64| {
         let values = found.iter().map(part);
         values.collect::<Vec<f64>>()

@@ -13,7 +13,7 @@ use std::time::Instant;
 use tiptoe_breakpoint::{Kind, Request, Target};
 use tiptoe_sys::raw::futex;
 
-use super::forms::{Act, Form, Off, Slots, Storage};
+use super::forms::{Act, Form, NoAccounting, Slots, Storage};
 use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, interval, median_and_spread};
@@ -103,13 +103,13 @@ impl Thread {
             ..*self
         };
         match case {
-            Case::None => Ok(in_a_thread(|| alone.on(&Off))),
+            Case::None => Ok(in_a_thread(|| alone.on(&NoAccounting))),
             Case::Kernel => in_a_thread(|| {
                 let _events = inherited(self.breakpoints).map_err(|error| Error::Io {
                     what: "opening the kernel's breakpoints",
                     error,
                 })?;
-                Ok(alone.on(&Off))
+                Ok(alone.on(&NoAccounting))
             }),
             Case::Of(form) => {
                 let most = self.parallel * self.threads * self.breakpoints;

@@ -17,7 +17,7 @@ use tiptoe_lock::{Contended, Nothing, Order, Waits};
 use crate::error::Error;
 use crate::options::{Options, up_to};
 use crate::table::{Table, TableRow, median_and_spread};
-use crate::together::{OwnLines, stay_apart};
+use crate::together::{OwnLines, pin_to_own_cpu};
 use crate::turns::{CaseResults, in_turns, ratio};
 
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
@@ -168,7 +168,7 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         for thread in 0..threads {
             let (ready, lock, over) = (&ready, &lock, &over);
             scope.spawn(move || {
-                stay_apart(thread);
+                pin_to_own_cpu(thread);
                 ready.wait();
                 while !over.0.load(Relaxed) {
                     lock.0.with(|sum| {

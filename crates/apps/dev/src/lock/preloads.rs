@@ -21,14 +21,16 @@ const FOLDERS: [&str; 4] = [
 ];
 
 /// A program with a preloaded library.
-pub(super) struct Other {
+pub(super) struct PreloadedProgram {
     /// The case's name in rows.
     pub(super) case: &'static str,
     pub(super) program: Program,
 }
 
 /// Returns the installed tools, and the names of the others.
-pub(super) fn all(workshop: &Workshop) -> Result<(Vec<Other>, Vec<&'static str>), Error> {
+pub(super) fn all(
+    workshop: &Workshop,
+) -> Result<(Vec<PreloadedProgram>, Vec<&'static str>), Error> {
     let built = [
         ("try_first", include_str!("try_first.c")),
         ("timed", include_str!("timed.c")),
@@ -42,7 +44,7 @@ pub(super) fn all(workshop: &Workshop) -> Result<(Vec<Other>, Vec<&'static str>)
     let (mut others, mut missing) = (Vec::new(), Vec::new());
     for (case, library) in libraries {
         match library {
-            Some(library) => others.push(Other {
+            Some(library) => others.push(PreloadedProgram {
                 case,
                 program: workshop.start(Some(&library))?,
             }),

@@ -21,7 +21,7 @@ const FILES: u64 = 64;
 pub(super) const PROBES: u64 = 16;
 /// The offset of a mapping in its file, and the distance of probes.
 const OFFSET: u64 = 0x1000;
-const APART: u64 = 0x3d0;
+const PROBE_DISTANCE: u64 = 0x3d0;
 
 /// The lookups between two checks of the end flag.
 const BATCH: u64 = 256;
@@ -82,9 +82,9 @@ impl<'a> World<'a> {
         writer.replace(all).map_err(full)?;
         for (file, probe) in (0..FILES).flat_map(|file| (0..PROBES).map(move |probe| (file, probe)))
         {
-            let place = place(file, OFFSET + probe * APART);
+            let file_offset = file_offset(file, OFFSET + probe * PROBE_DISTANCE);
             let id = (file * PROBES + probe) as u32;
-            writer.add_probe(place, id).map_err(full)?;
+            writer.add_probe(file_offset, id).map_err(full)?;
         }
         drop(writer);
         Ok(world)
@@ -140,7 +140,7 @@ impl<'a> World<'a> {
             let random = next(&mut here);
             let index = ((random >> 32) * self.count) >> 32;
             let probe = (random >> 28) % PROBES;
-            let address = BASE + index * STRIDE + probe * APART;
+            let address = BASE + index * STRIDE + probe * PROBE_DISTANCE;
             let id = (index % FILES * PROBES + probe) as u32;
             match case {
                 Case::Speculative => seen.count(self.space.find(address), id),
@@ -177,7 +177,7 @@ impl<'a> World<'a> {
                 0 => writer.insert(Mapping {
                     start: gap,
                     end: gap + 0x4000,
-                    place: place(FILES, 0),
+                    file_offset: file_offset(FILES, 0),
                 }),
                 1 => writer.remove(gap + 0x1000..gap + 0x2000),
                 2 => writer.remap(gap..gap + 0x1000, gap + 0x5000..gap + 0x6000),
@@ -221,11 +221,11 @@ fn mapping(index: u64) -> Mapping {
     Mapping {
         start,
         end: start + LEN,
-        place: place(index % FILES, OFFSET),
+        file_offset: file_offset(index % FILES, OFFSET),
     }
 }
 
-fn place(file: u64, offset: u64) -> FileOffset {
+fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 

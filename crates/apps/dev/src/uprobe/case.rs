@@ -4,7 +4,7 @@ use tiptoe_collector::By;
 use tiptoe_event::Via;
 
 use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, OWN_TRAP, Site, TRAP};
-use crate::driver::{Calls, Traced};
+use crate::driver::{Calls, TraceRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
@@ -89,7 +89,7 @@ impl Case {
     }
 
     /// Returns the driver's request for the case.
-    pub(super) fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> Traced<'a> {
+    pub(super) fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> TraceRequest<'a> {
         let via = match self {
             Case::Kernel => Via::Kernel,
             _ => Via::Agent,
@@ -108,7 +108,7 @@ impl Case {
             _ => None,
         };
         let by = matches!(self, Case::ByArg0 | Case::LatencyByArg0).then_some(By::Argument(0));
-        Traced {
+        TraceRequest {
             agent,
             sites,
             via,

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
 use tiptoe_symbol::{Image, NoDebugFiles};
-use tiptoe_sys::host::perf::{On, PerfEvent, Uprobe, uprobe_pmu};
+use tiptoe_sys::host::perf::{CountedOn, PerfEvent, Uprobe, uprobe_pmu};
 
 use crate::assembly::Site;
 use crate::error::Error;
@@ -38,7 +38,7 @@ impl KernelReturns {
                     path: &path,
                     offset: function.offset_in_file,
                 };
-                let event = PerfEvent::open_uretprobe(&probe, On::Thread(target.pid()));
+                let event = PerfEvent::open_uretprobe(&probe, CountedOn::Thread(target.pid()));
                 events.push(event.map_err(failed)?);
             }
         }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::Budget;
-use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
+use tiptoe_sys::host::perf::{Access, Breakpoint, CountedOn, PerfEvent};
 
 use super::address;
-use super::watch_tools::Other;
+use super::watch_tools::OtherWatcher;
 use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;
@@ -94,7 +94,7 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
                 len: 8,
                 access: Access::Write,
             };
-            let event = PerfEvent::count_accesses(&at, On::Thread(program.pid()), false);
+            let event = PerfEvent::count_accesses(&at, CountedOn::Thread(program.pid()), false);
             let event = event.map_err(failed("opening a breakpoint"))?;
             let ns = ask(&mut program, stores)?;
             let seen = event.read().map_err(failed("reading a breakpoint"))?;
@@ -122,11 +122,11 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
         Case::PerfRecord | Case::PerfRecordCallers => {
             let with_callers = case == Case::PerfRecordCallers;
             let folder = workshop.folder();
-            let _perf = Other::perf_record(&mut program, address, with_callers, folder)?;
+            let _perf = OtherWatcher::perf_record(&mut program, address, with_callers, folder)?;
             ask(&mut program, stores)
         }
         Case::Gdb => {
-            let gdb = Other::gdb(&mut program, address, workshop.folder())?;
+            let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
             // Wall time, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
             // Without gdb the program would die at its next store, so it must end first. gdb ends

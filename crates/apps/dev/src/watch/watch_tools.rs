@@ -15,27 +15,31 @@ const IN_A_ROW: usize = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Another tool that watches, which is killed when this is dropped.
-pub(super) struct Other(Child);
+pub(super) struct OtherWatcher(Child);
 
-impl Other {
+impl OtherWatcher {
     /// Starts `perf record`, which samples each store, with its callers if requested.
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,
         with_callers: bool,
         folder: &Path,
-    ) -> Result<Other, Error> {
+    ) -> Result<OtherWatcher, Error> {
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-c", "1", "-e"]);
         command.arg(format!("mem:{address:#x}/8:w:u"));
         command.args(["-p", &program.pid().to_string(), "-o"]);
         command.arg(folder.join("perf.data"));
         command.args(with_callers.then_some("-g"));
-        Other::start(command, program)
+        OtherWatcher::start(command, program)
     }
 
     /// Starts gdb, which stops the program at each store and continues it at once.
-    pub(super) fn gdb(program: &mut Program, address: u64, folder: &Path) -> Result<Other, Error> {
+    pub(super) fn gdb(
+        program: &mut Program,
+        address: u64,
+        folder: &Path,
+    ) -> Result<OtherWatcher, Error> {
         let script = folder.join("watch.gdb");
         let lines = format!(
             "set pagination off\nset confirm off\nwatch *(unsigned long *) {address:#x}\n\
@@ -45,10 +49,10 @@ impl Other {
         let mut command = Command::new("gdb");
         command.args(["-nx", "-batch", "-p", &program.pid().to_string(), "-x"]);
         command.arg(script).env_remove("DEBUGINFOD_URLS");
-        Other::start(command, program)
+        OtherWatcher::start(command, program)
     }
 
-    fn start(mut command: Command, program: &mut Program) -> Result<Other, Error> {
+    fn start(mut command: Command, program: &mut Program) -> Result<OtherWatcher, Error> {
         let quiet = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -57,7 +61,7 @@ impl Other {
             std::io::ErrorKind::NotFound => Error::Missing,
             _ => failed("starting another tool")(error),
         });
-        let mut other = Other(child?);
+        let mut other = OtherWatcher(child?);
         other.until_watched(program)?;
         Ok(other)
     }
@@ -78,7 +82,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for OtherWatcher {
     fn drop(&mut self) {
         // Fails if it has ended with the program.
         let _ = self.0.kill();

@@ -39,7 +39,7 @@ fn every_place_has_trap_bytes_on_its_heads() {
         &[2, 4],
         &[1, 2, 3, 4],
     ] {
-        let at = arenas.place(want(heads)).expect("room").at;
+        let at = arenas.reserve(want(heads)).expect("room").at;
         let bytes = (at.wrapping_sub(SITE) as u32).to_le_bytes();
         for &head in heads {
             let byte = bytes[usize::from(head) - 1];
@@ -59,7 +59,7 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
             callers,
             ..want(heads)
         };
-        let place = arenas.place(want).expect("room");
+        let place = arenas.reserve(want).expect("room");
         assert_eq!(callers, place.callers != 0);
     }
     let [callers] = *arenas.callers() else {
@@ -84,7 +84,7 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
         callers: true,
         ..want(&[1])
     };
-    let place = again.place(want).expect("room");
+    let place = again.reserve(want).expect("room");
     assert!(inside(&place.at), "{place:x?}");
     assert_eq!(place.callers, callers.base + CALLER_BYTES);
     assert!(again.fresh_ranges().is_empty());
@@ -99,7 +99,7 @@ fn the_seed_chooses_among_all_free_places() {
             seed,
             ..Space::default()
         });
-        base_of(arenas.place(want(&[])).expect("room").at)
+        base_of(arenas.reserve(want(&[])).expect("room").at)
     };
     let places = |free: Range<u64>| {
         let seeds = (0..4000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -124,7 +124,7 @@ fn places_never_overlap() {
                 origin,
                 ..want(heads)
             };
-            arenas.place(moved).expect("room")
+            arenas.reserve(moved).expect("room")
         })
         .flat_map(|place| [(place.at, 64), (place.unwind, 128)])
         .collect();
@@ -145,7 +145,7 @@ fn hot_bytes_straddle_no_line_where_they_need_not() {
         for index in 0..1000 {
             let origin = SITE + 16 * index;
             let hot = 36;
-            let place = arenas.place(RoomRequest {
+            let place = arenas.reserve(RoomRequest {
                 origin,
                 hot,
                 ..want(heads)
@@ -160,9 +160,9 @@ fn hot_bytes_straddle_no_line_where_they_need_not() {
 fn the_heap_is_spared_while_there_is_another_place() {
     let (low, high) = (SITE + (1 << 28), SITE + (0x60 << 24));
     let mut both = arenas(high..high + (1 << 28), low..high);
-    assert!(both.place(want(&[4])).expect("room").at >= high);
+    assert!(both.reserve(want(&[4])).expect("room").at >= high);
     let mut only = arenas(0..0, low..high);
-    assert!(only.place(want(&[4])).expect("room").at < high);
+    assert!(only.reserve(want(&[4])).expect("room").at < high);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn an_arena_of_an_earlier_attach_is_reused() {
         ..Space::default()
     };
     let mut arenas = Arenas::new(space);
-    let place = arenas.place(want(&[])).expect("room");
+    let place = arenas.reserve(want(&[])).expect("room");
     assert_eq!(
         (place.at, place.unwind),
         (base + CODE + 100, base + END - 128)
@@ -186,7 +186,7 @@ fn an_arena_of_an_earlier_attach_is_reused() {
 
 #[test]
 fn a_full_space_gives_no_place() {
-    assert_eq!(arenas(0..0, 0..0).place(want(&[])), None);
+    assert_eq!(arenas(0..0, 0..0).reserve(want(&[])), None);
     let far = SITE + (3 << 30);
-    assert_eq!(arenas(far..far + (1 << 30), 0..0).place(want(&[])), None);
+    assert_eq!(arenas(far..far + (1 << 30), 0..0).reserve(want(&[])), None);
 }

@@ -28,7 +28,7 @@ fn patch(bytes: &[u8], offset: usize, body: &Body) -> Patch {
     };
     let shape = shape(&function, offset).expect("a shape");
     let mut planner = Planner::new(Abi::default(), space);
-    planner.place(&shape, body, Vec::new).expect("room")
+    planner.plan(&shape, body, Vec::new).expect("room")
 }
 
 /// Returns where the program continues at an offset in a trampoline, relative to the function, and
@@ -212,17 +212,17 @@ fn the_return_point_of_a_call_followed_without_a_thunk() {
         let returns: Vec<_> = lines.iter().filter(|line| line.1 >= RETURNS).collect();
         let push = |way| ("push".to_owned(), RETURNS + way, -8);
         assert_eq!(returns, [&push(0), &push(1)]);
-        let behind: Vec<usize> = (0..patch.code.len())
+        let call_ends: Vec<usize> = (0..patch.code.len())
             .filter(|at| position(&patch, *at).0 >= RETURNS)
             .collect();
-        let call = behind[0] - 1;
+        let call = call_ends[0] - 1;
         assert_eq!((patch.code[call], position(&patch, call)), (0xe8, (0, -8)));
         assert_eq!(
-            behind[9] - behind[0],
+            call_ends[9] - call_ends[0],
             9,
             "four bytes of the call, and the push"
         );
-        assert_eq!(position(&patch, behind[9] + 1), (0, 0));
+        assert_eq!(position(&patch, call_ends[9] + 1), (0, 0));
     }
 }
 

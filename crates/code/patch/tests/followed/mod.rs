@@ -67,7 +67,7 @@ impl Followed {
         self.machine.calls().came
     }
 
-    fn known(&self, callers: [u64; WAYS]) {
+    fn set_callers(&self, callers: [u64; WAYS]) {
         for (way, from) in callers.into_iter().enumerate() {
             write(self.patch.callers + 8 * way as u64, &from.to_le_bytes());
         }
@@ -118,7 +118,7 @@ fn calls_from_known_places_are_followed_without_the_agent() {
         let from = followed.comes_from(|| _ = machine.run(at, &registers));
         let mut callers = [ELSEWHERE; WAYS];
         callers[way] = from;
-        followed.known(callers);
+        followed.set_callers(callers);
         followed.reset();
         let before = followed.machine.calls();
         for _ in 0..100 {
@@ -152,7 +152,7 @@ fn a_handler_may_be_followed_at_any_instruction() {
         let (machine, at) = (&followed.machine, followed.at);
         let from = followed.comes_from(|| _ = machine.run(at, &registers));
         let handlers = followed.comes_from(|| handler(at));
-        followed.known([from, handlers]);
+        followed.set_callers([from, handlers]);
         for nth in 0.. {
             followed.reset();
             let registers = followed.random.registers(0);

@@ -73,7 +73,7 @@ impl Bench {
             hits: Hits::default(),
         };
         let islands = || Vec::from_iter(padding(&function));
-        let placed = self.machine.planner.place(&shape, &body, islands);
+        let placed = self.machine.planner.plan(&shape, &body, islands);
         Some((placed.expect("room"), shape.is_entry()))
     }
 
@@ -227,7 +227,7 @@ fn a_filter_sees_the_argument_that_the_first_instruction_overwrites() {
             slot,
             hits: Hits::filtered(filter),
         };
-        let placed = bench.machine.planner.place(&shape, &body, Vec::new);
+        let placed = bench.machine.planner.plan(&shape, &body, Vec::new);
         let patch = placed.expect("room");
         assert_eq!((patch.site, patch.strategy), (site, strategy));
         bench.machine.apply(&patch);

@@ -204,7 +204,7 @@ impl Machine {
             size: code.len(),
         };
         let shape = other(shape(&function, 0).expect("plain"));
-        let patch = self.planner.place(&shape, body, Vec::new).expect("room");
+        let patch = self.planner.plan(&shape, body, Vec::new).expect("room");
         self.apply(&patch);
         (at, patch)
     }

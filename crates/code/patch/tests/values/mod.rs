@@ -93,7 +93,7 @@ fn each_scope_is_counted() {
 fn when_the_table_is_full_only_the_sum_is_kept() {
     let mut machine = Machine::new();
     let at = probed(&mut machine, by(0), true);
-    let behind = (SLOT + WIDTH) as usize;
+    let after_slot = (SLOT + WIDTH) as usize;
     for value in 1..=5_000_u64 {
         call(&machine, at, 0, value << 12, true);
         call(&machine, at, 0, value << 12, true);
@@ -108,7 +108,7 @@ fn when_the_table_is_full_only_the_sum_is_kept() {
     assert!(kept.iter().all(|(_, hits)| *hits == 2));
     assert_eq!(words[ALL as usize], 10_000);
     assert_eq!(
-        (machine.count(behind), machine.count(SLOT as usize - 1)),
+        (machine.count(after_slot), machine.count(SLOT as usize - 1)),
         (0, 0)
     );
 }

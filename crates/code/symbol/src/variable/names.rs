@@ -26,12 +26,12 @@ pub(super) struct NamedVariable<'d> {
     pub(super) entry: Entry<'d>,
     pub(super) location: Location,
     pub(super) path: Vec<PathPart>,
-    pub(super) fit: Fit,
+    pub(super) fit: NameMatch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fit {
-    Loose,
+pub(super) enum NameMatch {
+    Suffix,
     Exact,
 }
 
@@ -197,7 +197,7 @@ fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
     }
 }
 
-fn fit(path: &[PathPart], name: &Name) -> Option<Fit> {
+fn fit(path: &[PathPart], name: &Name) -> Option<NameMatch> {
     let mut left = path;
     for wanted in name.parts.iter().rev() {
         loop {
@@ -212,9 +212,9 @@ fn fit(path: &[PathPart], name: &Name) -> Option<Fit> {
         }
     }
     match left.iter().all(|part| part.optional) {
-        true => Some(Fit::Exact),
+        true => Some(NameMatch::Exact),
         false if name.global => None,
-        false => Some(Fit::Loose),
+        false => Some(NameMatch::Suffix),
     }
 }
 
@@ -315,18 +315,22 @@ mod tests {
             };
             assert_eq!(fit(&path, &name), wanted, "{text} in {}", joined(&path));
         };
-        check(&["x"], "x", Some(Fit::Exact));
-        check(&["ns", "x"], "ns::x", Some(Fit::Exact));
-        check(&["ns", "x"], "x", Some(Fit::Loose));
+        check(&["x"], "x", Some(NameMatch::Exact));
+        check(&["ns", "x"], "ns::x", Some(NameMatch::Exact));
+        check(&["ns", "x"], "x", Some(NameMatch::Suffix));
         check(&["ns", "x"], "::x", None);
         check(&["ns", "x"], "other::x", None);
         check(&["x"], "ns::x", None);
-        check(&["?(anonymous namespace)", "x"], "x", Some(Fit::Exact));
-        check(&["ns", "?__1", "x"], "ns::x", Some(Fit::Exact));
-        check(&["ns", "?__1", "x"], "ns::__1::x", Some(Fit::Exact));
-        check(&["f", "n"], "'f(int)::n'", Some(Fit::Exact));
-        check(&["Box<int>", "n"], "Box<int>::n", Some(Fit::Exact));
-        check(&["Box<int>", "n"], "Box::n", Some(Fit::Exact));
+        check(
+            &["?(anonymous namespace)", "x"],
+            "x",
+            Some(NameMatch::Exact),
+        );
+        check(&["ns", "?__1", "x"], "ns::x", Some(NameMatch::Exact));
+        check(&["ns", "?__1", "x"], "ns::__1::x", Some(NameMatch::Exact));
+        check(&["f", "n"], "'f(int)::n'", Some(NameMatch::Exact));
+        check(&["Box<int>", "n"], "Box<int>::n", Some(NameMatch::Exact));
+        check(&["Box<int>", "n"], "Box::n", Some(NameMatch::Exact));
         check(&["Box<int>", "n"], "Box<long>::n", None);
     }
 }

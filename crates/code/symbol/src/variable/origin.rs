@@ -4,7 +4,7 @@ use gimli::constants as dw;
 
 use super::expression::Name;
 use super::location::Location;
-use super::names::{self, Fit, NamedVariable};
+use super::names::{self, NameMatch, NamedVariable};
 use super::plan::Start;
 use super::resolve::{MAX_LISTED, Variables};
 use super::symbols;
@@ -30,7 +30,7 @@ impl<'d> Variables<'d> {
         for found in found.iter_mut().filter(|found| dropped(found)) {
             found.location = Location::Nowhere(None);
         }
-        for fit in [Fit::Exact, Fit::Loose] {
+        for fit in [NameMatch::Exact, NameMatch::Suffix] {
             let fitting: Vec<&NamedVariable<'d>> = found.iter().filter(|f| f.fit == fit).collect();
             if let Some(fixed) = self.choose(name, &fitting)? {
                 return self.of_entry(fixed, fixed.location, None);
@@ -175,7 +175,7 @@ impl<'d> Variables<'d> {
 }
 
 /// Returns the error if nothing that fits has a fixed address.
-fn nowhere(name: &Name, fit: Fit, fitting: &[&NamedVariable<'_>]) -> Option<VariableError> {
+fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Option<VariableError> {
     let path = name.path();
     let is_local = |found: &&&NamedVariable<'_>| {
         matches!(found.location, Location::Local | Location::Register)
@@ -185,13 +185,13 @@ fn nowhere(name: &Name, fit: Fit, fitting: &[&NamedVariable<'_>]) -> Option<Vari
     // A loose fit finds functions' variables, some without a location. The error must then say that
     // they are local.
     let found = match fit {
-        Fit::Exact => gone.or(local),
-        Fit::Loose => local.or(gone),
+        NameMatch::Exact => gone.or(local),
+        NameMatch::Suffix => local.or(gone),
     }?;
     Some(match found.location {
         Location::Nowhere(value) => VariableError::OptimisedOut { name: path, value },
         Location::Register => VariableError::InRegister { name: path },
-        Location::Other(what) => VariableError::NoSinglePlace { name: path, what },
+        Location::Other(what) => VariableError::NoSingleAddress { name: path, what },
         // A variable that is not external must be defined in its own file.
         Location::Declared if !found.entry.has(dw::DW_AT_external) => VariableError::OptimisedOut {
             name: path,

@@ -103,19 +103,19 @@ impl Variables<'_> {
 
     fn variable(&self, name: &Name, expression: &Expression) -> Result<Plan, VariableError> {
         let error = match self.origin(name) {
-            Ok(origin) => return self.behind(&origin, name, (expression, 0)),
+            Ok(origin) => return self.plan_operators(&origin, name, (expression, 0)),
             Err(error) => error,
         };
         for (name, members) in of_go(name, expression) {
             if let Ok(origin) = self.origin(&name) {
-                return self.behind(&origin, &name, (expression, members));
+                return self.plan_operators(&origin, &name, (expression, members));
             }
         }
         Err(error)
     }
 
     /// Plans the operators after a variable. The first `used` operators belong to its name (Go).
-    fn behind(
+    fn plan_operators(
         &self,
         origin: &VariableOrigin,
         name: &Name,

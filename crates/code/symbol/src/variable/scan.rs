@@ -83,7 +83,7 @@ struct Ends<'t> {
     at: usize,
     /// The last bytes of a string that an earlier part began, at most as many as the text has.
     tail: Vec<u8>,
-    found: Vec<usize>,
+    offsets: Vec<usize>,
 }
 
 impl<'t> Ends<'t> {
@@ -92,7 +92,7 @@ impl<'t> Ends<'t> {
             text,
             at: 0,
             tail: Vec::new(),
-            found: Vec::new(),
+            offsets: Vec::new(),
         }
     }
 
@@ -117,13 +117,14 @@ impl<'t> Ends<'t> {
 
     fn end(&mut self) {
         let is_one = self.tail == self.text;
-        self.found.extend(is_one.then(|| self.at - self.text.len()));
+        self.offsets
+            .extend(is_one.then(|| self.at - self.text.len()));
         self.tail.clear();
     }
 
     fn finish(mut self) -> Vec<usize> {
         self.end();
-        self.found
+        self.offsets
     }
 }
 

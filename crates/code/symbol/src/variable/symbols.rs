@@ -1,13 +1,13 @@
 //! Variables of the symbol table: address and size, no type.
 
 use super::expression::Name;
-use super::names::Fit;
+use super::names::NameMatch;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
 /// Returns the symbols of this name, as they are or else demangled, each address once. In a loose
 /// fit the name ends a demangled one.
-pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Variable> {
+pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();
     }
@@ -20,7 +20,8 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Vari
         let is = |bare: &str| {
             let before = squeeze(bare).strip_suffix(&*wanted).map(String::from);
             before.is_some_and(|before| {
-                before.is_empty() || fit == Fit::Loose && !name.global && before.ends_with("::")
+                before.is_empty()
+                    || fit == NameMatch::Suffix && !name.global && before.ends_with("::")
             })
         };
         let fits = |symbol: &str| {

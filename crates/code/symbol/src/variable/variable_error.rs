@@ -78,7 +78,7 @@ pub enum VariableError {
     },
     /// Its address is computed in an unsupported way.
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
-    NoSinglePlace {
+    NoSingleAddress {
         /// The requested name.
         name: String,
         /// Its debug information's description.

@@ -155,7 +155,7 @@ impl WholeFile {
     }
 
     /// Gives the file its name, replacing an existing file.
-    pub fn place(&self) -> io::Result<()> {
+    pub fn commit(&self) -> io::Result<()> {
         // A full disk may be reported only now.
         self.file.sync_data()?;
         self.appear()

@@ -18,7 +18,7 @@ pub struct KernelSymbols {
 
 /// A symbol, and an offset from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SymbolPlace<'a> {
+pub struct SymbolOffset<'a> {
     /// Its name; in a module `name [module]`.
     pub name: &'a str,
     /// Bytes from its start.
@@ -46,13 +46,13 @@ impl KernelSymbols {
     }
 
     /// Returns the last symbol that begins at or before an address.
-    pub fn find(&self, address: u64) -> Option<SymbolPlace<'_>> {
+    pub fn find(&self, address: u64) -> Option<SymbolOffset<'_>> {
         let count = self.symbols.partition_point(|(start, _)| *start <= address);
         let start = self.symbols.get(count.checked_sub(1)?)?.0;
         // Of an address's names the kernel uses the first.
         let first = self.symbols.partition_point(|(at, _)| *at < start);
         let (start, name) = &self.symbols[first];
-        Some(SymbolPlace {
+        Some(SymbolOffset {
             name,
             offset: address - start,
         })
@@ -90,7 +90,7 @@ mod tests {
              ffffffffc0000000 t f\t[kvm]\n",
         );
         let check = |address, name, offset| {
-            assert_eq!(symbols.find(address), Some(SymbolPlace { name, offset }));
+            assert_eq!(symbols.find(address), Some(SymbolOffset { name, offset }));
         };
         check(0xffff_ffff_8100_0001, "_text", 1);
         check(0xffff_ffff_8100_0100, "down_read", 0);

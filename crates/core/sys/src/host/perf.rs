@@ -24,7 +24,7 @@ pub type Attr = abi::perf_event_attr;
 
 /// Where an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum CountedOn {
     /// One thread, on any CPU; 0 is the caller.
     Thread(u32),
     /// One CPU, whatever runs on it.
@@ -69,22 +69,24 @@ impl PerfEvent {
     /// Opens an event. Fills in `attr.size` and the read format.
     ///
     /// `attr` must not contain a pointer; for uprobes there is [`PerfEvent::open_uprobe`].
-    pub fn open(attr: Attr, on: On) -> io::Result<Self> {
+    pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
         Self::open_with_leader(attr, on, None)
     }
 
-    fn open_with_leader(attr: Attr, on: On, leader: Option<i32>) -> io::Result<Self> {
+    fn open_with_leader(attr: Attr, on: CountedOn, leader: Option<i32>) -> io::Result<Self> {
         let mut attr = complete(attr);
         let (pid, cpu) = match on {
-            On::Thread(tid) => (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1),
-            On::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?),
-            On::Cgroup { directory, cpu } => (
+            CountedOn::Thread(tid) => {
+                (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1)
+            }
+            CountedOn::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?),
+            CountedOn::Cgroup { directory, cpu } => (
                 directory,
                 i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?,
             ),
         };
         let of_cgroup = match on {
-            On::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
+            CountedOn::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
             _ => 0,
         };
         // SAFETY: `attr` has its stated size and outlives the call. The kernel only reads through a
@@ -110,7 +112,7 @@ impl PerfEvent {
     ///
     /// It must never be inherited: for a new thread's copy the kernel reads `path` again, now in
     /// the *target's* memory, and the target's clone(2) fails with EFAULT (seen on Linux 6.18).
-    pub fn open_uprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
+    pub fn open_uprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         Self::open_probe(probe, 0, on)
     }
 
@@ -119,12 +121,12 @@ impl PerfEvent {
     ///
     /// The kernel replaces the return address in each frame, so a program that throws an exception
     /// past it crashes.
-    pub fn open_uretprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
+    pub fn open_uretprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
         Self::open_probe(probe, 1 << bit, on)
     }
 
-    fn open_probe(probe: &Uprobe<'_>, config: u64, on: On) -> io::Result<Self> {
+    fn open_probe(probe: &Uprobe<'_>, config: u64, on: CountedOn) -> io::Result<Self> {
         let mut attr = attr(probe.pmu, 0);
         attr.config = config;
         attr.__bindgen_anon_3.uprobe_path = probe.path.as_ptr() as u64;
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn a_software_event_counts() {
         let attr = attr(abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_TASK_CLOCK);
-        let event = match PerfEvent::open(attr, On::Thread(0)) {
+        let event = match PerfEvent::open(attr, CountedOn::Thread(0)) {
             Ok(event) => event,
             Err(e) => return crate::skipped::skipped("perf_event_open", &std::format!("{e}")),
         };
@@ -210,7 +212,7 @@ mod tests {
     #[test]
     fn no_such_thread() {
         let attr = attr(abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_CPU_CLOCK);
-        assert!(PerfEvent::open(attr, On::Thread(u32::MAX)).is_err());
-        assert!(PerfEvent::open(attr, On::Thread(u32::MAX / 2)).is_err());
+        assert!(PerfEvent::open(attr, CountedOn::Thread(u32::MAX)).is_err());
+        assert!(PerfEvent::open(attr, CountedOn::Thread(u32::MAX / 2)).is_err());
     }
 }

@@ -39,7 +39,7 @@ pub const fn task(task: u64, cpu: Option<u32>) -> Target {
 pub struct Model {
     pub cpus: u32,
     pub registers: Registers,
-    pub held: Vec<Request>,
+    pub reservations: Vec<Request>,
 }
 
 impl Model {
@@ -47,7 +47,7 @@ impl Model {
         Model {
             cpus,
             registers,
-            held: Vec::new(),
+            reservations: Vec::new(),
         }
     }
 
@@ -64,7 +64,7 @@ impl Model {
     }
 
     fn on(&self, cpu: u32, kind: Kind) -> impl Iterator<Item = &Request> {
-        self.held.iter().filter(move |held| {
+        self.reservations.iter().filter(move |held| {
             self.shares_registers(held.kind, kind) && held.cpu().is_none_or(|on| on == cpu)
         })
     }
@@ -81,10 +81,13 @@ impl Model {
         let tasks = match request.target {
             Target::Task { task, .. } => of_task(task),
             Target::Cpu(_) => {
-                let tasks = self.held.iter().filter_map(|held| match held.target {
-                    Target::Task { task, .. } => Some(task),
-                    Target::Cpu(_) => None,
-                });
+                let tasks = self
+                    .reservations
+                    .iter()
+                    .filter_map(|held| match held.target {
+                        Target::Task { task, .. } => Some(task),
+                        Target::Cpu(_) => None,
+                    });
                 tasks.map(of_task).max().unwrap_or(0)
             }
         };
@@ -103,15 +106,15 @@ impl Model {
     }
 
     pub fn of_tasks(&self) -> usize {
-        let tasks = self.held.iter();
+        let tasks = self.reservations.iter();
         tasks
             .filter(|held| matches!(held.target, Target::Task { .. }))
             .count()
     }
 
     pub fn release(&mut self, request: &Request) -> bool {
-        let at = self.held.iter().position(|held| held == request);
-        at.map(|at| self.held.remove(at)).is_some()
+        let at = self.reservations.iter().position(|held| held == request);
+        at.map(|at| self.reservations.remove(at)).is_some()
     }
 
     /// Returns the holders that a refusal should name.

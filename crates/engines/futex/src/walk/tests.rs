@@ -2,7 +2,7 @@ use super::*;
 extern crate std;
 use core::sync::atomic::AtomicU64;
 use std::vec::Vec;
-use tiptoe_stack::{Base, row};
+use tiptoe_stack::{Base, encode_row};
 use tiptoe_wire::futex::WIDTH;
 
 fn slab() -> Vec<AtomicU64> {
@@ -43,7 +43,10 @@ fn caller(frames: &Frames, stack: &[u64]) -> [u64; 3] {
 fn the_runtimes_frames_are_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    let rows = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
+    let rows = [
+        encode_row(0x100, rule(0x20)),
+        encode_row(0x180, Rule::UNKNOWN),
+    ];
     assert!(frames.add(&library(0x1000, RuntimePart::Libc), &rows));
     assert!(frames.add(&library(0x8000, RuntimePart::Other), &rows));
     // The second time it is cached.
@@ -71,8 +74,14 @@ fn a_standard_library_in_the_program_is_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     // In the program only 0x4100 to 0x4140 is the standard library's.
-    let libc = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
-    let program = [row(0x100, rule(0x20)), row(0x140, Rule::UNKNOWN)];
+    let libc = [
+        encode_row(0x100, rule(0x20)),
+        encode_row(0x180, Rule::UNKNOWN),
+    ];
+    let program = [
+        encode_row(0x100, rule(0x20)),
+        encode_row(0x140, Rule::UNKNOWN),
+    ];
     assert!(frames.add(&library(0x1000, RuntimePart::Libc), &libc));
     assert!(frames.add(&library(0x4000, RuntimePart::Mixed), &program));
     for _ in 0..2 {
@@ -91,7 +100,7 @@ fn a_standard_library_in_the_program_is_stepped_over() {
 fn what_has_no_room_is_the_users() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    let rows = std::vec![row(0x100, rule(0x20)); MOST_ROWS as usize];
+    let rows = std::vec![encode_row(0x100, rule(0x20)); MOST_ROWS as usize];
     assert!(!frames.add(&library(0x1000, RuntimePart::Libc), &[]));
     assert!(!frames.add(
         &library(0x1000, RuntimePart::Libc),
@@ -113,7 +122,7 @@ fn there_are_so_many_libraries_and_no_more() {
     let added = |number: u64| {
         frames.add(
             &library(0x1000 * number, RuntimePart::Libc),
-            &[row(0, rule(8))],
+            &[encode_row(0, rule(8))],
         )
     };
     assert_eq!(
@@ -129,7 +138,7 @@ fn what_is_not_kept_is_searched_for() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     let rows: Vec<u64> = (0..20_000)
-        .map(|at| row(at, rule(8 * (at % 100 + 1))))
+        .map(|at| encode_row(at, rule(8 * (at % 100 + 1))))
         .collect();
     let all = Library {
         base: 1,

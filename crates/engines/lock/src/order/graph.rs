@@ -4,23 +4,23 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::report::Step;
-use super::rules::{HeldAs, Wants};
+use super::rules::{HeldAs, WantedAs};
 
 /// A thread held a lock of one node, and wanted one of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Edge {
     pub(super) from: u32,
-    pub(super) held: HeldAs,
+    pub(super) held_as: HeldAs,
     pub(super) to: u32,
-    pub(super) wants: Wants,
+    pub(super) wanted_as: WantedAs,
 }
 
 /// A node, and how a lock of it is wanted.
-type WantedNode = (u32, Wants);
+type WantedNode = (u32, WantedAs);
 
 pub(super) enum AddedEdge {
     /// The edge was there before.
-    Known,
+    Existing,
     /// The edge is new, and closes no ring.
     New,
     /// The edge closes a ring of these steps. It is kept, so that only other rings through it are
@@ -79,7 +79,7 @@ pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
 impl Graph {
     fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
         if self.steps.contains_key(&edge) {
-            return AddedEdge::Known;
+            return AddedEdge::Existing;
         }
         let step = step();
         let ring = self.way_back(edge).map(|ring| {
@@ -95,18 +95,18 @@ impl Graph {
     /// Returns the shortest path from an edge's end back to its start, on which each thread waits
     /// for the next.
     fn way_back(&self, edge: Edge) -> Option<Vec<Edge>> {
-        let start: WantedNode = (edge.to, edge.wants);
+        let start: WantedNode = (edge.to, edge.wanted_as);
         let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();
         let mut open = VecDeque::from([start]);
         while let Some(place) = open.pop_front() {
             let out = self.from.get(&place.0).into_iter().flatten();
-            for next in out.filter(|next| place.1.waits_for(next.held)) {
-                let there = (next.to, next.wants);
+            for next in out.filter(|next| place.1.waits_for(next.held_as)) {
+                let there = (next.to, next.wanted_as);
                 if there == start || came_by.contains_key(&there) {
                     continue;
                 }
                 came_by.insert(there, (*next, place));
-                if next.to == edge.from && next.wants.waits_for(edge.held) {
+                if next.to == edge.from && next.wanted_as.waits_for(edge.held_as) {
                     return Some(way_to(there, &came_by));
                 }
                 open.push_back(there);

@@ -35,7 +35,7 @@ pub enum Fault {
 /// use tiptoe_lock::{Report, Side};
 ///
 /// fn first(report: &Report) -> Option<&Side> {
-///     report.steps.first().map(|step| &step.held)
+///     report.steps.first().map(|step| &step.held_lock)
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +59,16 @@ pub struct Side {
 /// use tiptoe_lock::Step;
 ///
 /// fn describe(step: &Step) -> String {
-///     format!("{}: {} then {}", step.thread, step.held.site, step.wants.site)
+///     format!("{}: {} then {}", step.thread, step.held_lock.site, step.wanted_lock.site)
 /// }
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
     /// The lock that the thread held.
-    pub held: Side,
+    pub held_lock: Side,
     /// The lock that it wanted.
-    pub wants: Side,
+    pub wanted_lock: Side,
     /// The thread's name.
     pub thread: String,
     /// The stack when it first wanted the second lock.
@@ -137,8 +137,8 @@ impl Step {
     pub(super) fn new(held: Side, wants: Side) -> Step {
         let thread = std::thread::current();
         Step {
-            held,
-            wants,
+            held_lock: held,
+            wanted_lock: wants,
             thread: thread.name().unwrap_or("unnamed").to_string(),
             stack: Arc::new(Backtrace::force_capture()),
         }
@@ -177,8 +177,8 @@ impl fmt::Display for Report {
                 _ => ("before", "held", "wanted"),
             };
             writeln!(f, "{when}, thread `{}`", step.thread)?;
-            writeln!(f, "  {holds} {}", step.held)?;
-            writeln!(f, "  {wants} {}", step.wants)?;
+            writeln!(f, "  {holds} {}", step.held_lock)?;
+            writeln!(f, "  {wants} {}", step.wanted_lock)?;
             for line in step.stack.to_string().lines() {
                 writeln!(f, "    {line}")?;
             }

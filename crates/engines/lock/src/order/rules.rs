@@ -17,7 +17,7 @@ pub(super) enum HeldAs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Wants {
+pub(super) enum WantedAs {
     Again,
     Upgrade,
     /// In any other mode.
@@ -34,21 +34,21 @@ impl HeldAs {
     }
 }
 
-impl Wants {
-    pub(super) fn of(mode: Mode) -> Wants {
+impl WantedAs {
+    pub(super) fn of(mode: Mode) -> WantedAs {
         match mode {
-            Mode::SharedRecursive => Wants::Again,
-            Mode::Upgrade => Wants::Upgrade,
-            Mode::Shared | Mode::Upgradable | Mode::Exclusive => Wants::Take,
+            Mode::SharedRecursive => WantedAs::Again,
+            Mode::Upgrade => WantedAs::Upgrade,
+            Mode::Shared | Mode::Upgradable | Mode::Exclusive => WantedAs::Take,
         }
     }
 
     /// Returns whether this request waits for a thread that holds the lock as `held`.
     pub(super) fn waits_for(self, held: HeldAs) -> bool {
         match self {
-            Wants::Again => held == HeldAs::Writes,
-            Wants::Upgrade => held == HeldAs::Reads,
-            Wants::Take => true,
+            WantedAs::Again => held == HeldAs::Writes,
+            WantedAs::Upgrade => held == HeldAs::Reads,
+            WantedAs::Take => true,
         }
     }
 }
@@ -60,9 +60,9 @@ mod tests {
     #[test]
     fn each_request_waits_for_these_holders() {
         let all = [HeldAs::Reads, HeldAs::MayWrite, HeldAs::Writes];
-        let waits = |wants: Wants| all.map(|held| wants.waits_for(held));
-        assert_eq!(waits(Wants::Again), [false, false, true]);
-        assert_eq!(waits(Wants::Take), [true; 3]);
-        assert_eq!(waits(Wants::Upgrade), [true, false, false]);
+        let waits = |wants: WantedAs| all.map(|held| wants.waits_for(held));
+        assert_eq!(waits(WantedAs::Again), [false, false, true]);
+        assert_eq!(waits(WantedAs::Take), [true; 3]);
+        assert_eq!(waits(WantedAs::Upgrade), [true, false, false]);
     }
 }

@@ -102,15 +102,15 @@ fn calls_about_no_code_do_not_concern_it() {
 fn calls_are_in_the_space_once_they_are_made() {
     with_feed(|feed| {
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
-        let place = feed.place_of(0x1000).expect("mapped");
+        let place = feed.file_offset_of(0x1000).expect("mapped");
         feed.perform(&mmap(0, CODE, PRIVATE), || Some(FIRST), || 0x7000);
-        let moved = feed.place_of(0x7000).expect("mapped");
+        let moved = feed.file_offset_of(0x7000).expect("mapped");
         assert_eq!((moved.file(), moved.offset()), (place.file(), 0x5000));
         feed.perform(&munmap(0x1000, 0x1000), || None, || 0);
-        assert_eq!(feed.place_of(0x1000), None);
+        assert_eq!(feed.file_offset_of(0x1000), None);
         let remap = Call::of(25, [0x7000, 0x1000, 0x1000, 1, 0, 0]).expect("mremap");
         feed.perform(&remap, || None, || 0xa000);
-        assert_eq!(feed.place_of(0xa000), Some(moved));
+        assert_eq!(feed.file_offset_of(0xa000), Some(moved));
         assert!(!feed.is_unsure());
         let list =
             "2000-3000 r-xp 1000 1:1 7\n8000-9000 r-xp 6000 1:1 7\na000-b000 r-xp 5000 1:1 7\n";
@@ -123,14 +123,14 @@ fn calls_are_in_the_space_once_they_are_made() {
 fn a_failure_and_a_file_that_is_new_are_read_again() {
     with_feed(|feed| {
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
-        let place = feed.place_of(0x1000).expect("mapped");
+        let place = feed.file_offset_of(0x1000).expect("mapped");
         feed.perform(&munmap(0x1000, 0x1000), || None, || -12);
         assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Missed);
         assert_eq!(read(feed, "1000-3000 r-xp 0 1:1 7\n"), 0);
         assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Speculative);
         let new = FileId { inode: 8, ..FIRST };
         feed.perform(&mmap(0, CODE, PRIVATE), || Some(new), || 0x7000);
-        assert!(feed.is_unsure() && feed.place_of(0x7000).is_none());
+        assert!(feed.is_unsure() && feed.file_offset_of(0x7000).is_none());
         assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Speculative);
         feed.begin_unseen();
         assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Missed);
@@ -148,7 +148,7 @@ fn a_failure_and_a_file_that_is_new_are_read_again() {
 fn another_file_at_the_same_place_is_another() {
     with_feed(|feed| {
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
-        let place = feed.place_of(0x1000).expect("mapped");
+        let place = feed.file_offset_of(0x1000).expect("mapped");
         read(feed, "1000-3000 r-xp 0 1:1 8\n");
         assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Missed);
         assert!(feed.is_unsure(), "a miss asks for the list");

@@ -9,15 +9,15 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 struct Fill {
     range: Range<u64>,
     /// The place at its first address, or `None` for no file.
-    place: Option<FileOffset>,
+    file_offset: Option<FileOffset>,
 }
 
 impl Fill {
     fn at(&self, address: u64) -> Entry {
-        let place = self
-            .place
-            .map(|place| place.plus(address - self.range.start));
-        place.map_or(Entry::NOTHING, Entry::file)
+        let file_offset = self
+            .file_offset
+            .map(|file_offset| file_offset.plus(address - self.range.start));
+        file_offset.map_or(Entry::NOTHING, Entry::file)
     }
 }
 
@@ -33,7 +33,7 @@ impl Mappings<'_> {
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
-            let new = on <= level && (file || entry.place().is_some());
+            let new = on <= level && (file || entry.file_offset().is_some());
             (new && !edge.is_multiple_of(span(on))).then_some(edge / span(on))
         };
         let on = |level| match (divided(range.start, level), divided(range.end, level)) {
@@ -55,10 +55,10 @@ impl Mappings<'_> {
         most(from, 2) + most(to, moved + 2) <= self.free.load(Relaxed)
     }
 
-    /// Fills whole pages with a file from `place` on, or with nothing.
-    pub(crate) fn fill(&self, range: Range<u64>, place: Option<FileOffset>) {
+    /// Fills whole pages with a file from `file_offset` on, or with nothing.
+    pub(crate) fn fill(&self, range: Range<u64>, file_offset: Option<FileOffset>) {
         if range.start < range.end {
-            self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, place });
+            self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, file_offset });
         }
     }
 
@@ -80,7 +80,7 @@ impl Mappings<'_> {
     }
 
     fn fill_part(&self, word: &AtomicU64, level: u32, first: u64, fill: &Fill) {
-        if Entry::load(word).0 == 0 && fill.place.is_none() {
+        if Entry::load(word).0 == 0 && fill.file_offset.is_none() {
             return;
         }
         let Some((below, level)) = self.below(word, level) else {
@@ -104,8 +104,8 @@ impl Mappings<'_> {
         let table = self.pool.get(number)?;
         self.free.store(self.free.load(Relaxed) - 1, Relaxed);
         for (word, at) in table.iter().zip((0..).step_by(span(level) as usize)) {
-            let place = entry.place().map(|place| place.plus(at));
-            place.map_or(Entry::NOTHING, Entry::file).store(word);
+            let file_offset = entry.file_offset().map(|file_offset| file_offset.plus(at));
+            file_offset.map_or(Entry::NOTHING, Entry::file).store(word);
         }
         Entry::below(number).store(word);
         Some((table, level))
@@ -139,16 +139,16 @@ impl Mappings<'_> {
             self.fill(to.start..to.start + len, None);
             for part in self.within(moved.clone()) {
                 let at = |address| address - from.start + to.start;
-                self.fill(at(part.start)..at(part.end), Some(part.place));
+                self.fill(at(part.start)..at(part.end), Some(part.file_offset));
             }
             self.fill(moved, None);
         }
-        let tail = |place| Mapping {
+        let tail = |file_offset| Mapping {
             start: to.start + len,
             end: to.end,
-            place,
+            file_offset,
         };
-        let grown = next.filter(|place| tail(*place).is_in_one_file());
+        let grown = next.filter(|file_offset| tail(*file_offset).is_in_one_file());
         self.fill(to.start + len..to.end, grown);
     }
 }

@@ -62,30 +62,30 @@ pub struct Mapping {
     /// The first address after it.
     pub end: u64,
     /// The place at `start`.
-    pub place: FileOffset,
+    pub file_offset: FileOffset,
 }
 
 impl Mapping {
     /// Returns the place at an address.
     #[inline]
-    pub fn place_of(&self, address: u64) -> FileOffset {
-        self.place.plus(address.wrapping_sub(self.start))
+    pub fn file_offset_of(&self, address: u64) -> FileOffset {
+        self.file_offset.plus(address.wrapping_sub(self.start))
     }
 
     /// Returns whether the mapping is whole pages at valid addresses and offsets.
     pub(crate) fn can_be_held(&self) -> bool {
-        let numbers = self.start | self.end | self.place.offset();
+        let numbers = self.start | self.end | self.file_offset.offset();
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
     /// Returns whether no offset overflows into the file's number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
-        len <= FileOffset::MAX_OFFSET - self.place.offset()
+        len <= FileOffset::MAX_OFFSET - self.file_offset.offset()
     }
 
     /// Returns whether `next` continues this one, in memory and in the file.
     pub(super) fn continues_in(&self, next: &Mapping) -> bool {
-        (self.end, self.place_of(self.end)) == (next.start, next.place)
+        (self.end, self.file_offset_of(self.end)) == (next.start, next.file_offset)
     }
 }

@@ -47,12 +47,12 @@ proptest! {
         for (start, len, kind) in changes {
             let pages = |start, len| start * PAGE..(start + len) * PAGE;
             let (here, there) = (pages(start, len), pages(500 + start, len / 2 + 1));
-            let place = FileOffset::new(kind.into(), start * PAGE).expect("small");
+            let file_offset = FileOffset::new(kind.into(), start * PAGE).expect("small");
             match kind {
                 0 if mappings.has_room(&here, false) => mappings.fill(here, None),
                 1 if mappings.can_move(&here, &there) => mappings.remap(here, there),
                 2 if mappings.can_move(&there, &here) && len > 0 => mappings.remap(there, here),
-                3.. if mappings.has_room(&here, true) => mappings.fill(here, Some(place)),
+                3.. if mappings.has_room(&here, true) => mappings.fill(here, Some(file_offset)),
                 _ => {}
             }
             check_all(&mappings, tables);
@@ -69,7 +69,7 @@ fn tables_are_small_here() {
     let mapping = Mapping {
         start: PAGE,
         end: END,
-        place: FileOffset::new(1, PAGE).expect("small"),
+        file_offset: FileOffset::new(1, PAGE).expect("small"),
     };
     assert!(mapping.can_be_held());
     let odd = Mapping {
@@ -81,7 +81,7 @@ fn tables_are_small_here() {
         ..mapping
     };
     let shifted = Mapping {
-        place: mapping.place.plus(1),
+        file_offset: mapping.file_offset.plus(1),
         ..mapping
     };
     assert!(
@@ -95,15 +95,15 @@ fn tables_are_small_here() {
 fn a_large_mapping_takes_tables_at_its_edges_alone() {
     let words = cells(words_for(1 + 2 * (LEVELS as usize - 1)));
     let mappings = Mappings::new(&words).expect("long enough");
-    let (all, place) = (PAGE..END - PAGE, FileOffset::new(1, PAGE).expect("small"));
+    let (all, file_offset) = (PAGE..END - PAGE, FileOffset::new(1, PAGE).expect("small"));
     assert!(mappings.has_room(&all, true));
-    mappings.fill(all, Some(place));
+    mappings.fill(all, Some(file_offset));
     assert_eq!(mappings.free.load(Relaxed), 0);
     let at_an_edge = (WIDTH - 1) * (LEVELS as usize - 1) + 1;
     assert_eq!(mappings.pieces(0..END).count(), WIDTH - 2 + 2 * at_an_edge);
     assert_eq!(mappings.within(0..END).count(), 1);
     assert_eq!(
         mappings.find_speculative(END - PAGE - 1),
-        Some(place.plus(END - 2 * PAGE - 1))
+        Some(file_offset.plus(END - 2 * PAGE - 1))
     );
 }

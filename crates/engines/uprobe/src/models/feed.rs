@@ -22,8 +22,8 @@ fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
     let kernel = leak(KernelWord::new(1));
     read(feed, kernel);
-    let place = feed.place_of(START).expect("it was read");
-    (feed, kernel, place)
+    let file_offset = feed.file_offset_of(START).expect("it was read");
+    (feed, kernel, file_offset)
 }
 
 fn read(feed: &Feed, kernel: &KernelWord) {
@@ -47,22 +47,28 @@ fn unmap(feed: &Feed, kernel: &KernelWord) {
     feed.perform(&call, || None, make);
 }
 
-fn is_found(feed: &Feed, place: FileOffset) -> bool {
-    feed.is_at(START, START, place) != Answer::Missed
+fn is_found(feed: &Feed, file_offset: FileOffset) -> bool {
+    feed.is_at(START, START, file_offset) != Answer::Missed
 }
 
 fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
-        let (feed, kernel, place) = world();
+        let (feed, kernel, file_offset) = world();
         let thread = spawn(move || {
             lose(mapper);
             unmap(feed, kernel);
-            assert!(!is_found(feed, place), "an unmapped file is not found");
+            assert!(
+                !is_found(feed, file_offset),
+                "an unmapped file is not found"
+            );
         });
         lose(agent);
         read(feed, kernel);
         thread.join().expect("a call");
-        assert!(!is_found(feed, place), "an unmapped file is not found");
+        assert!(
+            !is_found(feed, file_offset),
+            "an unmapped file is not found"
+        );
     });
 }
 
@@ -70,13 +76,16 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
 /// list.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
-        let (feed, kernel, place) = world();
+        let (feed, kernel, file_offset) = world();
         feed.begin_unseen();
         kernel.store(0, Relaxed);
         feed.end_unseen();
         let thread = spawn(move || {
             lose(asker);
-            assert!(!is_found(feed, place), "an unmapped file is not found");
+            assert!(
+                !is_found(feed, file_offset),
+                "an unmapped file is not found"
+            );
         });
         lose(agent);
         read(feed, kernel);

@@ -18,15 +18,15 @@ const SHAPE: Shape = Shape {
 };
 const WITHIN: u64 = 5;
 
-fn place(file: u32, page: u64) -> FileOffset {
+fn file_offset(file: u32, page: u64) -> FileOffset {
     FileOffset::new(file, page * PAGE).expect("small")
 }
 
-fn map(space: &Space, pages: Range<u64>, place: FileOffset) {
+fn map(space: &Space, pages: Range<u64>, file_offset: FileOffset) {
     let mapping = Mapping {
         start: pages.start * PAGE,
         end: pages.end * PAGE,
-        place,
+        file_offset,
     };
     if let Some(writer) = space.write(1) {
         writer.insert(mapping).expect("room");
@@ -43,10 +43,10 @@ fn unmap(space: &Space, page: u64) {
 fn space(pages: Range<u64>) -> &'static Space<'static> {
     let words = leak_many(SHAPE.words(), || AtomicU64::new(0));
     let space = leak(Space::new(words, SHAPE).expect("long enough"));
-    map(space, pages, place(1, 1));
+    map(space, pages, file_offset(1, 1));
     let writer = space.write(1).expect("no other writer");
     for (file, page, probe) in [(1, 1, 1), (2, 1, 2), (2, 3, 3)] {
-        let at = place(file, page).plus(WITHIN);
+        let at = file_offset(file, page).plus(WITHIN);
         writer.add_probe(at, probe).expect("room");
     }
     drop(writer);
@@ -80,7 +80,7 @@ fn find_against(
 /// The mapping becomes part of another file's, and its table is reused for other addresses, where a
 /// reader that walks on finds the third probe.
 fn reused(lost: [Option<Edge>; 2]) {
-    let change = |space: &Space| map(space, 2..7, place(2, 1));
+    let change = |space: &Space| map(space, 2..7, file_offset(2, 1));
     find_against(2..3, change, &[Some(1), Some(2)], lost);
 }
 

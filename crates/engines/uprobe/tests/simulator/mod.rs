@@ -159,9 +159,9 @@ pub enum Step {
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
     steps: RefCell<Vec<Step>>,
-    /// After this many accesses, addresses from `gone_from` on are unmapped.
+    /// After this many accesses, addresses from `unmapped_from` on are unmapped.
     pub accesses_left: RefCell<Option<usize>>,
-    pub gone_from: u64,
+    pub unmapped_from: u64,
 }
 
 impl Memory {
@@ -193,19 +193,19 @@ impl Memory {
         self.steps.take()
     }
 
-    fn is_gone(&self, address: u64) -> bool {
+    fn is_unmapped(&self, address: u64) -> bool {
         let mut left = self.accesses_left.borrow_mut();
-        let gone = *left == Some(0) && address >= self.gone_from;
+        let unmapped = *left == Some(0) && address >= self.unmapped_from;
         if let Some(left) = left.as_mut() {
             *left = left.saturating_sub(1);
         }
-        gone
+        unmapped
     }
 }
 
 impl Text for Memory {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-        if self.is_gone(address) {
+        if self.is_unmapped(address) {
             return false;
         }
         bytes.copy_from_slice(&self.get(address, bytes.len() as u8));
@@ -213,7 +213,7 @@ impl Text for Memory {
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
-        if self.is_gone(address) {
+        if self.is_unmapped(address) {
             return false;
         }
         self.put(address, bytes);

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use libc::user_regs_struct;
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 
 use super::InjectError;
 use super::cave::{self, Cave};
@@ -97,7 +97,7 @@ pub(super) fn borrow(
         deadline,
         why: "no thread was seen".into(),
     };
-    while Instant::now() < deadline && !attaching::is_broken_off() {
+    while Instant::now() < deadline && !attach_progress::is_broken_off() {
         // Each search needs a new thread of ours, because only the end of that thread detaches from
         // a target's thread that does not stop.
         let hand = std::thread::scope(|scope| scope.spawn(|| search.run()).join());
@@ -185,7 +185,7 @@ impl Search<'_> {
                     pid: self.process.pid,
                 });
             }
-            if Instant::now() > self.deadline || attaching::is_broken_off() {
+            if Instant::now() > self.deadline || attach_progress::is_broken_off() {
                 return Ok(None);
             }
             if round % 64 == 0 {

@@ -51,7 +51,7 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     let noted = process.write(copy, &bytes).and_then(|()| {
         process.write(masks.words.at(regs.fs_base, tls::TRAMPOLINE), &[0; 8])?;
         process.write(
-            masks.words.at(regs.fs_base, tls::BEHIND),
+            masks.words.at(regs.fs_base, tls::WAIT_CALL),
             &call.to_le_bytes(),
         )
     });

@@ -101,7 +101,7 @@ impl Draft<'_> {
         }
         let linked = shape.site().wrapping_sub(module.bias);
         let islands = || module.object.paddings_near(linked, module.bias);
-        let patch = self.planner.place(&shape, body, islands);
+        let patch = self.planner.plan(&shape, body, islands);
         let patch = patch.map_err(|why| why.to_string())?;
         match patch.strategy {
             Strategy::Trap => {

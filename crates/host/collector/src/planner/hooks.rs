@@ -127,7 +127,7 @@ impl Draft<'_> {
         if let Some(known) = self.again_at(site.address, same) {
             return Some(PlannedSite { behind, ..known });
         }
-        let patch = self.planner.place(&site.shape, body, Vec::new).ok()?;
+        let patch = self.planner.plan(&site.shape, body, Vec::new).ok()?;
         let planned = (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, body))?;
         let site = Site {
             body: hash,

@@ -76,7 +76,7 @@ impl Draft<'_> {
         if let Some(known) = known.or_else(|| self.again(&shape, same)) {
             return Some(known);
         }
-        let patch = self.planner.place(&shape, body, Vec::new).ok()?;
+        let patch = self.planner.plan(&shape, body, Vec::new).ok()?;
         Some(planned(patch, 0, body))
     }
 }

@@ -67,7 +67,7 @@ impl Calls {
 /// Returns the unwind rules before a call and after it; both are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
-    let behind = site.behind.as_ref().map_or(front, Shape::site);
+    let behind = site.after_call.as_ref().map_or(front, Shape::site);
     let table = module.object.unwind_table();
     let rules = [front, behind].map(|at| table.rule(at.wrapping_sub(module.bias)));
     match rules.contains(&Rule::UNKNOWN) {
@@ -192,10 +192,10 @@ impl Draft<'_> {
         locks: &mut Locks,
     ) -> Notice {
         let [front, behind] = rules_around(module, site).map(Rule::bits);
-        let shape = site.behind.as_ref();
-        let behind = Notice::behind(site, behind);
+        let shape = site.after_call.as_ref();
+        let behind = Notice::after_call(site, behind);
         let timed = shape.is_some_and(|shape| self.lock_half(module, shape, behind, locks));
-        let notice = Notice::before(front, timed);
+        let notice = Notice::before_call(front, timed);
         let mut owners = owners.iter();
         match owners.find(|(range, _)| range.contains(&site.call.address)) {
             Some((_, owner::RWLOCK)) => notice.of_rwlock(),
@@ -226,7 +226,7 @@ impl Draft<'_> {
             None => {
                 let linked = shape.site().wrapping_sub(module.bias);
                 let islands = || module.object.paddings_near(linked, module.bias);
-                let patch = self.planner.place(shape, body, islands);
+                let patch = self.planner.plan(shape, body, islands);
                 patch.map(|patch| planned(patch, 0, body))
             }
         };
@@ -235,7 +235,7 @@ impl Draft<'_> {
             Ok(planned) => locks.sites.push(planned),
             Err(why) => {
                 let place = name(module, shape.site());
-                match notice.is_behind() {
+                match notice.is_after_call() {
                     true => {
                         let what = format!("its waits are counted, not timed: {why}");
                         locks.in_part.push((place, what));

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use tiptoe_patch::{behind_stack_check, check_boundary};
+use tiptoe_patch::{after_stack_check, check_boundary};
 use tiptoe_symbol::{Function, Image, Machine, Source};
 
 use crate::module::Object;
@@ -30,7 +30,7 @@ pub fn home<'a>(
 /// is too small.
 pub fn counted_at(object: &Object, function: &Function) -> u64 {
     let code = object.code(function, 0).filter(|_| object.is_go());
-    let behind = code.and_then(|code| behind_stack_check(&code));
+    let behind = code.and_then(|code| after_stack_check(&code));
     behind.unwrap_or(0) as u64
 }
 

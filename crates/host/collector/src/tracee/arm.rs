@@ -116,7 +116,7 @@ impl Tracee {
         let unseen = self.unseen(modules).map(str::to_owned);
         self.quiet = unseen.map(|why| Quiet { masks, why });
         link.set_trap_bytes(self.quiet.is_none());
-        link.set_apart(&planned.apart(&maps, |site| self.may_be_armed(site)))?;
+        link.split_mappings(&planned.apart(&maps, |site| self.may_be_armed(site)))?;
         self.ready_to_follow(link, followed, &planned.unwinders)?;
         if follows {
             link.describe(&described::of(modules))?;

@@ -1,7 +1,7 @@
 //! An attach that the user breaks off: what is attached by then counts, and is reported.
 
 use tiptoe_attach::phase::Phase;
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 
 use super::Tracee;
 use crate::planner::BROKEN_OFF;
@@ -9,7 +9,7 @@ use crate::request::Error;
 
 /// Fails if the user has broken the attach off.
 pub(super) fn check() -> Result<(), Error> {
-    match attaching::is_broken_off() {
+    match attach_progress::is_broken_off() {
         true => Err(Error::new(BROKEN_OFF)),
         false => Ok(()),
     }

@@ -1,9 +1,9 @@
-//! Pays for followed and recorded calls. Each thread has a credit of calls in its slab, which is
-//! refilled every few milliseconds from the budget's share of the process's CPU time. A call
-//! without credit is only counted.
+//! Keeps followed and recorded calls within the budget. Each thread's slab has a *credit* of such
+//! calls, refilled every few milliseconds from the budget's share of the process's CPU time.
+//! Without credit, calls are only counted.
 //!
-//! A thread decrements its credit without atomics, which races with a refill: the thread may
-//! overwrite it. That loses one refill, and the next one is seen.
+//! A thread decrements its credit without atomics. This is a race: the thread may overwrite a
+//! refill. The next refill repairs that.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,15 +16,16 @@ use super::{Counter, Plan, Source, Tracee};
 use crate::planner::Follow;
 
 /// The credit of a thread if there is no budget.
-pub const ANY: u64 = u64::MAX >> 1;
-/// The calls that a thread may follow or record before its credit is first checked.
-pub const FIRST: u64 = 1000;
-/// The limit of savings: the share of this much CPU time.
-const SAVED: Duration = Duration::from_millis(200);
+pub const UNLIMITED: u64 = u64::MAX >> 1;
+/// A new thread's credit.
+pub const INITIAL: u64 = 1000;
+/// The most unspent budget to keep, in CPU time.
+const MOST_SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
 
-pub struct Purse {
+/// The budget for following and recording calls of one process.
+pub struct CallBudget {
     /// The part of the CPU time that may be spent.
     share: f64,
     /// The cost of a followed or recorded call.
@@ -34,45 +35,45 @@ pub struct Purse {
 
 #[derive(Default)]
 struct Accounts {
-    /// The CPU time credited so far.
-    paid: Duration,
-    /// The savings in ns; negative after threads spent their first credit.
+    /// The process's CPU time at the last refill.
+    cpu_time: Duration,
+    /// The unspent budget in ns; negative while new threads spend their initial credit.
     saved_ns: f64,
     /// The credit that each slab had after the last refill.
     credits: BTreeMap<u32, u64>,
 }
 
-impl Purse {
-    /// Returns the purse of a plan; `None` if calls are only counted, or their cost is unlimited.
-    pub fn of(plan: &Plan) -> Option<Purse> {
-        let readings = match plan.follow() {
+impl CallBudget {
+    /// Returns the budget of a plan; `None` if calls are only counted, or `--budget` is off.
+    pub fn of(plan: &Plan) -> Option<CallBudget> {
+        let clock_readings = match plan.follow() {
             Follow::No | Follow::Values | Follow::Gate => return None,
             Follow::Returns => 0.0,
             Follow::Record => 1.0,
             Follow::Times | Follow::TimedValues => 2.0,
         };
-        Some(Purse {
+        Some(CallBudget {
             share: plan.share?,
-            call_ns: FOLLOWED_NS + readings * clock::reading_ns(),
+            call_ns: FOLLOWED_NS + clock_readings * clock::reading_ns(),
             accounts: RefCell::default(),
         })
     }
 
-    /// Subtracts what threads spent, and distributes the savings among them.
-    fn settle(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
+    /// Adds what was earned, subtracts what threads spent, and refills those threads from the rest.
+    fn refill(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
         let mut accounts = self.accounts.borrow_mut();
-        let earned = used.saturating_sub(accounts.paid).as_nanos() as f64 * self.share;
-        accounts.paid = used.max(accounts.paid);
+        let earned = used.saturating_sub(accounts.cpu_time).as_nanos() as f64 * self.share;
+        accounts.cpu_time = used.max(accounts.cpu_time);
         let mut spenders = Vec::new();
         for slab in slabs {
             let left = data.credit(slab);
-            let had = *accounts.credits.entry(slab).or_insert(FIRST);
+            let had = *accounts.credits.entry(slab).or_insert(INITIAL);
             if left != had || left == 0 {
                 accounts.saved_ns -= had.saturating_sub(left) as f64 * self.call_ns;
                 spenders.push(slab);
             }
         }
-        let most = SAVED.as_nanos() as f64 * self.share;
+        let most = MOST_SAVED.as_nanos() as f64 * self.share;
         accounts.saved_ns = (accounts.saved_ns + earned).min(most);
         let calls = accounts.saved_ns.max(0.0) / self.call_ns;
         let each = (calls / spenders.len().max(1) as f64) as u64;
@@ -85,51 +86,53 @@ impl Purse {
 
 impl Tracee {
     /// Refills the credit of threads that spent some, and sets how many waits are timed.
-    pub fn pay(&self) {
+    pub fn refill_budgets(&self) {
         self.thin();
-        let (Some(purse), Some(link)) = (&self.purse, &self.target.link) else {
+        let (Some(call_budget), Some(link)) = (&self.call_budget, &self.target.link) else {
             return;
         };
         let data = link.data();
-        purse.settle(self.target.fetch_cpu_time(), &data, data.entered());
+        call_budget.refill(self.target.fetch_cpu_time(), &data, data.entered());
     }
 
-    /// Halves the budget if both the agent and the kernel spend it.
+    /// Splits the budget evenly if both the agent and the kernel spend it.
     pub(super) fn share_budget(&mut self) {
         const HALF: f64 = 0.5;
         let Some(throttle) = &mut self.throttle else {
             return;
         };
-        if self.purse.is_some() || self.thinning.is_some() {
+        if self.call_budget.is_some() || self.thinning.is_some() {
             throttle.leave(HALF);
         }
-        if let Some(purse) = &mut self.purse {
-            purse.share *= HALF;
+        if let Some(call_budget) = &mut self.call_budget {
+            call_budget.share *= HALF;
         }
         if let Some(thinning) = &mut self.thinning {
             thinning.leave(HALF);
         }
     }
 
-    /// Returns whether followed or recorded calls, waits, or the kernel's probes have a budget.
+    /// Returns whether a budget limits anything here: calls, waits, or the kernel's probes.
     pub fn has_budget(&self) -> bool {
         if self.thinning.is_some() && self.target.link.is_some() || self.is_throttled {
             return true;
         }
-        let is_recorded = |counter: &Counter| is(counter, |follow| follow == Follow::Record);
+        let is_recorded =
+            |counter: &Counter| agent_follows(counter, |follow| follow == Follow::Record);
         let mut counters = self.counters.iter();
-        self.purse.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
+        self.call_budget.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
     }
 
-    pub(super) fn follows(&self) -> bool {
+    /// Returns whether any calls are followed to their return.
+    pub(super) fn follows_calls(&self) -> bool {
         self.counters.iter().chain(&self.gates).any(is_followed)
     }
 }
 
 fn is_followed(counter: &Counter) -> bool {
-    is(counter, Follow::is_followed)
+    agent_follows(counter, Follow::is_followed)
 }
 
-fn is(counter: &Counter, what: impl Fn(Follow) -> bool) -> bool {
-    matches!(counter.source, Source::Agent { follow, .. } if what(follow))
+fn agent_follows(counter: &Counter, matches: impl Fn(Follow) -> bool) -> bool {
+    matches!(counter.source, Source::Agent { follow, .. } if matches(follow))
 }

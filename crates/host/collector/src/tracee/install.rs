@@ -2,7 +2,7 @@
 
 use tiptoe_attach::link::Link;
 use tiptoe_patch::Strategy;
-use tiptoe_sys::host::attaching;
+use tiptoe_sys::host::attach_progress;
 
 use super::guards::install;
 use super::{Counter, Source, Tracee};
@@ -66,7 +66,7 @@ impl Tracee {
         };
         let mut reasons = vec![Some(BROKEN_OFF.to_owned()); planned.len()];
         for part in order.chunks(part) {
-            if attaching::is_broken_off() {
+            if attach_progress::is_broken_off() {
                 break;
             }
             let sites: Vec<&PlannedSite> = part.iter().map(|index| planned[*index]).collect();

@@ -181,7 +181,7 @@ impl Tracee {
         let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
         let lost = self.map_arenas(link, &planned)?;
         self.later.callers = planned.callers_but(&lost);
-        link.set_apart(&planned.apart(maps, |site| self.may_be_armed(site)))?;
+        link.split_mappings(&planned.apart(maps, |site| self.may_be_armed(site)))?;
         let followed = found
             .probes
             .iter()

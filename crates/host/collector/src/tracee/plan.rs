@@ -187,7 +187,7 @@ impl<'a> Plan<'a> {
             // A thread's name is stored with its slab, so no other thread may take the slab over.
             keep_slabs: self.lock_threads || matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
-                credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
+                credit: self.share.map_or(budget::UNLIMITED, |_| budget::INITIAL),
                 ns_per_tick: match self.calls.is_some() || self.locks || self.scopes {
                     true => clock::ns_per_tick(),
                     false => 0,

@@ -61,7 +61,7 @@ impl Tracee {
             }
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
-        let over = self.follows() && (self.target.has_ended() || self.has_execed());
+        let over = self.follows_calls() && (self.target.has_ended() || self.has_execed());
         let ended = |reading| match over {
             true => calls::at_the_end(reading),
             false => reading,

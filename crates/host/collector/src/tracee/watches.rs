@@ -4,7 +4,7 @@ use std::io;
 
 use tiptoe_attach::link::Link;
 use tiptoe_kernel::Error as KernelError;
-use tiptoe_sys::host::perf::On;
+use tiptoe_sys::host::perf::CountedOn;
 use tiptoe_wire::hits::{AsyncRequest, Hits, WORDS};
 use tiptoe_wire::{Request, WatchTarget};
 
@@ -86,7 +86,7 @@ fn refused(errno: i32, tid: u32, watched: &[WatchTarget]) -> Error {
     let why = io::Error::from_raw_os_error(errno);
     match errno {
         libc::ENOSPC => crate::watch::explain(KernelError::NoSlot {
-            on: On::Thread(tid),
+            on: CountedOn::Thread(tid),
         }),
         libc::EACCES | libc::EPERM => {
             let what = "the process may not have breakpoints of its own";

@@ -110,7 +110,7 @@ impl LockKind {
     /// Returns the lock's address. Threads may wait on several words of one lock.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
-            "rwlock" if !self.is_reported => rwlock::beginning(waited_at),
+            "rwlock" if !self.is_reported => rwlock::start_of(waited_at),
             // A condition variable has two groups of waiters, each with its own word.
             "condition" => waited_at & !7,
             _ => waited_at,

@@ -257,7 +257,7 @@ impl<'n> WaitReader<'n> {
         let owner = match (kind.name, asleep.operation & 0x7f) {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
             ("mutex", _) => number(owner_at)? as u32,
-            ("rwlock", _) => number(rwlock::beginning(asleep.address) + rwlock::WRITER)? as u32,
+            ("rwlock", _) => number(rwlock::start_of(asleep.address) + rwlock::WRITER)? as u32,
             // The joined thread's id, which the kernel clears when that thread ends.
             ("join", _) => number(asleep.address)? as u32,
             _ => 0,
@@ -266,7 +266,7 @@ impl<'n> WaitReader<'n> {
     }
 
     fn readers(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
-        let word = || self.word(rwlock::beginning(asleep.address));
+        let word = || self.word(rwlock::start_of(asleep.address));
         let readers = (kind.name == "rwlock").then(word)??;
         Some(rwlock::readers(readers as u32)).filter(|readers| *readers != 0)
     }

@@ -193,7 +193,7 @@ impl Sums {
         });
         let (address, len) = (point.at.address, point.at.len);
         let known = store.map_or(AccessValues::default(), |store| {
-            store.known(&behind.registers, behind.flags, address, len)
+            store.values_from_registers(&behind.registers, behind.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
         let new = known.new.or(memory);

@@ -311,7 +311,7 @@ impl WatchedVariable {
 
     /// Returns the values that follow from the registers after an access.
     pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> AccessValues {
-        store.known(&behind.registers, behind.flags, self.address, self.len)
+        store.values_from_registers(&behind.registers, behind.flags, self.address, self.len)
     }
 
     /// Returns the variable in a session's form.

@@ -2,7 +2,7 @@
 
 use tiptoe_event::counter::Modifiers;
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_sys::host::perf::{Attr, On, abi};
+use tiptoe_sys::host::perf::{Attr, CountedOn, abi};
 
 use super::{pmu, software, tracepoint, with_config};
 use crate::Error;
@@ -32,11 +32,11 @@ impl KernelEvent {
     }
 
     /// Returns whether `on` counts the event. One CPU counts an event of its whole socket.
-    pub(super) fn is_counted_on(&self, on: On) -> bool {
+    pub(super) fn is_counted_on(&self, on: CountedOn) -> bool {
         match (&self.cpus, on) {
-            (Some(cpus), On::Cpu(cpu)) => cpus.contains(&cpu),
+            (Some(cpus), CountedOn::Cpu(cpu)) => cpus.contains(&cpu),
             // An event of a whole socket belongs to no cgroup.
-            (Some(_), On::Cgroup { .. }) => false,
+            (Some(_), CountedOn::Cgroup { .. }) => false,
             _ => true,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tiptoe_event::Cost;
-use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent, SigtrapHandler};
+use tiptoe_sys::host::perf::{Access, Breakpoint, CountedOn, PerfEvent, SigtrapHandler};
 use tiptoe_sys::raw::thread_cpu_ns;
 
 use super::opener::{cannot_switch_on, open, refusal};
@@ -20,7 +20,7 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
         len: 8,
         access: Access::Write,
     };
-    let here = On::Thread(0);
+    let here = CountedOn::Thread(0);
     let (event, sees_kernel) = match open(&at, here, true) {
         Err(Error::BreakpointDenied) => (open(&at, here, false)?, false),
         event => (event?, true),
@@ -39,7 +39,7 @@ pub fn signal_cost() -> Result<Cost, Error> {
     };
     let _answered = SigtrapHandler::install().map_err(cannot_switch_on)?;
     let event = PerfEvent::signal_accesses(&at);
-    let _event = event.map_err(|error| refusal(error, &at, On::Thread(0)))?;
+    let _event = event.map_err(|error| refusal(error, &at, CountedOn::Thread(0)))?;
     Ok(timed(&word))
 }
 

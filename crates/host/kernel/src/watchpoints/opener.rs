@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
+use tiptoe_sys::host::perf::{Breakpoint, CountedOn, PerfEvent};
 
 use crate::Error;
 use crate::uprobes::errno::{EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM, ESRCH};
@@ -15,7 +15,7 @@ pub(super) struct Opener<'a> {
 }
 
 /// Opens a disabled event without a program.
-pub(super) fn open(at: &Breakpoint, on: On, in_kernel: bool) -> Result<PerfEvent, Error> {
+pub(super) fn open(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> Result<PerfEvent, Error> {
     let event = PerfEvent::open_breakpoint(at, on, in_kernel);
     event.map_err(|error| refusal(error, at, on))
 }
@@ -24,7 +24,7 @@ impl Opener<'_> {
     /// Opens an enabled event, inherited by the threads that its thread creates.
     pub(super) fn open_inherited(&self, at: &Breakpoint, tid: u32) -> Result<PerfEvent, Error> {
         let event = PerfEvent::open_inherited_breakpoint(at, tid, self.in_kernel);
-        let event = event.map_err(|error| refusal(error, at, On::Thread(tid)))?;
+        let event = event.map_err(|error| refusal(error, at, CountedOn::Thread(tid)))?;
         self.run_at(&event)?;
         Ok(event)
     }
@@ -52,7 +52,7 @@ pub(super) fn cannot_move(source: io::Error) -> Error {
     }
 }
 
-pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: On) -> Error {
+pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: CountedOn) -> Error {
     let Breakpoint { address, len, .. } = *at;
     match source.raw_os_error() {
         Some(ENOSPC) => Error::NoSlot { on },

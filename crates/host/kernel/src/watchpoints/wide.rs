@@ -1,6 +1,6 @@
 //! The events of all CPUs: one for each served variable on each CPU.
 
-use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
+use tiptoe_sys::host::perf::{Breakpoint, CountedOn, PerfEvent};
 
 use super::opener::{Opener, cannot_move, cannot_switch_on, open};
 use super::slots::{Slots, Watch};
@@ -34,7 +34,7 @@ impl Wide {
             slots.reserve_wide(*watch)?;
             for cpu in &cpus {
                 events.push(CpuEvent {
-                    event: open(at, On::Cpu(*cpu), in_kernel)?,
+                    event: open(at, CountedOn::Cpu(*cpu), in_kernel)?,
                     slot,
                     cpu: *cpu as usize,
                     rests: 0,

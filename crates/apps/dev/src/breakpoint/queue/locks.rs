@@ -110,7 +110,7 @@ struct Cpu {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum SimulatedEvent {
     /// A CPU continues.
     Goes(usize),
     /// The first checking CPU sees the lock free, unless the lock was released again since.
@@ -128,8 +128,8 @@ pub(super) struct Machine<'a, L> {
     cpus: Vec<Cpu>,
     locks: Vec<Lock>,
     /// Future events. Of simultaneous ones the first recorded is the first, so that runs can be repeated.
-    events: BinaryHeap<Reverse<(Ps, u64, What)>>,
-    noted: u64,
+    events: BinaryHeap<Reverse<(Ps, u64, SimulatedEvent)>>,
+    event_count: u64,
     now: Ps,
     seen: Outcome,
 }
@@ -143,7 +143,7 @@ impl<'a, L: Load> Machine<'a, L> {
             cpus: Vec::with_capacity(cpus),
             locks: std::iter::repeat_with(Lock::default).take(locks).collect(),
             events: BinaryHeap::new(),
-            noted: 0,
+            event_count: 0,
             now: 0,
             seen: Outcome::default(),
         };
@@ -194,18 +194,18 @@ impl<'a, L: Load> Machine<'a, L> {
             };
             self.now = at;
             match what {
-                What::Goes(cpu) => self.go(cpu),
-                What::IsSeen { lock, given } => self.is_seen(lock, given),
-                What::LookedEnough(cpu) => self.looked_enough(cpu),
-                What::Wakes(cpu) => self.insist(cpu),
+                SimulatedEvent::Goes(cpu) => self.go(cpu),
+                SimulatedEvent::IsSeen { lock, given } => self.is_seen(lock, given),
+                SimulatedEvent::LookedEnough(cpu) => self.looked_enough(cpu),
+                SimulatedEvent::Wakes(cpu) => self.insist(cpu),
             }
         }
     }
 
-    fn note(&mut self, after: Ps, what: What) {
-        self.noted += 1;
+    fn note(&mut self, after: Ps, what: SimulatedEvent) {
+        self.event_count += 1;
         let at = self.now + after;
-        self.events.push(Reverse((at, self.noted, what)));
+        self.events.push(Reverse((at, self.event_count, what)));
     }
 
     /// Begins a CPU's next call, `after` the rest of its last one.
@@ -215,7 +215,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.seen.own += call.work;
         self.note(
             after + call.work + call.outside + call.exchange,
-            What::Goes(cpu),
+            SimulatedEvent::Goes(cpu),
         );
         self.cpus[cpu].call = call;
     }
@@ -235,7 +235,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.cpus[cpu].until = (self.now + enough, self.locks[lock].given);
         self.cpus[cpu].waits_since = Some(self.now);
         self.locks[lock].looking.push(cpu);
-        self.note(enough, What::LookedEnough(cpu));
+        self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
     /// Takes a lock. Then the CPU takes the next one, or holds all of them.
@@ -258,7 +258,7 @@ impl<'a, L: Load> Machine<'a, L> {
                 Phase::Giving(call.locks.start, false)
             }
         };
-        self.note(after, What::Goes(cpu));
+        self.note(after, SimulatedEvent::Goes(cpu));
     }
 
     fn give(&mut self, cpu: usize, lock: usize, is_paid: bool) {
@@ -267,7 +267,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if looking > 0 && !is_paid {
             // Until this transfer, the checking CPUs' caches have the line, too.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
-            return self.note(costs.line, What::Goes(cpu));
+            return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
         let free = &mut self.locks[lock];
         (free.is_held, free.given) = (false, free.given + 1);
@@ -280,17 +280,17 @@ impl<'a, L: Load> Machine<'a, L> {
         };
         if looking > 0 {
             let first = self.first_look(looking);
-            self.note(first, What::IsSeen { lock, given });
+            self.note(first, SimulatedEvent::IsSeen { lock, given });
         }
         if let Some(sleeper) = sleeper {
-            self.note(costs.woken, What::Wakes(sleeper));
+            self.note(costs.woken, SimulatedEvent::Wakes(sleeper));
         }
         let wake = if was_awaited { costs.wake } else { 0 };
         let call = &self.cpus[cpu].call;
         if lock + 1 < call.locks.end {
             let after = wake + call.exchange;
             self.cpus[cpu].phase = Phase::Giving(lock + 1, false);
-            return self.note(after, What::Goes(cpu));
+            return self.note(after, SimulatedEvent::Goes(cpu));
         }
         self.seen.done += u64::from(call.is_last);
         self.begin(cpu, wake);
@@ -326,7 +326,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {
             self.cpus[cpu].until = (self.now + longer, given);
-            return self.note(longer, What::LookedEnough(cpu));
+            return self.note(longer, SimulatedEvent::LookedEnough(cpu));
         }
         self.locks[lock].looking.retain(|&other| other != cpu);
         self.cpus[cpu].phase = Phase::Asleep(lock);

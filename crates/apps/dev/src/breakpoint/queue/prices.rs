@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
 /// The additional times in multiples of a line's transfer, for when they cannot be measured.
-const IN_LINES: Ways = Ways {
+const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
     moved: 1.0,
@@ -175,20 +175,20 @@ fn lock_ns(locks: usize) -> f64 {
 
 /// The additional times for data that another CPU had last.
 #[derive(Clone, Copy, Debug)]
-struct Ways {
+struct TransferCosts {
     line: f64,
     handed: f64,
     moved: f64,
 }
 
-impl Ways {
+impl TransferCosts {
     /// Returns the times scaled to this time for a line's transfer.
-    fn with_line(self, line: f64) -> Ways {
+    fn with_line(self, line: f64) -> TransferCosts {
         // Shorter times are noise, and cannot be scaled.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
-        Ways {
+        TransferCosts {
             line,
             handed: own.handed * times,
             moved: own.moved * times,
@@ -204,7 +204,7 @@ fn two_cpus() -> Option<[usize; 2]> {
 
 /// Measures two CPUs that take turns: without work, with a task's pair each under one mutex, and with a task's and a
 /// CPU's pair. Subtracts the times without the other CPU, which are known.
-fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
+fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
     let least_ns = |form, targets: [Target; 2]| -> Result<f64, Error> {
@@ -221,7 +221,7 @@ fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
     let mutex = mutex - 2.0 * (alone(Form::GlobalMutex, 0)? - ideal);
     let ours = least_ns(Form::Tiptoe, [tasks[0], Target::Cpu(0)])? - bare;
     let ours = ours - (alone(Form::Tiptoe, 0)? + alone(Form::Tiptoe, 100)? - 2.0 * ideal);
-    Ok(Ways {
+    Ok(TransferCosts {
         line: (bare - 2.0 * ideal).max(0.0) / 2.0,
         handed: mutex.max(0.0) / 2.0,
         // The shard's and the header's line, there and back.
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn ways_that_take_no_time_are_scaled_by_the_usual_ratios() {
         for line in [0.0, 1.0] {
-            let ways = Ways { line, ..IN_LINES }.with_line(80.0);
+            let ways = TransferCosts { line, ..IN_LINES }.with_line(80.0);
             assert_eq!([ways.line, ways.handed, ways.moved], [80.0, 160.0, 80.0]);
         }
     }

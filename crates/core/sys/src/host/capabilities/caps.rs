@@ -79,7 +79,7 @@ impl CapSet {
     }
 
     /// Returns the capabilities of [`Cap::ALL`] in the set.
-    pub fn held(self) -> Vec<Cap> {
+    pub fn members(self) -> Vec<Cap> {
         Cap::ALL.into_iter().filter(|cap| self.has(*cap)).collect()
     }
 }
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn numbers_are_the_kernels() {
         let set = CapSet(1 << 19 | 1 << 38);
-        assert_eq!(set.held(), [Cap::SysPtrace, Cap::Perfmon]);
+        assert_eq!(set.members(), [Cap::SysPtrace, Cap::Perfmon]);
         assert!(!set.has(Cap::SysAdmin));
-        assert_eq!(CapSet(0).held(), []);
+        assert_eq!(CapSet(0).members(), []);
     }
 }

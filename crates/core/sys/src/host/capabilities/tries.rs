@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::{BpfKind, Check, Refusal};
 use crate::host::bpf::{self, UprobeCounters, UprobeTarget};
-use crate::host::perf::{On, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
+use crate::host::perf::{CountedOn, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
 
 const MEMBARRIER_QUERY: i32 = 0;
 const MEMBARRIER_PRIVATE_EXPEDITED_SYNC_CORE: i64 = 1 << 5;
@@ -85,7 +85,7 @@ fn counter(kind: u32, config: u32) -> Check {
     let mut attr = attr(kind, config);
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
-    perf(PerfEvent::open(attr, On::Thread(0)))
+    perf(PerfEvent::open(attr, CountedOn::Thread(0)))
 }
 
 /// Tries a uprobe of each kind on our file's first byte, which is no code.
@@ -111,7 +111,7 @@ pub(super) fn thread_uprobes() -> Check {
         path: c"/proc/self/exe",
         offset: 0,
     };
-    perf(PerfEvent::open_uprobe(&probe, On::Thread(0)))
+    perf(PerfEvent::open_uprobe(&probe, CountedOn::Thread(0)))
 }
 
 /// Tries a breakpoint on writes to a word that is never written. It would raise a signal, which needs Linux 5.13, as
@@ -126,7 +126,7 @@ pub(super) fn breakpoints() -> Check {
     attr.set_exclude_hv(1);
     attr.set_remove_on_exec(1);
     attr.set_sigtrap(1);
-    perf(PerfEvent::open(attr, On::Thread(0)))
+    perf(PerfEvent::open(attr, CountedOn::Thread(0)))
 }
 
 fn perf(opened: io::Result<PerfEvent>) -> Check {
@@ -152,17 +152,17 @@ pub(super) fn membarrier_sync_core() -> Check {
 pub(super) fn rseq() -> Check {
     // SAFETY: the flag is invalid, so the call fails before it reads the null pointer.
     let result = unsafe { libc::syscall(libc::SYS_rseq, 0usize, 0, i32::MIN, 0) };
-    known("rseq", result)
+    check_implemented("rseq", result)
 }
 
 /// Tries futex_waitv with an empty list, which a kernel that has the call refuses.
 pub(super) fn futex_waitv() -> Check {
     // SAFETY: an empty list is refused before anything is read.
     let result = unsafe { libc::syscall(libc::SYS_futex_waitv, 0usize, 0, 0, 0usize, 0) };
-    known("futex_waitv", result)
+    check_implemented("futex_waitv", result)
 }
 
-fn known(call: &'static str, result: i64) -> Check {
+fn check_implemented(call: &'static str, result: i64) -> Check {
     let refusal = Refusal::last(call);
     match (result, refusal.errno) {
         (0.., _) | (_, libc::EINVAL) => Ok(()),

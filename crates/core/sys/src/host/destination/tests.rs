@@ -73,7 +73,7 @@ fn write(path: &Path, private: bool) {
     match Destination::open(path, private).unwrap() {
         Destination::Whole(whole) => {
             whole.file().write_all(b"new").unwrap();
-            whole.place().unwrap();
+            whole.commit().unwrap();
         }
         Destination::Direct(mut file) => file.write_all(b"new").unwrap(),
     }

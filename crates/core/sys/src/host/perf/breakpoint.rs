@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use perf_event_open_sys::ioctls;
 
-use super::{Attr, On, PerfEvent, abi, attr, complete};
+use super::{Attr, CountedOn, PerfEvent, abi, attr, complete};
 
 /// The accesses that a breakpoint counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ impl PerfEvent {
     /// `in_kernel` includes the kernel's accesses, which needs a right.
     ///
     /// Fails with `StorageFull` if all slots of a CPU or thread are taken.
-    pub fn open_breakpoint(at: &Breakpoint, on: On, in_kernel: bool) -> io::Result<Self> {
+    pub fn open_breakpoint(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
         Self::open(attr, on)
@@ -78,7 +78,7 @@ impl PerfEvent {
         tid: u32,
         in_kernel: bool,
     ) -> io::Result<Self> {
-        Self::open(at.sampled(in_kernel, true), On::Thread(tid))
+        Self::open(at.sampled(in_kernel, true), CountedOn::Thread(tid))
     }
 
     /// Moves a breakpoint, with its inherited copies, to another address, and disables it.
@@ -96,7 +96,7 @@ impl PerfEvent {
 
     /// Opens an enabled breakpoint on the program's own accesses, optionally inherited by later
     /// threads. Fails as [`PerfEvent::open_breakpoint`] does.
-    pub fn count_accesses(at: &Breakpoint, on: On, is_inherited: bool) -> io::Result<Self> {
+    pub fn count_accesses(at: &Breakpoint, on: CountedOn, is_inherited: bool) -> io::Result<Self> {
         let mut attr = at.attr();
         attr.set_exclude_kernel(1);
         attr.set_exclude_hv(1);

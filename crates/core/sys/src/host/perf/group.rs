@@ -5,12 +5,12 @@ use std::prelude::rust_2024::*;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::{Attr, On, PerfEvent};
+use super::{Attr, CountedOn, PerfEvent};
 
 impl PerfEvent {
     /// Opens an event as a leader, or in a leader's group, whose events count together or not at
     /// all.
-    pub fn open_in(attr: Attr, on: On, leader: Option<&PerfEvent>) -> io::Result<Self> {
+    pub fn open_in(attr: Attr, on: CountedOn, leader: Option<&PerfEvent>) -> io::Result<Self> {
         Self::open_with_leader(attr, on, leader.map(|leader| leader.0.as_raw_fd()))
     }
 }
@@ -25,11 +25,11 @@ mod tests {
         let clock = attr(abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_TASK_CLOCK);
         let mut off = clock;
         off.set_disabled(1);
-        let leader = match PerfEvent::open_in(off, On::Thread(0), None) {
+        let leader = match PerfEvent::open_in(off, CountedOn::Thread(0), None) {
             Ok(event) => event,
             Err(e) => return crate::skipped::skipped("perf_event_open", &std::format!("{e}")),
         };
-        let member = PerfEvent::open_in(clock, On::Thread(0), Some(&leader)).unwrap();
+        let member = PerfEvent::open_in(clock, CountedOn::Thread(0), Some(&leader)).unwrap();
         let read = || (leader.read().unwrap().count, member.read().unwrap().count);
         assert_eq!(read(), (0, 0));
         leader.enable().unwrap();

@@ -4,7 +4,7 @@ use std::prelude::rust_2024::*;
 
 use std::io;
 
-use super::{Breakpoint, On, PerfEvent};
+use super::{Breakpoint, CountedOn, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
 /// A SIGTRAP handler that does the work of an agent's and discards the hits, installed until this
@@ -56,6 +56,6 @@ impl PerfEvent {
         attr.set_disabled(0);
         attr.set_remove_on_exec(1);
         attr.set_sigtrap(1);
-        Self::open(attr, On::Thread(0))
+        Self::open(attr, CountedOn::Thread(0))
     }
 }

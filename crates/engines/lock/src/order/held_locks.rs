@@ -10,14 +10,14 @@ use std::vec::Vec;
 
 use super::graph::{self, AddedEdge, Edge};
 use super::report::{self, Fault, Report, Side, Step};
-use super::rules::{HeldAs, Wants};
+use super::rules::{HeldAs, WantedAs};
 use crate::acquisition::{Lock, Mode};
 
-const KNOWN: usize = 256;
+const SEEN_LEN: usize = 256;
 
 thread_local! {
-    static HELD: RefCell<Vec<HeldLock>> = const { RefCell::new(Vec::new()) };
-    static SEEN: [Cell<Option<Edge>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
+    static HELD_LOCKS: RefCell<Vec<HeldLock>> = const { RefCell::new(Vec::new()) };
+    static SEEN: [Cell<Option<Edge>>; SEEN_LEN] = const { [const { Cell::new(None) }; SEEN_LEN] };
     /// Set while the validator or its reporter runs in this thread. Otherwise a reporter that takes
     /// a checked lock would recurse without end.
     static BUSY: Cell<bool> = const { Cell::new(false) };
@@ -38,7 +38,7 @@ const LET_GO_MOST: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldLock {
     node: u32,
-    held: HeldAs,
+    held_as: HeldAs,
     side: Side,
     /// The last number in [`LET_GO`] when the lock was taken.
     since: u64,
@@ -48,7 +48,7 @@ impl HeldLock {
     pub(super) fn new(lock: &Lock, node: u32, mode: Mode) -> HeldLock {
         HeldLock {
             node,
-            held: HeldAs::of(mode),
+            held_as: HeldAs::of(mode),
             side: Side {
                 address: lock.address,
                 name: lock.name,
@@ -65,7 +65,7 @@ impl HeldLock {
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
         // A thread that is ending has no list, and is not checked.
-        HELD.try_with(work).unwrap_or(());
+        HELD_LOCKS.try_with(work).unwrap_or(());
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn change(address: usize, from: HeldAs, to: Mode) {
     with_held(|held| {
         let mut held = held.borrow_mut();
         if let Some(at) = find(&held, address, from) {
-            held[at].held = HeldAs::of(to);
+            held[at].held_as = HeldAs::of(to);
             held[at].side.mode = to;
         }
     });
@@ -102,7 +102,7 @@ pub(super) fn pop(address: usize, as_held: HeldAs) {
 
 fn find(held: &[HeldLock], address: usize, as_held: HeldAs) -> Option<usize> {
     held.iter()
-        .rposition(|entry| entry.side.address == address && entry.held == as_held)
+        .rposition(|entry| entry.side.address == address && entry.held_as == as_held)
 }
 
 /// Drops entries of locks that other threads released.
@@ -119,7 +119,7 @@ fn tidy(held: &mut Vec<HeldLock>) {
     LET_GO_COUNT.store(let_go.len(), Relaxed);
 }
 
-pub(super) fn check(wanted: &HeldLock, wants: Wants) {
+pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     with_held(|held| {
         tidy(&mut held.borrow_mut());
         let held = held.borrow();
@@ -140,12 +140,12 @@ pub(super) fn check(wanted: &HeldLock, wants: Wants) {
 
 /// Returns whether the thread holds the lock, so that no order needs a check. Reports a wait for
 /// itself.
-fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: Wants) -> bool {
+fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()
         .filter(|entry| entry.side.address == wanted.side.address);
-    let reads_again = wants == Wants::Again;
-    let waits = |entry: &&HeldLock| wants.waits_for(entry.held);
+    let reads_again = wants == WantedAs::Again;
+    let waits = |entry: &&HeldLock| wants.waits_for(entry.held_as);
     if let Some(entry) = same.clone().find(waits) {
         report_single(Fault::Recursion, entry, wanted);
         return true;
@@ -154,22 +154,22 @@ fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: Wants) -> bool {
     reads_again && same.next().is_some()
 }
 
-fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: Wants) {
+fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
     if entry.node == wanted.node {
-        if wants.waits_for(entry.held) {
+        if wants.waits_for(entry.held_as) {
             report_single(Fault::SameClass, entry, wanted);
         }
         return;
     }
     let edge = Edge {
         from: entry.node,
-        held: entry.held,
+        held_as: entry.held_as,
         to: wanted.node,
-        wants,
+        wanted_as: wants,
     };
     // A product's upper bits depend on all bits of its factors.
     let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
-    let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % KNOWN;
+    let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % SEEN_LEN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
         return;
     }

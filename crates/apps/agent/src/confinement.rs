@@ -17,21 +17,21 @@ const TICK_NS: u64 = 20_000_000;
 pub const TIMED_OUT: Errno = Errno(110);
 
 /// What was seen at the last look.
-pub struct Lookout {
+pub struct ConfinementCheck {
     looks: u64,
     is_alone: bool,
     /// The strictest seccomp mode among the program's threads when the agent's thread started.
     seccomp: u32,
 }
 
-impl Lookout {
+impl ConfinementCheck {
     /// Records the program's current state.
-    pub fn begin(plan: &Plan) -> Lookout {
+    pub fn begin(plan: &Plan) -> ConfinementCheck {
         let mut seccomp = 0;
         tasks::each_task(|task| {
             seccomp = seccomp.max(task.rights().map_or(0, |rights| rights.seccomp))
         });
-        Lookout {
+        ConfinementCheck {
             looks: plan.looks(),
             is_alone: false,
             seccomp,

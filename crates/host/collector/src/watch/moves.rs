@@ -44,6 +44,12 @@ impl PointerPath {
             lost: 0,
         })
     }
+
+    /// Returns whether both paths always lead to the same address.
+    pub(super) fn is_same(&self, other: &PointerPath) -> bool {
+        let [one, two] = [self, other].map(|way| (way.here, way.plan.start, &way.plan.steps));
+        one == two
+    }
 }
 
 impl WatchedVariable {

@@ -97,7 +97,7 @@ pub(super) struct BreakpointReport {
     pub(super) sees_kernel: bool,
 }
 
-/// Returns a form in a session's form; `why` is why the watch is not on all CPUs.
+/// Returns how breakpoints were set, without the reason, in a session's form.
 pub(super) fn placement(by: &str, attached: Option<Attached>) -> Placement {
     Placement {
         by: by.to_owned(),

@@ -63,8 +63,8 @@ fn probe(process: &Process, spec: &str) -> Command {
     command
 }
 
-/// Returns a child's output, its exit status, and its peak memory in bytes.
-pub(crate) fn measured(mut child: Child) -> (String, i32, i64) {
+/// Returns a child's output, its exit status, and what it used.
+pub(crate) fn measured(mut child: Child) -> (String, i32, libc::rusage) {
     let mut said = child.stderr.take().expect("a pipe");
     let said = std::io::read_to_string(&mut said).expect("text");
     let mut status = 0;
@@ -76,12 +76,13 @@ pub(crate) fn measured(mut child: Child) -> (String, i32, i64) {
         assert_eq!(libc::wait4(pid, &raw mut status, 0, &raw mut used), pid);
         used
     };
-    (said, status, used.ru_maxrss * 1024)
+    (said, status, used)
 }
 
 #[track_caller]
 fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
-    let (text, status, memory) = measured(child.expect("tiptoe runs"));
+    let (text, status, used) = measured(child.expect("tiptoe runs"));
+    let memory = used.ru_maxrss * 1024;
     assert!(text.contains(said), "{text}");
     assert!(
         libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == exit,

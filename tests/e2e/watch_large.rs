@@ -234,8 +234,9 @@ fn check(total: usize) {
         .arg(&report);
     watch.arg("--").arg(&program).args(["1", "10"]);
     let watch = watch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let (said, status, memory) = measured(watch.expect("tiptoe runs"));
+    let (said, status, used) = measured(watch.expect("tiptoe runs"));
     assert_eq!(status, 0, "{said}");
+    let memory = used.ru_maxrss * 1024;
     let report = Report::parse(&fs::read_to_string(report).expect("a report"));
     assert!(
         !crate::watch::rows(&report).is_empty(),

@@ -1,7 +1,10 @@
 //! Variables whose address changes, and memory that is unmapped.
 
+use std::process::Stdio;
+
 use tiptoe_tests::{Process, Ready, Report, command, target};
 
+use crate::bounds::measured;
 use crate::watch::{hits, row, turn, watch};
 
 #[test]
@@ -67,6 +70,47 @@ fn a_variable_behind_a_null_pointer_was_refused() {
     let notes = run.good().value["notes"].to_string();
     let note = "nothing was counted of `watched:late->next`";
     assert!(notes.contains(note), "{notes}");
+}
+
+/// A variable of a command was watched nowhere if it could not be located for any reason. Two watches of one variable
+/// behind an unset pointer were accepted, and the second counted nothing.
+#[test]
+fn variables_of_a_command_that_are_never_found_were_waited_for() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "agent"] {
+        for (variables, words) in [
+            (
+                &["own_node->next"][..],
+                "each thread has its own `own_node->next`",
+            ),
+            (&["late->next", "late->next:4"], "are at the same address"),
+        ] {
+            let watched = watch(variables).with(&["--via", via]);
+            let run = watched.run(&target("watched"), &["counting", "1"]);
+            assert_eq!(run.status, 2, "{via}: {variables:?}: {}", run.stderr);
+            assert!(run.stdout.is_empty(), "{via}: it has run");
+            assert!(run.stderr.contains(words), "{via}: {}", run.stderr);
+        }
+    }
+}
+
+/// Returns how often a tiptoe that watches this variable for a second has slept.
+fn sleeps(variable: &str, pid: u32) -> i64 {
+    let mut tiptoe = command();
+    tiptoe.args(["watch", variable, "--duration", "1s", "--budget", "off"]);
+    tiptoe.args(["-p", &pid.to_string()]);
+    let tiptoe = tiptoe.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let (said, status, used) = measured(tiptoe.expect("tiptoe runs"));
+    assert_eq!(status, 0, "{said}");
+    used.ru_nvcsw
+}
+
+#[test]
+fn a_pointer_that_was_not_set_woke_tiptoe_each_millisecond() {
+    let Some(_turn) = turn() else { return };
+    let program = Process::waiting(&target("watched"), &["late", "1"]);
+    let [set, unset] = ["head->next", "late->next"].map(|name| sleeps(name, program.pid()));
+    assert!(unset < 2 * set, "{unset} and {set}");
 }
 
 #[test]

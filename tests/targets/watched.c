@@ -140,6 +140,8 @@ static void many(void) {
 
 // Each thread has its own instance and stores to it when released; the second thread ends.
 __thread volatile long own;
+// A pointer that each thread has, and none sets.
+__thread struct node *volatile own_node;
 
 PROBED void seldom(void);
 PROBED void write_own(long value) { own = value; }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::WatchRequest;
+use tiptoe_collector::{Course, WatchRequest};
 
 use crate::args::Common;
 use crate::failure::Failure;
@@ -187,10 +187,13 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         rotate: args.rotate,
         stats: args.stats,
         budget: common.budget,
-        duration: common.duration,
-        stop,
-        hand_on,
-        ready,
+        course: Course {
+            duration: common.duration,
+            stop,
+            hand_on,
+            ready,
+            ..Course::default()
+        },
     };
     let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));

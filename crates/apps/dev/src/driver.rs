@@ -152,12 +152,9 @@ impl Tracing {
             via: Via::Auto,
             stats: false,
             budget,
-            duration: None,
-            stop: Arc::default(),
-            hand_on: Arc::default(),
-            ready: Default::default(),
+            course: Course::default(),
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.course.stop);
         Tracing::spawn(stop, move |silent| {
             tiptoe_collector::watch(&request, silent)
         })

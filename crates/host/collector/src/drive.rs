@@ -56,16 +56,34 @@ pub struct Course {
 /// A part of a run.
 pub(crate) type Span = Range<Duration>;
 
+/// When the loop calls an instrument again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// After this time at the latest.
+    Within(Duration),
+    /// Never, because there is nothing left to count.
+    Ended,
+}
+
+/// What an instrument gets in a turn.
+pub(crate) struct Turn<'a> {
+    pub(crate) at: &'a Targets,
+    pub(crate) clock: RunClock,
+    pub(crate) observer: &'a mut dyn Observer,
+}
+
 /// One way to count. The loop calls its functions, which must never wait.
 pub(crate) trait Instrument {
     /// Begins to count. Unless there was a delay, commands among the targets have not called exec yet.
     fn start(&mut self, targets: &Targets) -> Result<(), Error>;
 
-    /// Takes a turn: reads what would be lost otherwise. Returns when it must be called again, at the latest.
-    fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error>;
+    /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now.
+    fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error>;
 
-    /// Reports the counts of an interval.
-    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error>;
+    /// Reports the counts of an interval. Does nothing by default.
+    fn report_interval(&mut self, _span: Span, _to: &mut dyn Observer) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Returns whether the time from the last interval to the end is an interval, too, so that all of them sum to the
     /// total.
@@ -79,7 +97,7 @@ pub(crate) trait Instrument {
     }
 
     /// Ends counting. Returns for how long it counted.
-    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error>;
+    fn stop(&mut self, targets: &Targets, clock: RunClock) -> Result<Duration, Error>;
 }
 
 /// The clock of a run.
@@ -95,16 +113,22 @@ impl RunClock {
     }
 
     pub(crate) fn elapsed(self) -> Duration {
-        Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns))
+        self.until(monotonic_ns())
+    }
+
+    /// Returns the time from the start to a time of CLOCK_MONOTONIC; zero if that is earlier.
+    pub(crate) fn until(self, at_ns: u64) -> Duration {
+        Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
     }
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
+    pub(crate) clock: RunClock,
     /// For how long the instrument counted.
     pub(crate) elapsed: Duration,
-    /// Whether the targets' end ended the run.
+    /// Whether the run ended because nothing was left to count.
     pub(crate) has_ended: bool,
 }
 
@@ -123,7 +147,7 @@ pub(crate) fn drive(
         pause(time, &course.stop, targets);
     }
     instrument.start(targets)?;
-    targets.counted.iter().for_each(Attached::mark);
+    targets.counted().for_each(Attached::mark);
     let (clock, started_at) = (RunClock::start(), SystemTime::now());
     course.ready.notify(&targets.names());
     targets.release()?;
@@ -132,12 +156,17 @@ pub(crate) fn drive(
     let has_ended = loop {
         // Must be checked before the poll, so that the last poll reads all of an ended command.
         let have_ended = targets.have_ended();
-        let next = instrument.poll(targets)?.unwrap_or(LOOK).min(LOOK);
+        let next = instrument.poll(Turn {
+            at: targets,
+            clock,
+            observer,
+        })?;
         let elapsed = clock.elapsed();
         let is_stopped = is_set(&course.stop) || timers.is_over(elapsed);
-        if is_stopped || have_ended {
-            break !is_stopped;
-        }
+        let next = match next {
+            Next::Within(time) if !is_stopped && !have_ended => time.min(LOOK),
+            _ => break !is_stopped,
+        };
         if let Some(span) = timers.take_interval(elapsed) {
             instrument.report_interval(span, observer)?;
         }
@@ -151,7 +180,7 @@ pub(crate) fn drive(
         }
     };
     Phase::Ending.begin();
-    let elapsed = instrument.stop(clock)?;
+    let elapsed = instrument.stop(targets, clock)?;
     let last = match instrument.reports_rest() {
         true => timers.rest(elapsed),
         false => timers.take_interval(elapsed),
@@ -165,7 +194,11 @@ pub(crate) fn drive(
     session.duration_ns += elapsed.as_nanos() as u64;
     session.cpu_ns += targets.cpu_ns(elapsed);
     session.cpus = targets.cpus();
-    Ok(Ran { elapsed, has_ended })
+    Ok(Ran {
+        clock,
+        elapsed,
+        has_ended,
+    })
 }
 
 /// Returns a time since the Unix epoch.

@@ -12,9 +12,9 @@
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: programs in the kernel, and their rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and named |
-//! | [`watch`](mod@watch) | accesses to variables: the loop around breakpoints, what it learns, and its rows |
+//! | [`watch`](mod@watch) | accesses to variables: breakpoints in three forms, what is learnt of the code, and its rows |
 //! | [`stat`](mod@stat) | events by perf's names: sets of perf events, sums, runs and their cost |
-//! | [`drive`](mod@drive) | the one loop of a run and its clock; so far `locks` and `stat` run on it |
+//! | [`drive`](mod@drive) | the one loop of a run and its clock; so far `locks`, `stat` and `watch` run on it |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
 //! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that

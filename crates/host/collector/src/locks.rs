@@ -15,7 +15,8 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
 use crate::drive::{
-    Course, Instrument, RunClock, Span, Targets, drive, outcome, session_target, wait_for_end,
+    Course, Instrument, Next, RunClock, Span, Targets, Turn, drive, outcome, session_target,
+    wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
 use crate::words;
@@ -79,7 +80,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     let own = OwnUse::begin();
     let mut locks = KernelLocks::load(request)?;
     let mut targets = targets(request, &mut locks.waits)?;
-    let first = targets.counted.first();
+    let first = targets.counted().next();
     let command = first.map(|target| target.command.clone());
     let mut session = Session::new(command.unwrap_or_default());
     let course = &request.course;
@@ -136,7 +137,7 @@ impl<'a> KernelLocks<'a> {
         let drops = self.waits.drops()?;
         // A wait before a command's exec was recorded under our own name.
         let names = targets.names().into_iter().collect();
-        session.targets = targets.counted.iter().map(session_target).collect();
+        session.targets = targets.counted().map(session_target).collect();
         session.cost = self.cost(session.cpu_ns)?;
         let reading = Reading {
             count: found.iter().map(|row| row.waited.count).sum(),
@@ -183,9 +184,14 @@ impl Instrument for KernelLocks<'_> {
         Ok(self.waits.start()?)
     }
 
-    fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error> {
-        targets.fetch_cpu_times();
-        Ok((!targets.counted.is_empty()).then_some(LOOK))
+    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
+        at.fetch_cpu_times();
+        let pause = if at.alone.is_empty() {
+            Duration::MAX
+        } else {
+            LOOK
+        };
+        Ok(Next::Within(pause))
     }
 
     fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
@@ -209,7 +215,7 @@ impl Instrument for KernelLocks<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
+    fn stop(&mut self, _targets: &Targets, clock: RunClock) -> Result<Duration, Error> {
         let elapsed = clock.elapsed();
         self.waits.stop();
         Ok(elapsed)

@@ -12,7 +12,9 @@ use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 
-use crate::drive::{Course, Instrument, RunClock, Span, Targets, drive, outcome, wait_for_end};
+use crate::drive::{
+    Course, Instrument, Next, RunClock, Span, Targets, Turn, drive, outcome, wait_for_end,
+};
 use crate::request::{Error, Observer, Outcome};
 
 mod cgroups;
@@ -125,7 +127,7 @@ impl<'a> Counting<'a> {
         session: &mut Session,
         stat: &'a mut Stat,
     ) -> Result<Counting<'a>, Error> {
-        let whom = match (&request.whom, targets.counted.as_slice()) {
+        let whom = match (&request.whom, targets.alone.as_slice()) {
             (StatWhom::Command, [command]) => CountTarget::AtExec(command.process.pid()),
             (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
             _ => CountTarget::Cpus(Vec::new()),
@@ -168,14 +170,14 @@ impl Instrument for Counting<'_> {
         Ok(())
     }
 
-    fn poll(&mut self, targets: &Targets) -> Result<Option<Duration>, Error> {
+    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
         // A command's use is read when it was reaped.
         if self.request.whom != StatWhom::Command {
-            targets.fetch_cpu_times();
-            self.meter.look(targets);
+            at.fetch_cpu_times();
+            self.meter.look(at);
         }
         self.source.tidy()?;
-        Ok(Some(LOOK))
+        Ok(Next::Within(LOOK))
     }
 
     fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
@@ -199,7 +201,7 @@ impl Instrument for Counting<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
+    fn stop(&mut self, _targets: &Targets, clock: RunClock) -> Result<Duration, Error> {
         self.source.disable()?;
         Ok(clock.elapsed())
     }

@@ -1,30 +1,29 @@
-//! Watches accesses to variables of a process: a driver's loop around breakpoints.
+//! Watches accesses to variables of a process: breakpoints, as an [`Instrument`].
 //!
-//! The kernel counts in the thread that makes the access, without an agent or a patch. The loop
+//! The kernel counts in the thread that makes the access, without an agent or a patch. The watch
 //! learns in the meantime: an instruction's values, and the steps to its callers, are known only
 //! after its first hit. If this user may not open the kernel's breakpoints, the agent's breakpoints
-//! record each hit ([`inside`]), and the loop aggregates them.
+//! record each hit ([`inside`]), and tiptoe aggregates them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::Ready;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
+use tiptoe_session::{Allowance, Dropped, Event, Placement, Session, Watch};
 
-use crate::drive::{outcome, session_target, unix_ns, wait_for_end};
-use crate::driver::TICK;
+use crate::drive::{
+    Course, Instrument, Next, Ran, RunClock, Targets, Turn, drive, outcome, session_target,
+    wait_for_end,
+};
 use crate::module::Cache;
-use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
+use crate::request::{Budget, Error, Observer, Outcome, Progress, RequestTarget};
 use crate::words;
 
 mod access_rows;
 mod access_sums;
 mod begin;
+mod breakpoints;
 mod condition;
 mod each;
 mod ends;
@@ -33,11 +32,10 @@ mod form;
 mod freed;
 mod holders;
 mod inside;
+mod kernel;
 mod learn;
 mod moves;
 mod origins;
-mod progress;
-mod set;
 mod shared;
 mod strangers;
 mod thread;
@@ -46,28 +44,20 @@ mod variable_value;
 mod variables;
 
 use begin::Target;
+use breakpoints::Breakpoints;
 use form::BreakpointRefusal;
 pub(crate) use holders::explain;
 use inside::InProcessWatch;
-use set::Set;
 use strangers::Strangers;
-use turns::Turns;
+use turns::{Registers, Turns};
 use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, in which a number of hits is allowed.
 const WINDOW: Duration = Duration::from_millis(100);
-/// The turns between two that learn, if nothing new was hit.
-const SELDOM: u32 = 10;
-/// How long the loop learns in each turn: at first most code is new, and a program may be short.
+/// How long each turn learns: at first most code is new, and a program may be short.
 const BEGINNING: Duration = Duration::from_millis(50);
-/// The pause in the beginning, and while a variable's pointers are not set: accesses are missed
-/// until the loop sees them set.
+/// The pause in the beginning.
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// The pause between two checks of the allowance, if only the loop can disable the threads' events.
-const REST_TICK: Duration = Duration::from_millis(1);
-/// The pause after a turn with many hits. The ring has room for them, so that the next turn reads
-/// more at once.
-const FLOOD_TICK: Duration = Duration::from_millis(5);
 /// Switching the events takes at most one part in this many of the time.
 const SWITCHING: u32 = 20;
 
@@ -100,30 +90,22 @@ pub struct WatchRequest {
     pub stats: bool,
     /// The share of one CPU's time that hits may take.
     pub budget: Budget,
-    /// How long to trace; if `None`, until the target ends or `stop` is set.
-    pub duration: Option<Duration>,
-    /// Set by the caller (on Ctrl-C) to end the trace and get the results.
-    pub stop: Arc<AtomicBool>,
-    /// As in [`Request`](crate::Request).
-    pub hand_on: Arc<AtomicUsize>,
-    /// Is notified when counting has begun.
-    pub ready: Ready,
+    /// When to count.
+    pub course: Course,
 }
 
 struct Run<'a> {
     request: &'a WatchRequest,
     target: Target,
     places: Vec<WatchedVariable>,
-    set: Set,
+    form: Box<dyn Breakpoints>,
     /// Why the watch is not on all CPUs.
     why: Option<String>,
     turns: Turns,
     named: each::Places,
-    started_at: SystemTime,
-    start: Instant,
-    /// `start` by the clock of the hits.
-    start_ns: u64,
     allowance: Option<Allowance>,
+    /// When the window ends, since the start.
+    window_end: Duration,
     strangers: Strangers,
     /// A bit for each variable whose events were disabled when the allowance was used up.
     rested: u64,
@@ -136,120 +118,60 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let variables = variables::parse_all(&request.variables)?;
-    let ArmedWatch {
-        target,
-        places,
-        mut set,
-        why,
-        mut turns,
-    } = arm(request, &variables, &conditions)?;
-    let allowance = set.allowance().map(|hits| Allowance {
-        hits,
-        window_ns: WINDOW.as_nanos() as u64,
-        ..Allowance::default()
-    });
-    set.foresee(&target, &places)?;
-    let notes = shared::notes(&target, &places);
-    let started_at = SystemTime::now();
-    let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
-    set.process().mark();
-    set.start(&target)?;
-    turns.start();
-    request.ready.notify(&[set.process().counted()]);
-    set.process().release()?;
-    let mut run = Run {
-        request,
-        target,
-        places,
-        set,
-        why,
-        turns,
-        named: each::Places::new(),
-        started_at,
-        start,
-        start_ns,
-        allowance,
-        strangers: Strangers::default(),
-        rested: 0,
-        notes,
-    };
-    run.watch(observer)?;
-    Phase::Ending.begin();
-    let duration = run.start.elapsed();
-    run.set.process().fetch_cpu_time();
-    let last = run.set.window()?;
-    run.note_window(last);
-    run.set.stop(&mut run.target);
-    run.report_accesses(observer);
-    run.notes.extend(run.move_notes());
-    let mut session = run.session(duration)?;
-    let (process, notes) = (run.set.process(), &mut session.notes);
-    let exit_status = wait_for_end([process], &request.hand_on, observer, notes);
+    let (mut run, mut at) = arm(request, &variables, &conditions)?;
+    let mut session = Session::new(run.target.command.clone());
+    if let Err(error) = run.watch(&mut at, &mut session, observer) {
+        // A failed run must leave nothing in the target.
+        run.form.stop(&at, &mut run.target);
+        return Err(error);
+    }
+    let (processes, notes) = (at.iter_mut(), &mut session.notes);
+    let exit_status = wait_for_end(processes, &request.course.hand_on, observer, notes);
     Ok(outcome(session, exit_status, &own))
-}
-
-/// What is ready to count.
-struct ArmedWatch {
-    target: Target,
-    places: Vec<WatchedVariable>,
-    set: Set,
-    why: Option<String>,
-    turns: Turns,
 }
 
 /// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
 /// requested or this user may not open the kernel's.
-fn arm(
-    request: &WatchRequest,
+fn arm<'a>(
+    request: &'a WatchRequest,
     variables: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<ArmedWatch, Error> {
-    let outside = match request.via {
+) -> Result<(Run<'a>, Targets), Error> {
+    let why = match request.via {
         Via::Agent => None,
-        _ => Some(arm_outside(request, variables, conditions)),
-    };
-    let why = match outside {
-        None => None,
-        Some(Ok(armed)) => return Ok(armed),
-        Some(Err(BreakpointRefusal { error, is_denied }))
-            if is_denied && request.via == Via::Auto =>
-        {
-            Some(error.to_string())
-        }
-        Some(Err(refused)) => return Err(refused.error),
+        via => match arm_outside(request, variables, conditions) {
+            Err(BreakpointRefusal { error, is_denied }) if is_denied && via == Via::Auto => {
+                Some(error.to_string())
+            }
+            armed => return armed.map_err(|refused| refused.error),
+        },
     };
     let (tracee, target) = inside::enter(request)?;
+    let at = Targets {
+        traced: Some(tracee),
+        ..Targets::default()
+    };
     let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let set = InProcessWatch::open(tracee, wanted, &points(&places), turns.serving())?;
-    Ok(ArmedWatch {
-        set: Set::Agent(Box::new(set)),
-        target,
-        places,
-        why,
-        turns,
-    })
+    let form = InProcessWatch::open(&at, wanted, &points(&places), turns.serving())?;
+    let run = Run::new(request, target, places, Box::new(form), why, turns);
+    Ok((run, at))
 }
 
-fn arm_outside(
-    request: &WatchRequest,
+fn arm_outside<'a>(
+    request: &'a WatchRequest,
     variables: &[RequestedVariable],
     conditions: &[Condition],
-) -> Result<ArmedWatch, BreakpointRefusal> {
+) -> Result<(Run<'a>, Targets), BreakpointRefusal> {
     let attached = begin::begin(&request.target)?;
     let target = Target::of(&attached, Cache::default())?;
     target.process.known_in_kernel().map_err(Error::from)?;
     let (places, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let points = points(&places);
-    let (set, form, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
-    Ok(ArmedWatch {
-        target,
-        places,
-        set: Set::of_kernel(attached, set, form),
-        why,
-        turns,
-    })
+    let (form, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
+    let run = Run::new(request, target, places, form, why, turns);
+    Ok((run, Targets::of(vec![attached])))
 }
 
 fn find(
@@ -286,69 +208,64 @@ fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> 
     }
 }
 
-impl Run<'_> {
-    fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
-        let end = self.request.duration.map(|duration| self.start + duration);
-        let mut window = self.start + WINDOW;
-        let mut until_learn = 0;
-        loop {
-            let now = Instant::now();
-            if self.allowance.is_some() && now >= window {
-                self.next_window(observer)?;
-                window = now + WINDOW.max(now.elapsed() * SWITCHING);
-            }
-            let is_much = self.set.take(&mut self.target);
-            self.report_accesses(observer);
-            self.report_progress(observer)?;
-            let rested = self
-                .turns
-                .rotate(&mut self.set, &self.target, &self.places)?;
-            self.rested |= rested;
-            self.follow_pointers(observer)?;
-            let is_awake = self.allowance.is_some() && self.set.rest()? == Some(false);
-            if self.set.process().is_command() && now - self.start < BEGINNING {
-                self.target.follow();
-            }
-            if until_learn == 0 {
-                let new = self.set.learn(&mut self.target)?;
-                let is_early = now - self.start < BEGINNING;
-                until_learn = if new || is_early { 1 } else { SELDOM };
-            }
-            until_learn -= 1;
-            self.set.process().fetch_cpu_time();
-            let ended = self.set.process().has_ended() || self.set.is_over();
-            // Relaxed: the flag orders no other data.
-            let stopped = self.request.stop.load(Ordering::Relaxed);
-            let is_last = stopped || ended || end.is_some_and(|end| now >= end);
-            // A new program may have ended since the exec; the exec is reported nevertheless.
-            let over = self.has_execed();
-            let is_over = is_last || over.is_some();
-            self.notes.extend(over);
-            if is_over || self.end_gone(observer)? {
-                return Ok(());
-            }
-            let tick = match now - self.start {
-                _ if is_much => FLOOD_TICK,
-                _ if self.places.iter().any(WatchedVariable::is_unset) => EARLY_TICK,
-                early if early < BEGINNING => EARLY_TICK,
-                _ if is_awake => REST_TICK,
-                _ => TICK,
-            };
-            let window = self.allowance.map(|_| window);
-            let wake = [window, end, self.turns.next()];
-            let wake = wake.into_iter().flatten().min();
-            let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
-            std::thread::sleep(pause.max(Duration::from_micros(100)));
+impl<'a> Run<'a> {
+    fn new(
+        request: &'a WatchRequest,
+        target: Target,
+        places: Vec<WatchedVariable>,
+        mut form: Box<dyn Breakpoints>,
+        why: Option<String>,
+        turns: Turns,
+    ) -> Run<'a> {
+        let allowance = form.allowance().map(|hits| Allowance {
+            hits,
+            window_ns: WINDOW.as_nanos() as u64,
+            ..Allowance::default()
+        });
+        Run {
+            request,
+            notes: shared::notes(&target, &places),
+            target,
+            places,
+            form,
+            why,
+            turns,
+            named: each::Places::new(),
+            allowance,
+            window_end: WINDOW,
+            strangers: Strangers::default(),
+            rested: 0,
         }
     }
 
-    fn next_window(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
-        let window = self.set.refresh()?;
+    fn watch(
+        &mut self,
+        at: &mut Targets,
+        session: &mut Session,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        self.form.foresee(&self.target, &self.places)?;
+        let course = &self.request.course;
+        let ran = drive(self, course, at, session, observer)?;
+        self.report_accesses(ran.clock, observer);
+        self.notes.extend(self.move_notes());
+        self.section(&ran, at, session)
+    }
+
+    /// Begins the next window if it is due.
+    fn begin_window(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
+        let now = turn.clock.elapsed();
+        if self.allowance.is_none() || now < self.window_end {
+            return Ok(());
+        }
+        let window = self.form.refresh(turn.at)?;
         self.note_window(window);
         if window.by_strangers {
             self.strangers
-                .meet(self.request.via, &mut self.set, observer);
+                .meet(self.request.via, &mut self.form, turn.observer);
         }
+        let switching = turn.clock.elapsed() - now;
+        self.window_end = now + WINDOW.max(switching * SWITCHING);
         Ok(())
     }
 
@@ -360,80 +277,72 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the session of the counts.
-    fn session(&mut self, duration: Duration) -> Result<Session, Error> {
-        let found = self.set.read()?;
-        let duration_ns = duration.as_nanos() as u64;
-        let mut session = Session::new(self.target.command.clone());
-        session.started_unix_ns = unix_ns(self.started_at);
-        session.duration_ns = duration_ns;
-        let process = self.set.process();
-        session.cpu_ns = process.cpu_time().as_nanos() as u64;
-        session.targets.push(session_target(process));
-        let drops = self.set.drops()?;
-        let missed = self.set.missed();
-        let has_missed = missed != [0; 4];
+    /// Adds the counts to the session.
+    fn section(&mut self, ran: &Ran, at: &Targets, session: &mut Session) -> Result<(), Error> {
+        let report = self.form.report(at)?;
+        session.targets = at.counted().map(session_target).collect();
+        let has_missed = report.missed != [0; 4];
         let mut variables = Vec::new();
         for (index, place) in (0..).zip(&self.places) {
-            let hits = self.set.hits(index)?;
+            let hits = self.form.hits(index)?;
             let rested = has_missed || self.rested & 1 << index != 0;
-            let until = self.start_ns + duration_ns;
-            let watched = || self.turns.watched_ns(index as usize, until);
+            let watched = || self.turns.watched_ns(index as usize, ran.elapsed);
             let watched = place.life.watched_ns().unwrap_or_else(watched);
             let takes_turns = self.turns.are_needed() && !place.is_pinned();
             let partly = takes_turns.then_some(watched);
             variables.push(place.variable(hits, rested, partly));
             let reading = Reading {
                 count: hits.wanted,
-                time_enabled_ns: duration_ns,
-                time_running_ns: partly.unwrap_or(duration_ns),
+                time_enabled_ns: session.duration_ns,
+                time_running_ns: partly.unwrap_or(session.duration_ns),
                 ..Reading::default()
             };
             session
                 .events
-                .push(Event::new(place.event(), self.set.via(), reading));
+                .push(Event::new(place.event(), report.via, reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = access_rows::rows(&found, &self.places, &self.target, self.start_ns);
+        let rows = access_rows::rows(&report.rows, &self.places, &self.target, ran.clock);
         let places = self.places.iter();
         let freed = places.clone().filter_map(|place| freed::note(place, &rows));
         self.notes.extend(freed);
         let ended = places.filter_map(|place| ends::note(place, &rows, &self.target));
         self.notes.extend(ended);
+        let by = if self.request.by_thread {
+            "thread"
+        } else {
+            "comm"
+        };
+        let reservations = self.request.stats.then(|| self.form.reservations(at));
         session.watch = Some(Watch {
-            by: if self.request.by_thread {
-                "thread"
-            } else {
-                "comm"
-            }
-            .to_owned(),
+            by: by.to_owned(),
             rows,
             variables,
-            form: form::placement(&self.set, self.why.as_deref()),
-            reservations: match self.request.stats {
-                true => Some(self.set.reservations()?),
-                false => None,
+            form: Placement {
+                why: self.why.take(),
+                ..report.form
             },
-            foreign: self.set.foreign()?,
-            sees_kernel: self.set.sees_kernel(),
+            reservations: reservations.transpose()?,
+            foreign: report.foreign,
+            sees_kernel: report.sees_kernel,
             allowance: self.allowance,
-            drops: dropped(drops, missed),
+            drops: dropped(report.drops, report.missed),
         });
         session.notes.append(&mut self.notes);
         session.notes.extend(self.strangers.note());
-        Ok(session)
+        Ok(())
     }
 
     /// Estimates the cost: each hit's trap as measured here, and our BPF program's time in the
     /// process.
     fn cost(
-        &self,
+        &mut self,
         events: &mut [Event],
         variables: &[tiptoe_session::Variable],
         cpu_ns: u64,
     ) -> Result<tiptoe_session::Cost, Error> {
         let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
-        let unit: Cost = self.set.hit_cost()?;
+        let unit: Cost = self.form.hit_cost()?;
         for (event, variable) in events.iter_mut().zip(variables) {
             event.cost_ns = unit.times(variable.hits).ns;
         }
@@ -442,6 +351,71 @@ impl Run<'_> {
             unit.times(hits),
             cpu_ns,
         ))
+    }
+}
+
+impl Instrument for Run<'_> {
+    fn start(&mut self, at: &Targets) -> Result<(), Error> {
+        self.form.start(at, &self.target)?;
+        self.turns.start();
+        Ok(())
+    }
+
+    fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {
+        let now = turn.clock.elapsed();
+        self.begin_window(&mut turn)?;
+        let next = self.form.poll(turn.at, &mut self.target, now)?;
+        self.report_accesses(turn.clock, turn.observer);
+        let mut registers = Registers {
+            form: &mut *self.form,
+            at: turn.at,
+            target: &self.target,
+            places: &self.places,
+            rested: &mut self.rested,
+        };
+        self.turns.rotate(now, &mut registers)?;
+        self.follow_pointers(&mut turn)?;
+        let is_early = now < BEGINNING;
+        if self.target.is_new && is_early {
+            self.target.follow();
+        }
+        turn.at.fetch_cpu_times();
+        // A new program may have ended since the exec; the exec is reported nevertheless.
+        let over = self.has_execed(&turn);
+        let is_over = over.is_some() || self.form.is_over(turn.at);
+        self.notes.extend(over);
+        if is_over || !turn.at.have_ended() && self.end_gone(&mut turn)? {
+            return Ok(Next::Ended);
+        }
+        let window_end = self.allowance.map(|_| self.window_end);
+        let ends = window_end.into_iter().chain(self.turns.next());
+        let pauses = ends.map(|end| end.saturating_sub(now));
+        let pauses = pauses.chain(is_early.then_some(EARLY_TICK));
+        Ok(Next::Within(pauses.fold(next, Duration::min)))
+    }
+
+    fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
+        let (mut wanted, mut hits) = (0_u64, 0_u64);
+        for (index, _) in (0..).zip(&self.places) {
+            let of_one = self.form.hits(index)?;
+            wanted = wanted.saturating_add(of_one.wanted);
+            hits = hits.saturating_add(of_one.all);
+        }
+        let cost = self.form.hit_cost()?.times(hits);
+        to.progress(&Progress {
+            hits: wanted,
+            cost: Some(tiptoe_session::Cost::estimated(hits, cost, cpu_ns)),
+        });
+        Ok(())
+    }
+
+    fn stop(&mut self, at: &Targets, clock: RunClock) -> Result<Duration, Error> {
+        let elapsed = clock.elapsed();
+        at.fetch_cpu_times();
+        let last = self.form.window(at)?;
+        self.note_window(last);
+        self.form.stop(at, &mut self.target);
+        Ok(elapsed)
     }
 }
 

@@ -8,11 +8,15 @@ use tiptoe_session::Process;
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
+use crate::tracee::Tracee;
+
 /// A command among the processes is held until the run releases it.
 #[derive(Default)]
 pub(crate) struct Targets {
-    /// The counted processes; empty for the whole system.
-    pub(crate) counted: Vec<Attached>,
+    /// The counted processes without an agent; for the whole system there are none.
+    pub(crate) alone: Vec<Attached>,
+    /// The counted process with the agent.
+    pub(crate) traced: Option<Tracee>,
     /// A command that is not counted: counting ends with it.
     pub(crate) meanwhile: Option<Attached>,
 }
@@ -20,17 +24,27 @@ pub(crate) struct Targets {
 impl Targets {
     /// Attaches to running processes.
     pub(crate) fn running(pids: &[u32]) -> Result<Targets, AttachError> {
-        let counted = pids.iter().map(|pid| Attached::to(*pid));
-        Ok(Targets::of(counted.collect::<Result<_, _>>()?))
+        let alone = pids.iter().map(|pid| Attached::to(*pid));
+        Ok(Targets::of(alone.collect::<Result<_, _>>()?))
     }
 
-    pub(crate) fn of(counted: Vec<Attached>) -> Targets {
-        let meanwhile = None;
-        Targets { counted, meanwhile }
+    pub(crate) fn of(alone: Vec<Attached>) -> Targets {
+        Targets {
+            alone,
+            ..Targets::default()
+        }
+    }
+
+    /// Returns the counted processes; for the whole system there are none.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = &Attached> {
+        let traced = self.traced.iter().map(|tracee| &tracee.target);
+        self.alone.iter().chain(traced)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
-        self.counted.iter_mut().chain(&mut self.meanwhile)
+        let traced = self.traced.iter_mut().map(|tracee| &mut tracee.target);
+        let counted = self.alone.iter_mut().chain(traced);
+        counted.chain(&mut self.meanwhile)
     }
 
     /// Lets a held command begin.
@@ -39,39 +53,40 @@ impl Targets {
     }
 
     pub(crate) fn names(&self) -> Vec<CountedProcess> {
-        self.counted.iter().map(Attached::counted).collect()
+        self.counted().map(Attached::counted).collect()
     }
 
     /// Returns the processes whose end ends the run; none if only the user or the duration ends it.
-    fn ending(&self) -> &[Attached] {
-        let meanwhile = self.meanwhile.as_ref();
-        meanwhile.map_or(&self.counted, std::slice::from_ref)
+    fn ending(&self) -> impl Iterator<Item = &Attached> {
+        let meanwhile = self.meanwhile.iter();
+        let counted = self.counted().filter(|_| self.meanwhile.is_none());
+        meanwhile.chain(counted)
     }
 
     /// Returns whether the processes whose end ends the run have all ended.
     pub(crate) fn have_ended(&self) -> bool {
-        let ending = self.ending();
-        !ending.is_empty() && ending.iter().all(Attached::has_ended)
+        let mut ending = self.ending().peekable();
+        ending.peek().is_some() && ending.all(Attached::has_ended)
     }
 
     /// Returns what wakes the loop when a process ends whose end counts for the run.
     pub(crate) fn ends(&self) -> Ends {
-        let ending = self.ending().iter();
         // A process without a descriptor is polled, less often.
-        let _ = limits::reserve_open_files(ending.len() as u64);
-        Ends::of(ending.map(|target| target.process.pid()))
+        let _ = limits::reserve_open_files(self.ending().count() as u64);
+        Ends::of(self.ending().map(|target| target.process.pid()))
     }
 
     /// Reads each counted process's CPU time.
     pub(crate) fn fetch_cpu_times(&self) {
-        self.counted.iter().for_each(|target| {
+        self.counted().for_each(|target| {
             target.fetch_cpu_time();
         });
     }
 
     /// Returns the number of CPUs if the whole system is counted.
     pub(crate) fn cpus(&self) -> Option<u32> {
-        self.counted.is_empty().then(limits::online_cpus)
+        let is_whole = self.counted().next().is_none();
+        is_whole.then(limits::online_cpus)
     }
 
     /// Returns the counted processes' CPU time as last read; for the whole system, the time of all CPUs.
@@ -79,7 +94,7 @@ impl Targets {
         match self.cpus() {
             Some(cpus) => (elapsed.as_nanos() as u64).saturating_mul(u64::from(cpus)),
             None => {
-                let times = self.counted.iter().map(Attached::cpu_time);
+                let times = self.counted().map(Attached::cpu_time);
                 times.sum::<Duration>().as_nanos() as u64
             }
         }

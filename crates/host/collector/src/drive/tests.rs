@@ -12,6 +12,8 @@ struct Turns {
     did: Vec<&'static str>,
     intervals: Vec<Span>,
     reports_rest: bool,
+    /// Whether its first turn is its last.
+    ends: bool,
     /// Set in the first turn, as a signal would.
     stops: Option<Arc<AtomicBool>>,
 }
@@ -22,12 +24,15 @@ impl Instrument for Turns {
         Ok(())
     }
 
-    fn poll(&mut self, _targets: &Targets) -> Result<Option<Duration>, Error> {
+    fn poll(&mut self, _: Turn<'_>) -> Result<Next, Error> {
         self.polls += 1;
         if let Some(stop) = self.stops.take() {
             stop.store(true, Ordering::Relaxed);
         }
-        Ok(None)
+        match self.ends {
+            true => Ok(Next::Ended),
+            false => Ok(Next::Within(Duration::MAX)),
+        }
     }
 
     fn report_interval(&mut self, span: Span, _to: &mut dyn Observer) -> Result<(), Error> {
@@ -39,7 +44,7 @@ impl Instrument for Turns {
         self.reports_rest
     }
 
-    fn stop(&mut self, clock: RunClock) -> Result<Duration, Error> {
+    fn stop(&mut self, _targets: &Targets, clock: RunClock) -> Result<Duration, Error> {
         self.did.push("stop");
         Ok(clock.elapsed())
     }
@@ -63,7 +68,7 @@ fn run(turns: &mut Turns, course: &Course, targets: &mut Targets) -> Ran {
     let ran = drive(turns, course, targets, &mut session, &mut Silent).expect("nothing fails");
     assert_eq!(turns.did, ["start", "stop"]);
     assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
-    assert_eq!(session.cpus.is_some(), targets.counted.is_empty());
+    assert_eq!(session.cpus.is_some(), targets.counted().next().is_none());
     ran
 }
 
@@ -114,7 +119,7 @@ fn others_are_counted_until_the_command_ends() {
     let counted = Targets::running(&[child.id()]).expect("it is not reaped");
     child.wait().expect("its end");
     let mut targets = Targets {
-        meanwhile: command(&["sleep", "0.1"]).counted.pop(),
+        meanwhile: command(&["sleep", "0.1"]).alone.pop(),
         ..counted
     };
     let mut turns = Turns::default();
@@ -162,6 +167,16 @@ fn intervals_follow_each_other_and_the_rest_is_one_if_wanted() {
             turns.intervals
         );
     }
+}
+
+#[test]
+fn an_instrument_without_anything_left_to_count_ends_the_run() {
+    let mut turns = Turns {
+        ends: true,
+        ..Turns::default()
+    };
+    let ran = run(&mut turns, &Course::default(), &mut Targets::default());
+    assert!(ran.has_ended && turns.polls == 1);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Meter {
 }
 
 fn switches(targets: &Targets) -> Vec<Option<u64>> {
-    match targets.counted.as_slice() {
+    match targets.alone.as_slice() {
         [] => vec![switches_of_all().ok()],
         counted => {
             let each = counted.iter();

@@ -17,6 +17,7 @@ use crate::planner::Follow;
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolution};
 
+#[derive(Default)]
 pub struct Plan<'a> {
     pub agent: &'static [u8],
     pub specs: &'a [String],
@@ -45,7 +46,7 @@ pub struct Plan<'a> {
     /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
     /// Set by the user to end the run.
-    pub stop: &'a AtomicBool,
+    pub stop: Option<&'a AtomicBool>,
     /// Notified when a command is about to begin; `None` if counting starts only later.
     pub ready: Option<&'a Ready>,
 }
@@ -89,11 +90,11 @@ impl<'a> Plan<'a> {
                 || request.locks == Some(ByLock::Scope)
                 || request.scopes.is_some(),
             charges: request.scopes.as_deref(),
-            breakpoints: false,
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
-            stop: &request.stop,
+            stop: Some(&request.stop),
             ready: request.delay.is_none().then_some(&request.ready),
+            ..Plan::default()
         }
     }
 
@@ -210,7 +211,7 @@ impl<'a> Plan<'a> {
     /// first, because then the command must never begin.
     pub fn go_on(&self, command: CountedProcess) -> Result<(), Error> {
         // Relaxed: the flag orders no other data.
-        if self.stop.load(Ordering::Relaxed) {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(Error::new("interrupted before the command began"));
         }
         Phase::Counting.begin();

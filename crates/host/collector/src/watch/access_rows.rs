@@ -10,6 +10,7 @@ use super::begin::Target;
 use super::learn;
 use super::origins::InstructionOrigins;
 use super::variables::WatchedVariable;
+use crate::drive::RunClock;
 
 /// The key of a row: variable, instruction, whether the kernel made the access, thread and its
 /// name.
@@ -26,7 +27,7 @@ pub(super) fn rows(
     found: &[WatchRow],
     places: &[WatchedVariable],
     target: &Target,
-    start_ns: u64,
+    clock: RunClock,
 ) -> Vec<Accesses> {
     let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
     for row in found {
@@ -37,7 +38,7 @@ pub(super) fn rows(
     let known = InstructionOrigins::of(found, places, target);
     let row = |(key, sum): (Key, Sum)| {
         let place = places.get(key.0 as usize)?;
-        Some(sum.row(key, place, target, &known, start_ns))
+        Some(sum.row(key, place, target, &known, clock))
     };
     let mut rows: Vec<Accesses> = sums.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.first_ns));
@@ -51,13 +52,13 @@ impl Sum<'_> {
         place: &WatchedVariable,
         target: &Target,
         known: &InstructionOrigins,
-        start_ns: u64,
+        clock: RunClock,
     ) -> Accesses {
         let (_, ip, in_kernel, tid, comm) = key;
         let sum = |of: fn(&WatchRow) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
         let first = self.rows.iter().map(|row| row.first_ns).min();
         let last = self.rows.iter().max_by_key(|row| row.last_ns);
-        let since = |at: Option<u64>| at.unwrap_or(start_ns).saturating_sub(start_ns);
+        let since = |at: Option<u64>| at.map_or(0, |at| clock.until(at).as_nanos() as u64);
         let only = self.only_hit(place, target);
         let (old, new) = last.map_or((None, 0), |row| row.last);
         let new = only.unwrap_or(new);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tiptoe_attach::{Attached, command_line};
 use tiptoe_kernel::watchpoints::Snapshot;
@@ -13,6 +13,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::Mapping;
 
 use super::variables::WatchedVariable;
+use crate::drive::RunClock;
 use crate::module::{Cache, Module};
 use crate::request::{Error, RequestTarget, by_thread};
 use crate::ulocks::Names;
@@ -36,7 +37,8 @@ pub(super) struct Target {
     cache: Cache,
     /// Addresses without code, so that each is looked for only once.
     strange: HashSet<u64>,
-    looked: Instant,
+    /// Since the maps were read.
+    looked: RunClock,
     memory: File,
 }
 
@@ -65,7 +67,7 @@ impl Target {
             process,
             command: command_line(process),
             is_new: attached.is_held(),
-            looked: Instant::now(),
+            looked: RunClock::start(),
             names: Names::of(process, &mut cache)?,
             cache,
             strange: HashSet::new(),
@@ -101,7 +103,7 @@ impl Target {
                 .any(|known| known.start == mapping.start)
         };
         if maps.first().is_some_and(is_same) {
-            self.looked = Instant::now();
+            self.looked = RunClock::start();
             if let Ok(names) = Names::of(self.process, &mut self.cache) {
                 self.names = names;
             }

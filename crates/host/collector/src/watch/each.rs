@@ -3,6 +3,7 @@
 use tiptoe_session::Access;
 
 use super::Run;
+use crate::drive::RunClock;
 use crate::request::Observer;
 
 /// Names of instructions, by variable and address.
@@ -10,11 +11,11 @@ pub(super) type Places = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {
     /// Reports the accesses since the last call, if the request wants them.
-    pub(super) fn report_accesses(&mut self, observer: &mut dyn Observer) {
+    pub(super) fn report_accesses(&mut self, clock: RunClock, observer: &mut dyn Observer) {
         if !self.request.trace {
             return;
         }
-        let hits = self.set.each();
+        let hits = self.form.take_accesses();
         for hit in &hits {
             self.target.know(hit.row.ip);
             let known = (hit.row.variable, hit.row.ip);
@@ -29,7 +30,7 @@ impl Run<'_> {
             let place = self.places.get(hit.row.variable as usize)?;
             let at = self.named.get(&(hit.row.variable, hit.row.ip))?;
             Some(Access {
-                at_ns: hit.time_ns.saturating_sub(self.start_ns),
+                at_ns: clock.until(hit.time_ns).as_nanos() as u64,
                 tid: hit.tid,
                 comm: &hit.row.comm,
                 variable: place.name(),

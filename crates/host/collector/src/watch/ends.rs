@@ -11,7 +11,8 @@ use tiptoe_session::Accesses;
 use super::Run;
 use super::begin::Target;
 use super::variables::WatchedVariable;
-use crate::request::{Error, Observer};
+use crate::drive::Turn;
+use crate::request::Error;
 
 /// The address of a page that no program may map: breakpoints without a variable are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;
@@ -49,21 +50,21 @@ impl Life {
 
 impl Run<'_> {
     /// Returns a note if another program runs at the watched addresses.
-    pub(super) fn has_execed(&mut self) -> Option<String> {
-        let (what, then) = self.set.ended_by()?;
-        let (pid, comm) = self.set.process().counted();
-        let after = self.start.elapsed().as_secs_f64();
+    pub(super) fn has_execed(&mut self, turn: &Turn<'_>) -> Option<String> {
+        let (what, then) = self.form.ended_by(turn.at)?;
+        let (pid, comm) = turn.at.counted().next()?.counted();
+        let after = turn.clock.elapsed().as_secs_f64();
         Some(format!(
             "process {pid} ({comm}) {what} after {after:.1} s: {then}"
         ))
     }
 
     /// Ends the watches of variables that no longer exist. Returns whether no watch is left.
-    pub(super) fn end_gone(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
+    pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.places.len() {
             // Must be taken before the look: a variable that the look finds existed at this time,
             // but maybe not later.
-            let now = self.start.elapsed();
+            let now = turn.clock.elapsed();
             let place = &self.places[index];
             let why = match place.life.has_ended() || place.is_unset() {
                 true => continue,
@@ -73,16 +74,14 @@ impl Run<'_> {
             let Some(why) = why.filter(|_| is_gone) else {
                 continue;
             };
-            let watched_ns = self
-                .turns
-                .watched_ns(index, tiptoe_sys::raw::monotonic_ns());
+            let watched_ns = self.turns.watched_ns(index, turn.clock.elapsed());
             self.places[index].life.ended = Some(watched_ns);
             let name = self.places[index].name();
             let after = now.as_secs_f64();
             let note = format!("the watch of `{name}` ended after {after:.1} s: {why}");
             if self.places.iter().any(|place| !place.life.has_ended()) {
-                observer.note(&note);
-                self.watch_from(self.places[index].address(), index)?;
+                turn.observer.note(&note);
+                self.move_from(self.places[index].address(), index, turn.at)?;
             }
             self.notes.push(note);
         }

@@ -7,12 +7,13 @@
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, Stats, WatchWanted, Watchpoint};
 use tiptoe_kernel::{Error as KernelError, Watchpoints};
-use tiptoe_session::{Attached, Placement, Reservations};
+use tiptoe_session::Reservations;
 use tiptoe_sys::host::Process;
 
 use super::begin::Target;
+use super::breakpoints::Breakpoints;
 use super::holders;
-use super::set::Set;
+use super::kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
 use crate::request::Error;
 
 /// Why the kernel's breakpoints cannot be used.
@@ -45,8 +46,8 @@ impl From<Error> for BreakpointRefusal {
     }
 }
 
-/// The breakpoints, their form, and why they are not on all CPUs.
-pub(super) type Chosen = (Watchpoints, Form, Option<String>);
+/// The breakpoints, and why they are not on all CPUs.
+pub(super) type Chosen = (Box<dyn Breakpoints>, Option<String>);
 
 /// Opens a watch in the kernel, in the requested form or the better one that is available.
 pub(super) fn open(
@@ -61,7 +62,7 @@ pub(super) fn open(
             form,
             ..wanted.clone()
         };
-        Watchpoints::open(&wanted, points, serving)
+        Watchpoints::open(&wanted, points, serving).map(KernelBreakpoints::new)
     };
     let why = match via {
         Via::KernelTask => None,
@@ -80,7 +81,7 @@ pub(super) fn open(
                 ))
             } else {
                 match in_form(Form::Wide) {
-                    Ok(set) => return Ok((set, Form::Wide, None)),
+                    Ok(kernel) => return Ok((Box::new(CpuBreakpoints(Some(kernel))), None)),
                     Err(error @ KernelError::NoHitLimit) => Some(error.to_string()),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
                         Some(error.to_string())
@@ -90,7 +91,8 @@ pub(super) fn open(
             }
         }
     };
-    Ok((in_form(Form::Tasks)?, Form::Tasks, why))
+    let threads = ThreadBreakpoints::of(in_form(Form::Tasks)?);
+    Ok((Box::new(threads), why))
 }
 
 /// Returns whether threads may be watched although CPUs cannot.
@@ -120,28 +122,6 @@ fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     };
     let all = Process::all().unwrap_or_default();
     all.into_iter().filter(|other| shares(other)).count()
-}
-
-pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
-    Placement {
-        by: match set {
-            Set::Kernel {
-                form: Form::Wide, ..
-            } => "cpu",
-            Set::Kernel {
-                form: Form::Tasks, ..
-            } => "thread",
-            Set::Agent(_) => "agent",
-        }
-        .to_owned(),
-        why: why.map(str::to_owned),
-        attached: set.attached().map(|attached| Attached {
-            threads: attached.threads,
-            again: attached.again,
-            without: attached.without,
-            took_ns: attached.took.as_nanos() as u64,
-        }),
-    }
 }
 
 /// Returns the counts of the debug registers' accounting.

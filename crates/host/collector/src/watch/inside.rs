@@ -5,35 +5,38 @@
 //! inherit them.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, Attached, Drops, Hits, SharedSlots, WatchRow, WatchWanted, Watchpoint, Window,
-    signal_cost,
+    Access, Attached, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
 };
-use tiptoe_patch::Hits as Filtered;
 use tiptoe_session::Reservations;
 use tiptoe_sys::host::perf;
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
-use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader};
+use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader, Hits as RecordedHits};
 
 use super::access_sums::Sums;
 use super::begin::{Target, one};
+use super::breakpoints::{BreakpointReport, Breakpoints, placement};
 use super::form::reservations;
 use super::variable_value::VariableValue;
+use super::variables::WatchedVariable;
 use super::{WatchRequest, holders};
-use crate::driver;
+use crate::drive::{RunClock, Targets};
+use crate::driver::{self, TICK};
 use crate::module::Cache;
 use crate::request::{Error, RequestTarget};
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
+/// The pause after a turn with many hits. The ring has room for them, so that the next turn reads
+/// more at once.
+const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
-    tracee: Tracee,
     points: Vec<Watchpoint>,
     /// The variable at an address, also at one from which its watch has moved.
     known: HashMap<u64, usize>,
@@ -45,42 +48,25 @@ pub(super) struct InProcessWatch {
     cpus: u32,
     opened: ArmedThreads,
     took: Duration,
-    next_look: Instant,
+    next_look: Duration,
     allowance: Option<u64>,
     hit_cost: Cost,
     /// A bit for each variable whose events were disabled in this window.
     rested: u64,
     /// The epoch in which values were last read.
     read_in: Option<Epoch>,
-    has_ended: bool,
+    has_left: bool,
 }
 
 /// Brings the agent into the process, or starts the command with it.
 pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
     let plan = Plan {
         agent: request.agent,
-        specs: &[],
-        hits: Filtered {
-            filter: None,
-            under: false,
-            by: None,
-        },
-        under: None,
         via: Via::Agent,
-        by: None,
-        force: false,
-        calls: None,
-        record: false,
-        locks: false,
-        hold: None,
-        lock_threads: false,
         breakpoints: true,
-        scopes: false,
-        charges: None,
-        share: None,
         starts: matches!(request.target, RequestTarget::Command(_)),
-        stop: &request.stop,
-        ready: None,
+        stop: Some(&request.course.stop),
+        ..Plan::default()
     };
     let mut cache = Cache::default();
     let tracee = match &request.target {
@@ -94,20 +80,21 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
 impl InProcessWatch {
     /// Opens breakpoints, whose hits do not count yet.
     pub(super) fn open(
-        tracee: Tracee,
+        at: &Targets,
         wanted: WatchWanted,
         points: &[Watchpoint],
         serving: &[usize],
     ) -> Result<InProcessWatch, Error> {
-        let start = Instant::now();
+        let clock = RunClock::start();
         let cpus = SharedSlots::cpus()?;
         // Must be measured before the program's registers are taken, because it needs one.
         let hit_cost = signal_cost().map_err(holders::explain)?;
         let allowance = wanted
             .allowed_ns
             .map(|ns| (ns as f64 / hit_cost.ns.max(1.0)).max(1.0) as u64);
+        let address = |index: &usize| (points[*index].at.address, *index);
         let mut inside = InProcessWatch {
-            known: HashMap::new(),
+            known: serving.iter().map(address).collect(),
             serving: serving.to_vec(),
             sums: Sums::new(wanted.clone(), points),
             points: points.to_vec(),
@@ -116,48 +103,35 @@ impl InProcessWatch {
             cpus,
             opened: ArmedThreads::default(),
             took: Duration::ZERO,
-            next_look: start + LOOK,
+            next_look: LOOK,
             allowance,
             hit_cost,
             rested: 0,
             read_in: None,
-            has_ended: false,
-            tracee,
+            has_left: false,
         };
-        inside.slots()?.begin(wanted.all_slots, points, serving)?;
-        let hits = inside.tracee.hits().ok_or_else(no_hits)?;
-        hits.allow(allowance.unwrap_or(0));
-        for index in serving {
-            inside.known.insert(points[*index].at.address, *index);
+        if let Err(error) = inside.observe(at, wanted.all_slots) {
+            inside.leave(at);
+            return Err(error);
         }
-        let watched: Vec<WatchTarget> = serving
-            .iter()
-            .map(|index| watched(&points[*index]))
-            .collect();
-        inside.opened = inside.tracee.observe(cpus, &watched)?;
-        inside.took = start.elapsed();
+        inside.took = clock.elapsed();
         Ok(inside)
     }
 
-    fn slots(&self) -> Result<SharedSlots<'_>, Error> {
-        let words = self.tracee.hits().and_then(|hits| hits.accounting());
-        let words = words.ok_or_else(no_hits)?;
-        Ok(SharedSlots::new(words.atomics(), self.cpus)?)
-    }
-
-    pub(super) fn process(&mut self) -> &mut tiptoe_attach::Attached {
-        &mut self.tracee.target
-    }
-
-    pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
-        self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
-        self.read_values(target);
+    fn observe(&mut self, at: &Targets, all_slots: bool) -> Result<(), Error> {
+        let slots = slots(at, self.cpus)?;
+        slots.begin(all_slots, &self.points, &self.serving)?;
+        let hits = hits(at).ok_or_else(no_hits)?;
+        hits.allow(self.allowance.unwrap_or(0));
+        let served = self.serving.iter().map(|index| &self.points[*index]);
+        let served: Vec<WatchTarget> = served.map(watched).collect();
+        self.opened = tracee(at)?.observe(self.cpus, &served)?;
         Ok(())
     }
 
     /// Reads the served variables' values if stores were missed and all events are enabled now.
-    fn read_values(&mut self, target: &Target) {
-        let epoch = self.tracee.hits().map(|hits| hits.epoch());
+    fn read_values(&mut self, at: &Targets, target: &Target) {
+        let epoch = hits(at).map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
             self.read_in = Some(epoch);
             for index in self.serving.clone() {
@@ -181,21 +155,9 @@ impl InProcessWatch {
         self.sums.holds(index, held);
     }
 
-    /// Reads the hits, and makes the agent release the registers of ended threads. Returns whether
-    /// there were many hits.
-    pub(super) fn take(&mut self, target: &mut Target) -> bool {
-        let now = Instant::now();
-        if now >= self.next_look && !self.has_ended {
-            self.next_look = now + LOOK;
-            self.tracee.ask(AsyncRequest::Look);
-        }
-        let is_much = self.read_hits(target, false);
-        self.read_values(target);
-        is_much
-    }
-
-    fn read_hits(&mut self, target: &mut Target, is_end: bool) -> bool {
-        let Some(hits) = self.tracee.hits() else {
+    /// Reads the hits. Returns whether there were many.
+    fn read_hits(&mut self, at: &Targets, target: &mut Target, is_end: bool) -> bool {
+        let Some(hits) = hits(at) else {
             return false;
         };
         let (mut count, sums) = (0, &mut self.sums);
@@ -217,157 +179,182 @@ impl InProcessWatch {
         count >= MUCH
     }
 
-    pub(super) fn allowance(&self) -> Option<u64> {
+    /// Leaves the process, except a held command, which must not run and is killed.
+    fn leave(&mut self, at: &Targets) {
+        if let Ok(tracee) = tracee(at)
+            && !tracee.target.is_held()
+            && !std::mem::replace(&mut self.has_left, true)
+        {
+            // An agent that does not answer has ended, or leaves by itself once the link is
+            // dropped.
+            let _ = tracee.detach();
+        }
+    }
+}
+
+impl Breakpoints for InProcessWatch {
+    fn allowance(&mut self) -> Option<u64> {
         self.allowance
     }
 
-    pub(super) fn hit_cost(&self) -> Cost {
-        self.hit_cost
-    }
-
-    /// Begins the next window; returns the result of the last one.
-    pub(super) fn refresh(&mut self) -> Window {
-        let window = self.window();
-        self.rested = 0;
-        let Some(hits) = self.tracee.hits() else {
-            return window;
-        };
-        hits.begin_window();
-        if hits.is_resting() && !self.has_ended {
-            self.tracee.ask(AsyncRequest::Wake);
+    fn foresee(&mut self, target: &Target, _places: &[WatchedVariable]) -> Result<(), Error> {
+        // Built now, because unwind tables take long and the first hits may come all at once.
+        for module in &target.names.modules {
+            module.object.unwind_table();
         }
-        window
+        Ok(())
     }
 
-    /// Returns the result of the window so far.
-    pub(super) fn window(&mut self) -> Window {
-        let Some(hits) = self.tracee.hits() else {
-            return Window::default();
+    fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error> {
+        hits(at).ok_or_else(no_hits)?.set_on(true);
+        self.read_values(at, target);
+        Ok(())
+    }
+
+    /// Also makes the agent release the registers of ended threads.
+    fn poll(
+        &mut self,
+        at: &Targets,
+        target: &mut Target,
+        now: Duration,
+    ) -> Result<Duration, Error> {
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            tracee(at)?.ask(AsyncRequest::Look);
+        }
+        let is_much = self.read_hits(at, target, false);
+        self.read_values(at, target);
+        Ok(if is_much { FLOOD_TICK } else { TICK })
+    }
+
+    fn refresh(&mut self, at: &Targets) -> Result<Window, Error> {
+        let window = self.window(at)?;
+        self.rested = 0;
+        if let Some(hits) = hits(at) {
+            hits.begin_window();
+            if hits.is_resting() {
+                tracee(at)?.ask(AsyncRequest::Wake);
+            }
+        }
+        Ok(window)
+    }
+
+    fn window(&mut self, at: &Targets) -> Result<Window, Error> {
+        let Some(hits) = hits(at) else {
+            return Ok(Window::default());
         };
         if hits.is_resting() {
             self.rested |= self.serving.iter().fold(0, |bits, index| bits | 1 << index);
         }
-        Window {
+        Ok(Window {
             hits: hits.in_window(),
             rested: self.rested,
             ..Window::default()
-        }
+        })
     }
 
-    pub(super) fn is_resting(&self) -> bool {
-        self.tracee.hits().is_some_and(|hits| hits.is_resting())
-    }
-
-    /// Makes a slot watch another variable, or the same one at another address.
-    pub(super) fn serve(
+    fn serve(
         &mut self,
         slot: usize,
         index: usize,
         point: &Watchpoint,
+        at: &Targets,
         target: &Target,
     ) -> Result<Window, Error> {
-        let window = self.window();
+        let window = self.window(at)?;
         self.known.insert(point.at.address, index);
         self.points[index] = point.clone();
         self.serving[slot] = index;
-        self.unless_gone(self.tracee.turn(slot, watched(point)))?;
-        if let Some(epoch) = self.tracee.hits().map(|hits| hits.epoch()) {
+        let tracee = tracee(at)?;
+        let turned = tracee.turn(slot, watched(point));
+        if turned.is_err() && !tracee.target.has_ended() && tracee.ended_by().is_none() {
+            turned?;
+        }
+        if let Some(epoch) = hits(at).map(|hits| hits.epoch()) {
             self.read_value(index, epoch, target);
         }
         Ok(window)
     }
 
-    fn unless_gone(&self, result: Result<(), Error>) -> Result<(), Error> {
-        result.or_else(|error| {
-            match self.tracee.target.has_ended() || self.tracee.ended_by().is_some() {
-                true => Ok(()),
-                false => Err(error),
-            }
-        })
+    fn take_accesses(&mut self) -> Vec<Access> {
+        self.sums.take_accesses()
     }
 
-    pub(super) fn attached(&self) -> Attached {
-        Attached {
+    fn hits(&mut self, variable: u32) -> Result<Hits, Error> {
+        Ok(self.sums.hits(variable as usize))
+    }
+
+    fn hit_cost(&mut self) -> Result<Cost, Error> {
+        Ok(self.hit_cost)
+    }
+
+    /// Reports an exec also if the other program ended before tiptoe saw it.
+    fn ended_by(&mut self, at: &Targets) -> Option<(&'static str, &'static str)> {
+        const EXEC: (&str, &str) = ("called exec", "the watch ended");
+        let tracee = at.traced.as_ref()?;
+        match tracee.ended_by() {
+            Some(("ran another program", _)) => Some(EXEC),
+            None => {
+                let has_execed = hits(at).is_some_and(|hits| hits.execs());
+                (has_execed && tracee.target.has_ended()).then_some(EXEC)
+            }
+            ended => ended,
+        }
+    }
+
+    fn is_over(&mut self, at: &Targets) -> bool {
+        at.traced.as_ref().is_some_and(Tracee::only_agent_left)
+    }
+
+    fn stop(&mut self, at: &Targets, target: &mut Target) {
+        if let Some(hits) = hits(at) {
+            hits.set_on(false);
+        }
+        self.leave(at);
+        while self.read_hits(at, target, false) {}
+        self.read_hits(at, target, true);
+    }
+
+    fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error> {
+        Ok(reservations(slots(at, self.cpus)?.stats()?))
+    }
+
+    fn report(&mut self, at: &Targets) -> Result<BreakpointReport, Error> {
+        let hits = hits(at);
+        let counts = hits.map(|hits| [hits.lost(), hits.gaps(), hits.strays()]);
+        let [lost, gaps, strays] = counts.unwrap_or_default();
+        let attached = Attached {
             threads: self.opened.threads,
             again: self.opened.late,
             without: 0,
             took: self.took,
-        }
-    }
-
-    pub(super) fn reservations(&self) -> Result<Vec<Reservations>, Error> {
-        Ok(reservations(self.slots()?.stats()?))
-    }
-
-    pub(super) fn rows(&self) -> Vec<WatchRow> {
-        self.sums.rows()
-    }
-
-    pub(super) fn hits(&self, index: u32) -> Hits {
-        self.sums.hits(index as usize)
-    }
-
-    pub(super) fn drops(&self) -> Drops {
-        self.sums.drops()
-    }
-
-    pub(super) fn take_accesses(&mut self) -> Vec<Access> {
-        self.sums.take_accesses()
-    }
-
-    /// Returns the numbers of hits that are not counted: lost ones, and those of threads that
-    /// blocked the signal; then of gaps without an agent, and of traps without a cause.
-    pub(super) fn missed(&self) -> [u64; 4] {
-        let [lost, gaps, strays] = self
-            .tracee
-            .hits()
-            .map_or([0; 3], |hits| [hits.lost(), hits.gaps(), hits.strays()]);
-        [lost + self.holes, self.sums.late(), gaps, strays]
-    }
-
-    /// Returns what ended the watch before the process, or an exec just before the process's end;
-    /// and what follows.
-    pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
-        let ended = self.tracee.ended_by();
-        ended.or_else(|| {
-            // The other program ended before tiptoe saw it.
-            let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
-            (has_execed && self.tracee.target.has_ended())
-                .then_some(("called exec", "the watch ended"))
+        };
+        Ok(BreakpointReport {
+            via: Via::Agent,
+            form: placement("agent", Some(attached)),
+            rows: self.sums.rows(),
+            drops: self.sums.drops(),
+            missed: [lost + self.holes, self.sums.late(), gaps, strays],
+            foreign: 0,
+            sees_kernel: false,
         })
-    }
-
-    /// Returns whether the program has ended all of its threads, so that only the agent's is left.
-    pub(super) fn is_over(&self) -> bool {
-        self.tracee.only_agent_left()
-    }
-
-    /// Stops counting and leaves the process; the counts remain readable.
-    pub(super) fn stop(&mut self, target: &mut Target) {
-        if let Some(hits) = self.tracee.hits() {
-            hits.set_on(false);
-        }
-        self.leave();
-        while self.read_hits(target, false) {}
-        self.read_hits(target, true);
-    }
-
-    fn leave(&mut self) {
-        if !std::mem::replace(&mut self.has_ended, true) {
-            // An agent that does not answer has ended, or leaves by itself once the link is
-            // dropped.
-            let _ = self.tracee.detach();
-        }
     }
 }
 
-impl Drop for InProcessWatch {
-    fn drop(&mut self) {
-        // Not a held command: it must not run, and is killed.
-        if !self.tracee.target.is_held() {
-            self.leave();
-        }
-    }
+fn tracee(at: &Targets) -> Result<&Tracee, Error> {
+    at.traced.as_ref().ok_or_else(no_hits)
+}
+
+/// Returns the hits that the program's threads record.
+fn hits(at: &Targets) -> Option<RecordedHits<'_>> {
+    at.traced.as_ref()?.hits()
+}
+
+/// Returns the accounting of the debug registers.
+fn slots(at: &Targets, cpus: u32) -> Result<SharedSlots<'_>, Error> {
+    let words = hits(at).and_then(|hits| hits.accounting());
+    let words = words.ok_or_else(no_hits)?;
+    Ok(SharedSlots::new(words.atomics(), cpus)?)
 }
 
 /// The hits in a turn from which on more are expected soon.

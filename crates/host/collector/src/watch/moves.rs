@@ -7,7 +7,8 @@ use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 use super::Run;
 use super::begin::Target;
 use super::variables::WatchedVariable;
-use crate::request::{Error, Observer};
+use crate::drive::{RunClock, Targets, Turn};
+use crate::request::Error;
 
 pub(super) struct PointerPath {
     plan: Plan,
@@ -43,6 +44,12 @@ impl PointerPath {
             lost: 0,
         })
     }
+
+    /// Returns whether both paths always lead to the same address.
+    pub(super) fn is_same(&self, other: &PointerPath) -> bool {
+        let [one, two] = [self, other].map(|way| (way.here, way.plan.start, &way.plan.steps));
+        one == two
+    }
 }
 
 impl WatchedVariable {
@@ -75,15 +82,15 @@ impl WatchedVariable {
 
 impl Run<'_> {
     /// Reads the pointers, and moves the watches to where they lead.
-    pub(super) fn follow_pointers(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+    pub(super) fn follow_pointers(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
         for index in 0..self.places.len() {
             let note = match self.places[index].look(&self.target) {
-                Some(Change::Moved(to)) => self.move_to(index, to)?,
-                Some(Change::Lost) => Some(self.has_lost(index)),
+                Some(Change::Moved(to)) => self.move_to(index, to, turn)?,
+                Some(Change::Lost) => Some(self.has_lost(index, turn.clock)),
                 None => None,
             };
             if let Some(note) = note {
-                observer.note(&note);
+                turn.observer.note(&note);
                 self.notes.push(note);
             }
         }
@@ -92,14 +99,14 @@ impl Run<'_> {
 
     /// Watches a variable at another address, unless another variable is there; returns a note at
     /// the first move.
-    fn move_to(&mut self, index: usize, to: u64) -> Result<Option<String>, Error> {
+    fn move_to(&mut self, index: usize, to: u64, turn: &Turn<'_>) -> Result<Option<String>, Error> {
         if self.places.iter().any(|place| place.address() == to) {
             return Ok(None);
         }
         let was_unset = self.places[index].is_unset();
         let from = self.places[index].move_to(to);
-        self.watch_from(from, index)?;
-        let after = self.start.elapsed().as_secs_f64();
+        self.move_from(from, index, turn.at)?;
+        let after = turn.clock.elapsed().as_secs_f64();
         if was_unset {
             self.places[index].look_for_object(&self.target);
             let name = self.places[index].name();
@@ -119,19 +126,19 @@ impl Run<'_> {
 
     /// Moves a variable's breakpoint from an address to the present one, if the variable has a
     /// register.
-    pub(super) fn watch_from(&mut self, from: u64, index: usize) -> Result<(), Error> {
+    pub(super) fn move_from(&mut self, from: u64, index: usize, at: &Targets) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {
-            let watchpoint = self.places[index].watchpoint();
-            let window = self.set.serve(slot, index, &watchpoint, &self.target)?;
+            let point = self.places[index].watchpoint();
+            let window = self.form.serve(slot, index, &point, at, &self.target)?;
             self.rested |= window.rested;
         }
-        self.set.forget(from)
+        self.form.forget(from)
     }
 
-    fn has_lost(&self, index: usize) -> String {
+    fn has_lost(&self, index: usize, clock: RunClock) -> String {
         let place = &self.places[index];
-        let after = self.start.elapsed().as_secs_f64();
+        let after = clock.elapsed().as_secs_f64();
         format!(
             "the pointers of `{}` lead to no memory since {after:.1} s: the watch stays at {:#x} until they do",
             place.name(),

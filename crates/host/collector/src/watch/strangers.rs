@@ -2,7 +2,7 @@
 
 use tiptoe_event::Via;
 
-use super::set::Set;
+use super::breakpoints::Breakpoints;
 use crate::request::Observer;
 
 /// What was done about other processes.
@@ -17,13 +17,19 @@ pub(super) struct Strangers {
 impl Strangers {
     /// Handles a window that other processes used up: moves the watch to the threads of its
     /// process, unless all CPUs were requested.
-    pub(super) fn meet(&mut self, via: Via, set: &mut Set, observer: &mut dyn Observer) {
+    pub(super) fn meet(
+        &mut self,
+        via: Via,
+        form: &mut Box<dyn Breakpoints>,
+        observer: &mut dyn Observer,
+    ) {
         self.windows += 1;
         if via != Via::Auto || self.moved.is_some() {
             return;
         }
-        let moved = set.move_to_threads().map_err(|error| error.to_string());
-        self.moved = Some(moved);
+        let moved = form.move_to_threads();
+        let moved = moved.map(|moved| moved.into_iter().for_each(|moved| *form = moved));
+        self.moved = Some(moved.map_err(|error| error.to_string()));
         self.note().iter().for_each(|note| observer.note(note));
     }
 

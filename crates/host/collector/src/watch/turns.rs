@@ -1,42 +1,44 @@
 //! Lets variables take turns if there are more than debug registers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tiptoe_kernel::watchpoints::{MOST_VARIABLES, REGISTERS};
 use tiptoe_schedule::{Rotation, Slots};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::begin::Target;
-use super::set::Set;
+use super::breakpoints::Breakpoints;
 use super::variables::WatchedVariable;
+use crate::drive::Targets;
 use crate::request::Error;
 
 /// The shortest turn: in shorter ones most of the time would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// The variables that have a register, and until when.
+/// The variables that have a register, and until when. All times are since the start.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
-    next: Option<Instant>,
+    next: Option<Duration>,
 }
 
 /// The registers, and what is needed to fill them.
-struct Registers<'a> {
-    set: &'a mut Set,
-    target: &'a Target,
-    places: &'a [WatchedVariable],
-    /// A bit for each variable whose events were disabled.
-    rested: u64,
+pub(super) struct Registers<'a> {
+    pub(super) form: &'a mut dyn Breakpoints,
+    pub(super) at: &'a Targets,
+    pub(super) target: &'a Target,
+    pub(super) places: &'a [WatchedVariable],
+    /// A bit for each variable whose events were disabled before it lost its register.
+    pub(super) rested: &'a mut u64,
 }
 
 impl Slots for Registers<'_> {
     type Error = Error;
 
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Error> {
-        let watchpoint = self.places[event].watchpoint();
-        let window = self.set.serve(slot, event, &watchpoint, self.target)?;
-        self.rested |= window.rested;
+        let point = self.places[event].watchpoint();
+        let window = self.form.serve(slot, event, &point, self.at, self.target)?;
+        *self.rested |= window.rested;
         Ok(())
     }
 }
@@ -88,39 +90,30 @@ impl Turns {
 
     /// Starts the first turn.
     pub(super) fn start(&mut self) {
-        self.rotation.start(monotonic_ns());
-        self.next = self.each.map(|each| Instant::now() + each);
+        self.rotation.start(0);
+        self.next = self.each;
     }
 
-    pub(super) fn next(&self) -> Option<Instant> {
+    /// Returns when the next turn begins.
+    pub(super) fn next(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Begins the next turn if it is due; returns a bit for each variable whose events were
-    /// disabled before.
+    /// Begins the next turn if it is due.
     pub(super) fn rotate(
         &mut self,
-        set: &mut Set,
-        target: &Target,
-        places: &[WatchedVariable],
-    ) -> Result<u64, Error> {
-        let now = Instant::now();
+        now: Duration,
+        registers: &mut Registers<'_>,
+    ) -> Result<(), Error> {
         if self.next.is_none_or(|next| now < next) {
-            return Ok(0);
+            return Ok(());
         }
         self.next = self.each.map(|each| now + each);
-        let mut registers = Registers {
-            set,
-            target,
-            places,
-            rested: 0,
-        };
-        self.rotation.rotate(monotonic_ns(), &mut registers)?;
-        Ok(registers.rested)
+        self.rotation.rotate(now.as_nanos() as u64, registers)
     }
 
-    /// Returns how long a variable had a register, until `until_ns`.
-    pub(super) fn watched_ns(&self, variable: usize, until_ns: u64) -> u64 {
-        self.rotation.ran_ns(variable, until_ns)
+    /// Returns how long a variable had a register, until `until`.
+    pub(super) fn watched_ns(&self, variable: usize, until: Duration) -> u64 {
+        self.rotation.ran_ns(variable, until.as_nanos() as u64)
     }
 }

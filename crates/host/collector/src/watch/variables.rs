@@ -34,6 +34,9 @@ pub(super) struct RequestedVariable {
 pub(super) struct WatchedVariable {
     name: String,
     address: u64,
+    /// The unmapped address of its breakpoint before its pointers are set and after its end. Each
+    /// variable has its own, because hits are identified by address.
+    nowhere: u64,
     len: u8,
     access: Access,
     is_pinned: bool,
@@ -80,10 +83,8 @@ impl Target {
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
             // The kernel identifies hits by address.
-            if let Some(same) = places[..index]
-                .iter()
-                .find(|other| other.address == place.address)
-            {
+            let mut others = places[..index].iter();
+            if let Some(same) = others.find(|other| other.is_where(place)) {
                 let what = format!(
                     "`{}` and `{}` are at the same address",
                     same.name, place.name
@@ -134,10 +135,11 @@ impl Target {
         };
         let len = plan.length(watch.length).map_err(refused)?;
         let mut way = PointerPath::new(&plan, here);
+        let nowhere = NOWHERE + (index as u64 + 1) * 8;
         let address = match (self.locate(&plan, &here, len), &mut way) {
             (Err(Unlocated { is_unset: true, .. }), Some(way)) => {
                 way.is_unset = true;
-                nowhere(index)
+                nowhere
             }
             (located, _) => located.map_err(|unlocated| unlocated.error)?,
         };
@@ -154,6 +156,7 @@ impl Target {
             life: Life::default(),
             name,
             address,
+            nowhere,
             len,
             access: watch.access,
             is_pinned: variable.is_pinned,
@@ -175,8 +178,12 @@ impl Target {
     /// Returns the address of a variable of this length.
     fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, Unlocated> {
         let refused = |error: VariableError| Unlocated {
-            // The pointers of a command that has not begun are not even relocated.
-            is_unset: self.is_new || matches!(error, VariableError::NullPointer { .. }),
+            is_unset: match error {
+                VariableError::NullPointer { .. } => true,
+                // The pointers of a command that has not begun are not even relocated.
+                VariableError::Unmapped { .. } => self.is_new,
+                _ => false,
+            },
             error: match error {
                 VariableError::WhichThread { .. } => {
                     Error::new(error.to_string()).with_hint("--thread TID or NAME")
@@ -186,8 +193,13 @@ impl Target {
         };
         let address = plan.locate(here, &mut |at, bytes| self.read(at, bytes));
         let address = address.map_err(refused)?;
-        check_alignment(address, len).map_err(refused)?;
-        if self.read(address, &mut [0]) {
+        let is_mapped = self.read(address, &mut [0]);
+        let is_unset = self.is_new && !is_mapped;
+        if let Err(error) = check_alignment(address, len) {
+            let error = refused(error).error;
+            return Err(Unlocated { error, is_unset });
+        }
+        if is_mapped {
             return Ok(address);
         }
         let what = format!(
@@ -198,16 +210,9 @@ impl Target {
             true => NOT_BEGUN.to_owned(),
             false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
         };
-        Err(Unlocated {
-            error: Error::new(what).with_hint(hint),
-            is_unset: self.is_new,
-        })
+        let error = Error::new(what).with_hint(hint);
+        Err(Unlocated { error, is_unset })
     }
-}
-
-/// Returns an unmapped address for a variable that is not found yet. Each variable has its own.
-fn nowhere(index: usize) -> u64 {
-    NOWHERE + (index as u64 + 1) * 8
 }
 
 impl WatchedVariable {
@@ -221,6 +226,12 @@ impl WatchedVariable {
 
     pub(super) fn len(&self) -> u8 {
         self.len
+    }
+
+    /// Returns whether another variable is always at the same address.
+    fn is_where(&self, other: &WatchedVariable) -> bool {
+        let ways = self.way.as_ref().zip(other.way.as_ref());
+        self.address == other.address || ways.is_some_and(|(way, other)| way.is_same(other))
     }
 
     /// Changes the address; returns the old one.
@@ -276,7 +287,7 @@ impl WatchedVariable {
             is_pinned: self.is_pinned,
             at: perf::Breakpoint {
                 address: match self.life.has_ended() {
-                    true => NOWHERE + self.address % NOWHERE,
+                    true => self.nowhere,
                     false => self.address,
                 },
                 len: self.len,

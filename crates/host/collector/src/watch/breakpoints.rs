@@ -1,0 +1,112 @@
+//! The breakpoints of a watch, in one of three forms: the kernel's of all CPUs or of threads
+//! ([`kernel`](super::kernel)), or those of the program's own threads ([`inside`](super::inside)).
+
+use std::time::Duration;
+
+use tiptoe_event::{Cost, Via};
+use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchRow, Watchpoint, Window};
+use tiptoe_session::{Placement, Reservations};
+
+use super::begin::Target;
+use super::variables::WatchedVariable;
+use crate::drive::Targets;
+use crate::request::Error;
+
+/// One form of breakpoints. `at` is the process, `target` its memory.
+pub(super) trait Breakpoints {
+    /// Returns the number of hits that a window allows, if the budget limits it.
+    fn allowance(&mut self) -> Option<u64>;
+
+    /// Supplies what is needed before the first hit.
+    fn foresee(&mut self, target: &Target, places: &[WatchedVariable]) -> Result<(), Error>;
+
+    /// Starts to count.
+    fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
+
+    /// Takes a turn: reads what would be lost otherwise, and learns about the code that hit. Returns
+    /// the time within which the next turn must follow.
+    fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
+    -> Result<Duration, Error>;
+
+    /// Begins the next window; returns the result of the last one.
+    fn refresh(&mut self, at: &Targets) -> Result<Window, Error>;
+
+    /// Returns the result of the window so far.
+    fn window(&mut self, at: &Targets) -> Result<Window, Error>;
+
+    /// Makes a slot watch another variable, or the same one at another address. Returns the result
+    /// of the window before.
+    fn serve(
+        &mut self,
+        slot: usize,
+        index: usize,
+        point: &Watchpoint,
+        at: &Targets,
+        target: &Target,
+    ) -> Result<Window, Error>;
+
+    /// Forgets an address that is no longer watched. Does nothing by default.
+    fn forget(&mut self, _address: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Watches only the process's threads from now on, if all CPUs were watched. Returns the new
+    /// form. On failure the old one continues.
+    fn move_to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
+        Ok(None)
+    }
+
+    /// Returns the single accesses since the last call, if the request wants them.
+    fn take_accesses(&mut self) -> Vec<Access>;
+
+    /// Returns a variable's hits so far.
+    fn hits(&mut self, variable: u32) -> Result<Hits, Error>;
+
+    /// Returns the cost of a hit.
+    fn hit_cost(&mut self) -> Result<Cost, Error>;
+
+    /// Returns what the process did to end the watch, and what follows.
+    fn ended_by(&mut self, at: &Targets) -> Option<(&'static str, &'static str)>;
+
+    /// Returns whether the program's threads have all ended while its process still exists.
+    fn is_over(&mut self, _at: &Targets) -> bool {
+        false
+    }
+
+    /// Stops to count, and leaves the process; the counts remain readable.
+    fn stop(&mut self, at: &Targets, target: &mut Target);
+
+    /// Returns the counts of the debug registers' accounting.
+    fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error>;
+
+    /// Returns the counts.
+    fn report(&mut self, at: &Targets) -> Result<BreakpointReport, Error>;
+}
+
+/// The counts of breakpoints, and how these were set.
+pub(super) struct BreakpointReport {
+    pub(super) via: Via,
+    pub(super) form: Placement,
+    pub(super) rows: Vec<WatchRow>,
+    pub(super) drops: Drops,
+    /// The numbers of hits that are not counted: lost ones, and those of threads that blocked the
+    /// signal; then of gaps without an agent, and of traps without a cause.
+    pub(super) missed: [u64; 4],
+    /// The hits of other processes.
+    pub(super) foreign: u64,
+    pub(super) sees_kernel: bool,
+}
+
+/// Returns how breakpoints were set, without the reason, in a session's form.
+pub(super) fn placement(by: &str, attached: Option<Attached>) -> Placement {
+    Placement {
+        by: by.to_owned(),
+        why: None,
+        attached: attached.map(|attached| tiptoe_session::Attached {
+            threads: attached.threads,
+            again: attached.again,
+            without: attached.without,
+            took_ns: attached.took.as_nanos() as u64,
+        }),
+    }
+}

@@ -1,0 +1,227 @@
+//! Breakpoints of the kernel, which run a BPF program of ours at each hit: of all CPUs, or of the
+//! process's threads.
+
+use std::time::Duration;
+
+use tiptoe_event::{Cost, Via};
+use tiptoe_kernel::Watchpoints;
+use tiptoe_kernel::watchpoints::{Access, Attached, Hits, Watchpoint, Window};
+use tiptoe_session::Reservations;
+
+use super::BEGINNING;
+use super::begin::Target;
+use super::breakpoints::{BreakpointReport, Breakpoints, placement};
+use super::foresee;
+use super::form::reservations;
+use super::learn::LearnedCode;
+use super::variables::WatchedVariable;
+use crate::drive::Targets;
+use crate::driver::TICK;
+use crate::request::Error;
+
+/// The turns between two that learn, if nothing new was hit.
+const SELDOM: u32 = 10;
+/// The pause between two checks of the allowance of threads' events, which only the loop can
+/// disable.
+const REST_TICK: Duration = Duration::from_millis(1);
+
+/// Breakpoints of all CPUs; `None` once they have moved to threads.
+pub(super) struct CpuBreakpoints(pub(super) Option<KernelBreakpoints>);
+
+/// Breakpoints of the process's threads.
+pub(super) struct ThreadBreakpoints {
+    kernel: KernelBreakpoints,
+    attached: Option<Attached>,
+}
+
+/// What both forms have.
+pub(super) struct KernelBreakpoints {
+    set: Watchpoints,
+    learned: LearnedCode,
+    /// The turns until the next one that learns.
+    until_learn: u32,
+}
+
+/// How the two forms differ.
+pub(super) trait InKernel {
+    /// The form's word in a report.
+    const BY: &str;
+
+    fn kernel(&mut self) -> &mut KernelBreakpoints;
+
+    fn attached(&self) -> Option<Attached> {
+        None
+    }
+
+    /// Disables the events if the allowance is used up, unless they disable themselves. Returns the
+    /// time within which that must be checked again.
+    fn rest(&mut self) -> Result<Duration, Error> {
+        Ok(TICK)
+    }
+
+    /// As [`Breakpoints::move_to_threads`].
+    fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
+        Ok(None)
+    }
+}
+
+impl InKernel for CpuBreakpoints {
+    const BY: &str = "cpu";
+
+    fn kernel(&mut self) -> &mut KernelBreakpoints {
+        self.0.as_mut().expect("replaced by those of threads")
+    }
+
+    fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
+        self.kernel().set.move_to_threads()?;
+        let moved = self.0.take().map(ThreadBreakpoints::of);
+        Ok(moved.map(|moved| Box::new(moved) as Box<dyn Breakpoints>))
+    }
+}
+
+impl InKernel for ThreadBreakpoints {
+    const BY: &str = "thread";
+
+    fn kernel(&mut self) -> &mut KernelBreakpoints {
+        &mut self.kernel
+    }
+
+    fn attached(&self) -> Option<Attached> {
+        self.attached
+    }
+
+    fn rest(&mut self) -> Result<Duration, Error> {
+        let set = &mut self.kernel.set;
+        let is_resting = set.rest()?;
+        Ok(match set.allowance() {
+            Some(_) if !is_resting => REST_TICK,
+            _ => TICK,
+        })
+    }
+}
+
+impl ThreadBreakpoints {
+    pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
+        // Must be kept, because the events no longer exist when the counts are read.
+        let attached = kernel.set.attached();
+        ThreadBreakpoints { kernel, attached }
+    }
+}
+
+impl KernelBreakpoints {
+    pub(super) fn new(set: Watchpoints) -> KernelBreakpoints {
+        KernelBreakpoints {
+            set,
+            learned: LearnedCode::default(),
+            until_learn: 0,
+        }
+    }
+
+    /// Supplies the BPF program with what it needs of the code that hit, in each turn while code is
+    /// new.
+    fn learn(&mut self, target: &mut Target, now: Duration) -> Result<(), Error> {
+        if self.until_learn == 0 {
+            let is_new = self.learned.learn(&mut self.set, target)?;
+            let is_early = now < BEGINNING;
+            self.until_learn = if is_new || is_early { 1 } else { SELDOM };
+        }
+        self.until_learn -= 1;
+        Ok(())
+    }
+}
+
+impl<F: InKernel> Breakpoints for F {
+    fn allowance(&mut self) -> Option<u64> {
+        self.kernel().set.allowance()
+    }
+
+    fn foresee(&mut self, target: &Target, places: &[WatchedVariable]) -> Result<(), Error> {
+        let KernelBreakpoints { set, learned, .. } = self.kernel();
+        foresee::foresee(learned, set, target, places)
+    }
+
+    fn start(&mut self, _at: &Targets, _target: &Target) -> Result<(), Error> {
+        Ok(self.kernel().set.start()?)
+    }
+
+    fn poll(
+        &mut self,
+        _at: &Targets,
+        target: &mut Target,
+        now: Duration,
+    ) -> Result<Duration, Error> {
+        let next = self.rest()?;
+        self.kernel().learn(target, now)?;
+        Ok(next)
+    }
+
+    fn refresh(&mut self, _at: &Targets) -> Result<Window, Error> {
+        Ok(self.kernel().set.refresh()?)
+    }
+
+    fn window(&mut self, _at: &Targets) -> Result<Window, Error> {
+        Ok(self.kernel().set.window()?)
+    }
+
+    fn serve(
+        &mut self,
+        slot: usize,
+        index: usize,
+        point: &Watchpoint,
+        _at: &Targets,
+        _target: &Target,
+    ) -> Result<Window, Error> {
+        Ok(self.kernel().set.serve(slot, index, point)?)
+    }
+
+    fn forget(&mut self, address: u64) -> Result<(), Error> {
+        Ok(self.kernel().set.forget(address)?)
+    }
+
+    fn move_to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
+        self.to_threads()
+    }
+
+    fn take_accesses(&mut self) -> Vec<Access> {
+        self.kernel().set.each()
+    }
+
+    fn hits(&mut self, variable: u32) -> Result<Hits, Error> {
+        Ok(self.kernel().set.hits(variable)?)
+    }
+
+    /// Includes the BPF program.
+    fn hit_cost(&mut self) -> Result<Cost, Error> {
+        let set = &self.kernel().set;
+        let times = set.times()?;
+        let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;
+        Ok(set.hit_cost().plus(Cost::between(own, own, own)))
+    }
+
+    fn ended_by(&mut self, _at: &Targets) -> Option<(&'static str, &'static str)> {
+        let has_execed = self.kernel().set.has_execed();
+        has_execed.then_some(("called exec", "the watch ended"))
+    }
+
+    fn stop(&mut self, _at: &Targets, _target: &mut Target) {
+        self.kernel().set.stop();
+    }
+
+    fn reservations(&mut self, _at: &Targets) -> Result<Vec<Reservations>, Error> {
+        Ok(reservations(self.kernel().set.reservations()?))
+    }
+
+    fn report(&mut self, _at: &Targets) -> Result<BreakpointReport, Error> {
+        let attached = self.attached();
+        let set = &self.kernel().set;
+        Ok(BreakpointReport {
+            via: Via::Kernel,
+            form: placement(F::BY, attached),
+            rows: set.read()?,
+            drops: set.drops()?,
+            missed: [0; 4],
+            foreign: set.foreign()?,
+            sees_kernel: set.sees_kernel(),
+        })
+    }
+}

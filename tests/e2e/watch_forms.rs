@@ -1,0 +1,184 @@
+//! `tiptoe watch`: the form of its reports, of the lines and notes during a run, and its exit statuses.
+
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Form, Process, command, target};
+
+use crate::watch::{heard, turn};
+
+const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
+/// Paths of strings that depend on the compiler, the machine or chance.
+const ANY: [&str; 7] = [
+    ".at",
+    ".command[]",
+    ".tiptoe",
+    ".watch.form.why",
+    ".watch.rows[].at",
+    ".watch.rows[].stacks[].callers[]",
+    ".watch.drops[].reason",
+];
+
+/// Returns the report of a watched command, with the lines of `--trace` before it.
+fn printed(options: &[&str], mode: &str, rounds: u64) -> String {
+    let mut tiptoe = command();
+    tiptoe.arg("watch").args(options).args(["-o", "-", "--"]);
+    tiptoe.arg(target("watched"));
+    let run = output(tiptoe.args([mode, &rounds.to_string()]));
+    let talk = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{options:?}: {talk}");
+    assert_eq!(talk, "", "a command owns stderr");
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+/// Returns text with `0x0` in place of hexadecimal numbers and `T` in place of units of time, which depend on chance.
+fn plain(text: &str) -> String {
+    let of_line = |line: &str| {
+        let mut plain = String::new();
+        let mut is_after_number = false;
+        for word in line.split_whitespace() {
+            let core = word.trim_end_matches([',', ';', ':', ')']);
+            let mut units = ["ns", "us", "ms", "min", "s"].iter();
+            let number = units.find_map(|unit| core.strip_suffix(unit));
+            let is_number = |text: &str| match text.is_empty() {
+                true => is_after_number,
+                false => text.chars().all(|c| c.is_ascii_digit() || c == '.'),
+            };
+            let word = match number.filter(|number| is_number(number)) {
+                Some(number) => format!("{number}T{}", &word[core.len()..]),
+                None => word.to_owned(),
+            };
+            is_after_number = word.ends_with(|last: char| last.is_ascii_digit());
+            for (index, part) in word.split("0x").enumerate() {
+                plain += match index {
+                    0 => part,
+                    _ => "0x0",
+                };
+                if index > 0 {
+                    plain += part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+                }
+            }
+            plain.push(' ');
+        }
+        plain + "\n"
+    };
+    text.lines().map(of_line).collect()
+}
+
+/// Programs read these lines and keys.
+#[test]
+fn the_json_keeps_its_form() {
+    let Some(_turn) = turn() else { return };
+    let all = [
+        "stats.level",
+        "mode",
+        "--trace",
+        "--by",
+        "thread",
+        "--stats",
+    ];
+    for (via, form) in FORMS.into_iter().zip([
+        include_str!("forms/watch-kernel.txt"),
+        include_str!("forms/watch-kernel-task.txt"),
+        include_str!("forms/watch-agent.txt"),
+    ]) {
+        let options = ["--json", "--budget", "off", "--via", via];
+        let text = printed(&[&all[..], &options].concat(), "values", 1);
+        Form::of_json(&text, &ANY).assert_is(form);
+    }
+}
+
+#[test]
+fn the_json_of_turns_and_of_an_allowance_keeps_its_form() {
+    let Some(_turn) = turn() else { return };
+    let five = [
+        "counts[0]/pinned/",
+        "counts[1]",
+        "counts[2]",
+        "counts[3]",
+        "counts[4]",
+    ];
+    let form = include_str!("forms/watch-turns.txt");
+    let other = include_str!("forms/watch-allowance.txt");
+    for via in ["kernel", "kernel-task"] {
+        let options = [
+            "--json", "--rotate", "20ms", "--budget", "off", "--via", via,
+        ];
+        let text = printed(&[&five[..], &options].concat(), "counting", 1_000);
+        Form::of_json(&text, &ANY).assert_is(form);
+        let text = printed(&["stats.hits", "--json", "--via", via], "hot", 300);
+        Form::of_json(&text, &ANY).assert_is(other);
+    }
+}
+
+#[test]
+fn the_text_keeps_its_form() {
+    let Some(_turn) = turn() else { return };
+    for (via, form) in FORMS.into_iter().zip([
+        include_str!("forms/watch-text-kernel.txt"),
+        include_str!("forms/watch-text-kernel-task.txt"),
+        include_str!("forms/watch-text-agent.txt"),
+    ]) {
+        let options = ["stats.level", "--trace", "--budget", "off", "--via", via];
+        let text = printed(&options, "values", 1);
+        // Callers depend on the C library, and the words of the cost on chance.
+        let left_out = ["<-", "cost", "tiptoe itself"];
+        let is_kept = |line: &&str| !left_out.iter().any(|words| line.contains(words));
+        let kept: Vec<&str> = text.lines().filter(is_kept).collect();
+        Form::of_text(&plain(&kept.join("\n"))).assert_is(form);
+    }
+}
+
+/// Returns the form of the messages of a tiptoe that watches this program until they contain `words`, and of the notes
+/// in its report.
+fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
+    let watched = heard(options, program.pid());
+    watched.wait_ready();
+    program.go();
+    watched.wait_for(words);
+    program.close();
+    program.wait();
+    let said = watched.talk();
+    let report = watched.finish();
+    let notes = report.value["notes"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let notes: Vec<&str> = notes.iter().filter_map(|note| note.as_str()).collect();
+    [said, notes.join("\n")].map(|text| Form::of_text(&plain(&text)))
+}
+
+/// The notes during a run, and those in its report.
+#[test]
+fn notes_keep_their_form() {
+    let Some(_turn) = turn() else { return };
+    for via in FORMS {
+        let mut moved = Process::waiting(&target("watched"), &["moved", "1"]);
+        let words = "the watch follows its pointers";
+        let [said, notes] = talk(&["head->next", "--via", via], &mut moved, words);
+        said.assert_is(include_str!("forms/watch-moved-talk.txt"));
+        notes.assert_is(include_str!("forms/watch-moved-notes.txt"));
+        let mut late = Process::waiting(&target("watched"), &["late", "1"]);
+        let [said, notes] = talk(&["late->next", "--via", via], &mut late, "is watched since");
+        said.assert_is(include_str!("forms/watch-late-talk.txt"));
+        notes.assert_is(include_str!("forms/watch-late-notes.txt"));
+    }
+    let text = printed(&["stats.hits", "--budget", "off"], "again", 1);
+    let notes = text.lines().filter(|line| line.contains("exec"));
+    let notes: Vec<&str> = notes.collect();
+    let form = include_str!("forms/watch-exec-notes.txt");
+    Form::of_text(&plain(&notes.join("\n"))).assert_is(form);
+}
+
+/// The status of the command is the status of the watch.
+#[test]
+fn exit_statuses_are_the_commands() {
+    let Some(_turn) = turn() else { return };
+    for via in FORMS {
+        for (script, status) in [("exit 7", 7), ("kill -TERM $$", 128 + libc::SIGTERM)] {
+            let mut tiptoe = command();
+            tiptoe.args(["watch", "environ", "--via", via, "--json", "-o", "-"]);
+            let run = output(tiptoe.args(["--", "sh", "-c", script]));
+            let talk = String::from_utf8_lossy(&run.stderr);
+            assert_eq!(run.status.code(), Some(status), "{via}: {script}: {talk}");
+        }
+    }
+}

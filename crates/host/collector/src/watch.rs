@@ -14,7 +14,7 @@ use tiptoe_attach::ready::Ready;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
+use tiptoe_session::{Allowance, Dropped, Event, Note, Session, Watch};
 
 use crate::drive::{outcome, session_target, unix_ns, wait_for_end};
 use crate::driver::TICK;
@@ -127,7 +127,7 @@ struct Run<'a> {
     strangers: Strangers,
     /// A bit for each variable whose events were disabled when the allowance was used up.
     rested: u64,
-    notes: Vec<String>,
+    notes: Vec<Note>,
 }
 
 /// Runs a request until it ends.

@@ -13,7 +13,7 @@ use tiptoe_kernel::watchpoints::{
     signal_cost,
 };
 use tiptoe_patch::Hits as Filtered;
-use tiptoe_session::Reservations;
+use tiptoe_session::{EndCause, Reservations};
 use tiptoe_sys::host::perf;
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
@@ -325,15 +325,13 @@ impl InProcessWatch {
         [lost + self.holes, self.sums.late(), gaps, strays]
     }
 
-    /// Returns what ended the watch before the process, or an exec just before the process's end;
-    /// and what follows.
-    pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+    /// Returns what ended the watch before the process, or an exec just before the process's end.
+    pub(super) fn ended_by(&self) -> Option<EndCause> {
         let ended = self.tracee.ended_by();
         ended.or_else(|| {
             // The other program ended before tiptoe saw it.
             let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
-            (has_execed && self.tracee.target.has_ended())
-                .then_some(("called exec", "the watch ended"))
+            (has_execed && self.tracee.target.has_ended()).then_some(EndCause::Exec)
         })
     }
 

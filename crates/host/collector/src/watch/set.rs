@@ -6,7 +6,7 @@ use tiptoe_kernel::Watchpoints;
 use tiptoe_kernel::watchpoints::{
     Access, Attached, Drops, Form, Hits, WatchRow, Watchpoint, Window,
 };
-use tiptoe_session::Reservations;
+use tiptoe_session::{EndCause, Reservations};
 
 use super::begin::Target;
 use super::foresee;
@@ -253,16 +253,11 @@ impl Set {
         }
     }
 
-    /// Returns what the process did to end the watch, and what follows.
-    pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+    /// Returns what the process did to end the watch.
+    pub(super) fn ended_by(&self) -> Option<EndCause> {
         match self {
-            Set::Kernel { set, .. } => set
-                .has_execed()
-                .then_some(("called exec", "the watch ended")),
-            Set::Agent(inside) => inside.ended_by().map(|(what, then)| match what {
-                "ran another program" => ("called exec", "the watch ended"),
-                _ => (what, then),
-            }),
+            Set::Kernel { set, .. } => set.has_execed().then_some(EndCause::Exec),
+            Set::Agent(inside) => inside.ended_by(),
         }
     }
 
